@@ -87,7 +87,8 @@ class Node:
         self._liveness = parts.liveness
         self._store = self._make_store(store)
         self._is_single_node = self._store is None if parts.is_single_node is None else parts.is_single_node
-        self._owner = current_owner(clock.now())
+        self._concurrency = check_count("concurrency", concurrency)
+        self._owner = current_owner(clock.now(), kind=parts.kind, name=parts.name, concurrency=concurrency)
         self._checkpointer = self._make_checkpointer(clock, tasks)
         self._graph_runtime = runtime = GraphRuntime(
             clock=clock, settings=self.settings, tasks=tasks, durability=self._checkpointer
@@ -95,7 +96,6 @@ class Node:
         self._run_store = self._store or self._make_memory_store()
         self._scheduler = GraphScheduler(runtime, self.registry, self._metrics, self._store)
         self._standby = StandbyLoads(runtime, self._scheduler, self._ownership)
-        self._concurrency = check_count("concurrency", concurrency)
         self._workflows = self._make_workflow_engine(clock, executor, check_pools(pools), store, parts)
         self._metrics.register(Collector(self._workflows.metrics, WorkflowMetrics.samples))
         runtime.subscribers = self._workflows.subscriptions

@@ -13,6 +13,7 @@ from tidemill.kernel.errors import OperationError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.kernel.urls import mask_password
 from tidemill.storage.store import Store
+from tidemill.storage.workflow_ports import NodeKind
 
 
 class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +25,9 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether no other node can use the same store; None: if the node has no store."""
     assumed_pools: Mapping[str, int] = {}
     """The sizes of pools that neither the node nor the store has; they are not stored."""
+    kind: NodeKind = "embedded"
+    name: str | None = None
+    """The name under which the node is listed; None: the host's name and the pid."""
     substitutes_executor: bool = False
     """Whether tasks that name an unknown executor run at the node's own."""
 

@@ -200,7 +200,7 @@ async def everything(store: Store, runs: Sequence[str], tasks: Sequence[str] = (
         await store.runs.read_fired_slots("public", "flow", key, after(-1e6), after(1e6)) for key in ("daily", "t")
     ]
     listed = [one.id for one in await store.runs.find(RunFilter(tenant="public"))]
-    return [*known, slots, listed, sorted(await store.runs.list_active()), sorted(await store.runs.list_claim_owners())]
+    return [*known, slots, listed, sorted(await store.runs.list_active()), sorted(await store.runs.count_claims())]
 
 
 ERROR = TaskError("ValueError", "naïve 名前 🌊", "Traceback\n  line 1")

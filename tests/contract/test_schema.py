@@ -21,7 +21,7 @@ from tests.contract.samples import NOON, entry, journal, key, letter, part, reco
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.sqlite.run_rows import to_micros
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import Lease, ScheduleCursor
+from tidemill.storage.workflow_ports import Lease, Owner, ScheduleCursor
 from tidemill.workflows.change import Refused
 
 
@@ -113,6 +113,19 @@ async def test_fires_of_version_5_still_count(database: ContractDatabase) -> Non
     again = creation(run_row("r2"), fire=fire_row("r2", slot=NOON, dedup="sensor"))
     assert await store.runs.apply(again) == Refused("fired")
     await make(store, creation(run_row("r2"), fire=fire_row("r2", key="other", slot=NOON, dedup="sensor")))
+    await store.close()
+
+
+async def test_owners_of_version_8_are_nodes_of_programs(database: ContractDatabase) -> None:
+    """W-12: their claims are still theirs; they last beat when they began."""
+    table, noon = ("owners", to_micros(NOON)) if isinstance(database, SqliteFile) else ("tidemill.owners", NOON)
+    values = f"('n1', 'h', 'b', 7, 'x', '{noon}')"
+    await database.make_older(8, f"INSERT INTO {table} (id, host, boot, pid, started, at) VALUES {values};")
+    store = database.store()
+    await store.open()
+    (beat,) = await store.owners.list_beats()
+    assert beat.owner == Owner(id="n1", host="h", boot="b", pid=7, started="x", at=NOON, kind="embedded", name="n1")
+    assert beat.at == NOON
     await store.close()
 
 

@@ -1,12 +1,14 @@
 """The small tables of the workflow engine: notes, versions, owners, logs, backfills, pools."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
+from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import (
@@ -145,8 +147,22 @@ async def test_owners_are_listed_oldest_first_and_forgotten(store: Store) -> Non
 async def test_an_owner_is_written_over(store: Store) -> None:
     await store.owners.upsert(OWNER)
     other = replace(OWNER, host="h2", boot="b2", pid=7, started="x", at=after(5))
-    await store.owners.upsert(other)
-    assert await store.owners.list_all() == [other]
+    worker = replace(other, kind="worker", name="naïve 🌊", labels=("eu", "gpu"), concurrency=8)
+    await store.owners.upsert(worker)
+    assert await store.owners.list_all() == [worker]
+
+
+async def test_an_owner_beats_whenever_it_is_written(store: Store, clock: VirtualClock) -> None:
+    """W-11: by the store's clock, as leases do; the clock of its host may be another."""
+    await store.owners.upsert(OWNER)
+    await store.owners.upsert(replace(OWNER, id="n2"))
+    begun = clock.now()
+    clock.advance_to(clock.monotonic() + 40)
+    await store.owners.upsert(OWNER)
+    clock.advance_to(clock.monotonic() + 5)
+    first, second = await store.owners.list_beats()
+    assert (first.owner, first.at, first.age) == (OWNER, begun + timedelta(seconds=40), 5)
+    assert (second.owner.id, second.at, second.age) == ("n2", begun, 45)
 
 
 # -- logs

@@ -112,8 +112,8 @@ class Runs(Protocol):
     async def list_claimed_by(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
         """Return the queued and running task runs of some owners."""
 
-    async def list_claim_owners(self) -> set[str]:
-        """Return the owners of all queued and running task runs."""
+    async def count_claims(self) -> dict[str, int]:
+        """Return the number of queued and running task runs of each owner that has any."""
 
     async def list_orphans(self, before: datetime, limit: int) -> list[str]:
         """Return running runs without an active task run and without an event after a time; oldest first.
@@ -320,6 +320,10 @@ class Leases(Protocol):
         """Return the holder of a lease, even of an expired one; None if it has none."""
 
 
+NodeKind = Literal["server", "worker", "embedded"]
+"""What a process on the store is: one that serves requests, one that only runs attempts, or a node of a program."""
+
+
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """A process that claims work, with what identifies it on its host."""
 
@@ -332,16 +336,41 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     started: str
     """The start time of the process, by the host: it tells apart processes with the same pid."""
     at: datetime
+    kind: NodeKind = "embedded"
+    name: str = ""
+    """The name that people know it by; several may have the same."""
+    labels: tuple[str, ...] = ()
+    """What a worker offers: it runs only tasks that ask for no other label."""
+    concurrency: int = 0
+    """The number of attempts that it runs at a time, at most."""
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether it only runs attempts: it neither plans runs nor runs reactors."""
+        return self.kind == "worker"
+
+
+class OwnerBeat(NamedTuple):
+    """An owner, and when it was last written."""
+
+    owner: Owner
+    at: datetime
+    """By the store's clock."""
+    age: float
+    """Seconds since then, by the store's clock."""
 
 
 class Owners(Protocol):
     """Processes that claim work."""
 
     async def upsert(self, owner: Owner) -> None:
-        """Write an owner, in place of the one with its id."""
+        """Write an owner, in place of the one with its id, with the store's time as its last beat."""
 
     async def list_all(self) -> list[Owner]:
         """Return all owners, oldest first."""
+
+    async def list_beats(self) -> list[OwnerBeat]:
+        """Return all owners with their last beats, oldest owner first."""
 
     async def delete(self, ids: Collection[str]) -> None:
         """Delete owners."""

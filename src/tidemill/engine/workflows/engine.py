@@ -17,6 +17,7 @@ from tidemill.engine.workflows.leader.ticks import TickTimer
 from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.pools import PoolSizes
+from tidemill.engine.workflows.presence import Presence
 from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.engine.workflows.runtime import StoreSharing, WorkflowRuntime
 from tidemill.engine.workflows.starts.firing_subscriptions import FiringSubscriptions
@@ -102,6 +103,7 @@ class WorkflowEngine:
         self.subscriptions = FiringSubscriptions(runtime, self.versions, self.starter)
         self.client = WorkflowClient(runtime, self.versions, self.leader, self.starter, is_node=True)
         self.heartbeats = Heartbeats(runtime, self.attempts)
+        self._presence = Presence(runtime)
         self._claimer = Claimer(runtime, self.versions, self.attempts)
         self.attempts.observer = self._claimer
         self._ready = asyncio.Event()
@@ -112,7 +114,7 @@ class WorkflowEngine:
         """Register this node and start to campaign; return when this node leads, or another one does."""
         store = self.runtime.store
         await self._tasks.open()
-        await store.owners.upsert(self.owner)
+        await self._presence.register()
         await self.runtime.pools.open()
         for executor in self.executors.values():
             await executor.open()
@@ -122,7 +124,7 @@ class WorkflowEngine:
         await self.election.try_acquire_once()
         self._tasks.start("leadership", self.election.run(self._lead))
         if not self.runtime.is_single_node:
-            self._tasks.start("claimer", self._claimer.run())
+            self._start_shared_loops()
         if self.election.term is not None:
             await self._ready.wait()
 
@@ -135,7 +137,11 @@ class WorkflowEngine:
             self.on_shared()
         self.election.renew_soon()
         self.ticks.speed_up()
+        self._start_shared_loops()
+
+    def _start_shared_loops(self) -> None:
         self._tasks.start("claimer", self._claimer.run())
+        self._tasks.start("presence", self._presence.run())
 
     def on_remote_change(self) -> None:
         """Refresh and claim: another process changed the store."""
@@ -315,7 +321,8 @@ class WorkflowEngine:
         is_changing = coordinator is not None and coordinator.runs_in_progress > coordinator.store_retry.waiting
         is_reporting = self.attempts.reports_in_flight > self.attempts.store_retry.waiting
         is_logging = not self._task_logs.is_idle and not self._task_logs.is_backing_off
-        is_working = self.subscriptions.is_busy or self.heartbeats.is_renewing or self._claimer.is_busy
+        is_beating = self.heartbeats.is_renewing or self._presence.is_writing
+        is_working = self.subscriptions.is_busy or is_beating or self._claimer.is_busy
         return is_leading or is_changing or is_reporting or is_logging or is_working
 
     @property

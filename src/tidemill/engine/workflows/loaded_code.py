@@ -22,10 +22,12 @@ class LoadedCode(NamedTuple):
 async def read_loaded_code(store: WorkflowStore, liveness: ProcessLiveness) -> LoadedCode:
     """Read which code is loaded. A node of another host counts as alive until its row is deleted: do no harm.
 
-    Versions are read before nodes: a node that registers between the two reads has none of these.
+    Workers do not count: a run needs a node that plans it. Versions are read before nodes: a node that registers
+    between the two reads has none of these.
     """
     versions = await store.versions.list_loaded()
-    alive = {owner.id for owner in await store.owners.list_all() if not liveness.is_dead(owner)}
+    owners = await store.owners.list_all()
+    alive = {owner.id for owner in owners if not (owner.is_worker or liveness.is_dead(owner))}
     held = [version for version in versions if version.owner in alive]
     current = {version.key for version in held if version.is_current}
     return LoadedCode({version.key for version in held}, current, len(alive))

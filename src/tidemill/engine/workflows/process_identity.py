@@ -14,7 +14,7 @@ from typing import Protocol
 
 from tidemill.kernel.ids import new_instance_id
 from tidemill.kernel.processes import read_process
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeKind, Owner
 
 _UNKNOWN_START_TIME = "unknown"
 """The start time of a process that exists but is not visible in /proc."""
@@ -54,11 +54,27 @@ def _is_visible(owner: Owner) -> bool:
     return (owner.host, owner.boot) == (_host_id(), _boot_id())
 
 
-def current_owner(at: datetime) -> Owner:
-    """Return a new owner for a node in this process."""
+def current_owner(
+    at: datetime,
+    *,
+    kind: NodeKind = "embedded",
+    name: str | None = None,
+    labels: tuple[str, ...] = (),
+    concurrency: int = 0,
+) -> Owner:
+    """Return a new owner for a node in this process; by default its name is that of the host, with the pid."""
     pid = os.getpid()
     return Owner(
-        id=new_instance_id(), host=_host_id(), boot=_boot_id(), pid=pid, started=_process_start_time(pid), at=at
+        id=new_instance_id(),
+        host=_host_id(),
+        boot=_boot_id(),
+        pid=pid,
+        started=_process_start_time(pid),
+        at=at,
+        kind=kind,
+        name=name or f"{socket.gethostname()}-{pid}",
+        labels=labels,
+        concurrency=concurrency,
     )
 
 

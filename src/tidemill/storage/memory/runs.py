@@ -1,5 +1,6 @@
 """Runs in memory."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
@@ -83,8 +84,8 @@ class MemoryRuns(MemoryTable, Runs):
             ((key, row) for key, row in self._claimed_tasks() if row.claimed_by in owners), key=lambda item: item[0]
         )
 
-    async def list_claim_owners(self) -> set[str]:
-        return {row.claimed_by for _, row in self._claimed_tasks() if row.claimed_by is not None}
+    async def count_claims(self) -> dict[str, int]:
+        return dict(Counter(row.claimed_by for _, row in self._claimed_tasks() if row.claimed_by is not None))
 
     def _claimed_tasks(self) -> list[tuple[TaskKey, TaskRow]]:
         return [(key, self._tables.tasks[key.run][key]) for key in self._tables.claimed_tasks]

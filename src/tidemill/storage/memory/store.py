@@ -46,7 +46,7 @@ class MemoryStore(Store):
         self.notes = MemoryNotes(tables, self._committer)
         self.versions = MemoryVersions(tables, self._committer)
         self.schedules = MemorySchedules(tables, self._committer)
-        self.owners = MemoryOwners(tables, self._committer)
+        self.owners = MemoryOwners(tables, self._committer, now)
         self.logs = MemoryLogs(tables, self._committer)
         self.backfills = MemoryBackfills(tables, self._committer)
         self.pools = MemoryPools(tables, self._committer)

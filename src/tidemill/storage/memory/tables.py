@@ -96,7 +96,7 @@ class Tables(Transactor["MemoryUnit"]):
         self.cursors: dict[ScheduleKey, ScheduleCursor] = {}
         self.paused_workflows: dict[tuple[str, str], None] = {}
         self.leases: dict[str, LeaseRow] = {}
-        self.owners: dict[str, Owner] = {}
+        self.owners: dict[str, tuple[Owner, datetime]] = {}
         self.backfills: dict[str, Backfill] = {}
         self.pools: dict[str, int] = {}  # slots by name
         self.packages: dict[tuple[str, str], PublishedPackage] = {}  # by tenant and name, as are the next two

@@ -1,12 +1,13 @@
 """Tables of the workflow engine in memory: backfills, logs, notes, owners, pools, schedules, versions."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 
 from msgspec.structs import replace
 
-from tidemill.storage.memory.tables import MemoryTable, Tables, times_to_utc, to_utc
+from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.memory.tables import MemoryTable, MemoryUnit, Tables, times_to_utc, to_utc
 from tidemill.storage.workflow_ports import (
     Backfill,
     Backfills,
@@ -15,6 +16,7 @@ from tidemill.storage.workflow_ports import (
     Logs,
     Notes,
     Owner,
+    OwnerBeat,
     Owners,
     Pools,
     RunNote,
@@ -82,14 +84,22 @@ class MemoryNotes(MemoryTable, Notes):
 
 
 class MemoryOwners(MemoryTable, Owners):
-    """Owners by id."""
+    """Owners by id, each with its last beat."""
+
+    def __init__(self, tables: Tables, committer: GroupCommitter[MemoryUnit], now: Callable[[], datetime]) -> None:
+        super().__init__(tables, committer)
+        self._now = now
 
     async def upsert(self, owner: Owner) -> None:
-        row = times_to_utc(owner)
-        await self._committer.commit(lambda tables: tables.put(tables.owners, row.id, row))
+        row = times_to_utc(owner), to_utc(self._now())
+        await self._committer.commit(lambda tables: tables.put(tables.owners, owner.id, row))
 
     async def list_all(self) -> list[Owner]:
-        return sorted(self._tables.owners.values(), key=lambda owner: (owner.at, owner.id))
+        return [beat.owner for beat in await self.list_beats()]
+
+    async def list_beats(self) -> list[OwnerBeat]:
+        now, rows = self._now(), sorted(self._tables.owners.values(), key=lambda row: (row[0].at, row[0].id))
+        return [OwnerBeat(owner, at, (now - at).total_seconds()) for owner, at in rows]
 
     async def delete(self, ids: Collection[str]) -> None:
         def write(tables: Tables) -> None:

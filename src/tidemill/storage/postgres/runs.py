@@ -100,8 +100,8 @@ class PostgresRuns(PostgresTable, Runs):
     async def list_claimed_by(self, owners: Collection[str]) -> list[tuple[TaskKey, TaskRow]]:
         return await self._read_tasks(self._queries.claimed_task_runs, list(owners))
 
-    async def list_claim_owners(self) -> set[str]:
-        return {owner for (owner,) in await self._read(self._queries.claim_owners)}
+    async def count_claims(self) -> dict[str, int]:
+        return dict(await self._read(self._queries.claim_counts))
 
     async def list_orphans(self, before: datetime, limit: int) -> list[str]:
         check_timezone(before)

@@ -71,7 +71,7 @@ class PostgresStore(Store):
         self.versions = PostgresVersions(*parts)
         self.schedules = PostgresSchedules(*parts)
         self.leases = self._leases
-        self.owners = PostgresOwners(*parts)
+        self.owners = PostgresOwners(*parts, lease_clock)
         self.logs = PostgresLogs(*parts)
         self.backfills = PostgresBackfills(*parts)
         self.pools = PostgresPools(*parts)

@@ -5,10 +5,12 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.kernel.limits import make_storable
-from tidemill.storage.postgres.database import PostgresTable
+from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.postgres.database import Database, PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
-from tidemill.storage.postgres.writes import StatementRows, to_columns
-from tidemill.storage.queries import check_timezone
+from tidemill.storage.postgres.locked_rows import LeaseClock
+from tidemill.storage.postgres.writes import PostgresUnit, StatementRows, to_columns
+from tidemill.storage.queries import Queries, check_timezone
 from tidemill.storage.workflow_ports import (
     Backfill,
     Backfills,
@@ -17,6 +19,7 @@ from tidemill.storage.workflow_ports import (
     Logs,
     Notes,
     Owner,
+    OwnerBeat,
     Owners,
     Pools,
     RunNote,
@@ -79,13 +82,23 @@ class PostgresNotes(PostgresTable, Notes):
 class PostgresOwners(PostgresTable, Owners):
     """The table `owners`."""
 
+    def __init__(
+        self, database: Database, committer: GroupCommitter[PostgresUnit], queries: Queries, now: LeaseClock
+    ) -> None:
+        super().__init__(database, committer, queries)
+        self._now = now
+
     async def upsert(self, owner: Owner) -> None:
         check_timezones(owner)
-        row = (owner.id, owner.host, owner.boot, owner.pid, owner.started, owner.at)
+        process = (owner.id, owner.host, owner.boot, owner.pid, owner.started, owner.at)
+        row = (*process, owner.kind, owner.name, list(owner.labels), owner.concurrency, self._now())
         await self._write(StatementRows(self._queries.upsert_owner, [row]))
 
     async def list_all(self) -> list[Owner]:
-        return [Owner(**row) for row in await self._read(self._queries.owners)]
+        return [beat.owner for beat in await self.list_beats()]
+
+    async def list_beats(self) -> list[OwnerBeat]:
+        return [_decode_beat(dict(row)) for row in await self._read(self._queries.owners, self._now())]
 
     async def delete(self, ids: Collection[str]) -> None:
         rows = [(list(ids),)]
@@ -199,3 +212,8 @@ class PostgresVersions(PostgresTable, Versions):
             )
             for row in rows
         ]
+
+
+def _decode_beat(row: dict[str, Any]) -> OwnerBeat:
+    at, age = row.pop("beat_at"), row.pop("age")
+    return OwnerBeat(Owner(**row | {"labels": tuple(row["labels"])}), at, age)

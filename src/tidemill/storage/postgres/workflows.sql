@@ -297,8 +297,10 @@ SELECT * FROM tidemill.task_runs
 WHERE state IN {claimed_tasks} AND claimed_by = ANY($1::text[])
 ORDER BY run, task, element;
 
--- name: claim_owners
-SELECT DISTINCT claimed_by FROM tidemill.task_runs WHERE state IN {claimed_tasks} AND claimed_by IS NOT NULL;
+-- name: claim_counts
+SELECT claimed_by, count(*) FROM tidemill.task_runs
+WHERE state IN {claimed_tasks} AND claimed_by IS NOT NULL
+GROUP BY claimed_by;
 
 -- name: orphans
 SELECT r.id
@@ -460,12 +462,17 @@ DELETE FROM tidemill.workflow_pauses WHERE tenant = $1 AND workflow = $2;
 SELECT tenant, workflow FROM tidemill.workflow_pauses;
 
 -- name: upsert_owner
-INSERT INTO tidemill.owners (id, host, boot, pid, started, at) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO tidemill.owners (id, host, boot, pid, started, at, kind, name, labels, concurrency, beat_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce($11::timestamptz, clock_timestamp()))
 ON CONFLICT (id) DO UPDATE SET
-    host = excluded.host, boot = excluded.boot, pid = excluded.pid, started = excluded.started, at = excluded.at;
+    host = excluded.host, boot = excluded.boot, pid = excluded.pid, started = excluded.started, at = excluded.at,
+    kind = excluded.kind, name = excluded.name, labels = excluded.labels, concurrency = excluded.concurrency,
+    beat_at = excluded.beat_at;
 
 -- name: owners
-SELECT id, host, boot, pid, started, at FROM tidemill.owners ORDER BY at, id;
+SELECT id, host, boot, pid, started, at, kind, name, labels, concurrency, beat_at,
+    extract(epoch FROM coalesce($1::timestamptz, clock_timestamp()) - beat_at)::double precision AS age
+FROM tidemill.owners ORDER BY at, id;
 
 -- name: delete_owners
 DELETE FROM tidemill.owners WHERE id = ANY($1::text[]);

@@ -98,8 +98,8 @@ class SqliteRuns(SqliteTable, Runs):
         rows = await self._fetch_all(self._queries.claimed_tasks, (json.dumps(list(owners)),))
         return [decode_keyed_task(row) for row in rows]
 
-    async def list_claim_owners(self) -> set[str]:
-        return {owner for (owner,) in await self._fetch_all(self._queries.claim_owners)}
+    async def count_claims(self) -> dict[str, int]:
+        return dict(await self._fetch_all(self._queries.claim_counts))
 
     async def list_orphans(self, before: datetime, limit: int) -> list[str]:
         at = to_micros(before)

@@ -76,7 +76,7 @@ class SqliteStore(Store):
         self.notes = SqliteNotes(*parts)
         self.versions = SqliteVersions(*parts)
         self.schedules = SqliteSchedules(*parts)
-        self.owners = SqliteOwners(*parts)
+        self.owners = SqliteOwners(*parts, now)
         self.logs = SqliteLogs(*parts)
         self.backfills = SqliteBackfills(*parts)
         self.pools = SqlitePools(*parts)

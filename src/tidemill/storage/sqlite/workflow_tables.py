@@ -1,11 +1,14 @@
 """Tables of the workflow engine in SQLite: backfills, logs, notes, owners, pools, schedules, versions."""
 
+import json
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from tidemill.storage.sqlite.database import SqliteTable
+from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.queries import Queries
+from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
 from tidemill.storage.sqlite.run_rows import from_micros, from_micros_or_none, to_micros, to_micros_or_none
 from tidemill.storage.workflow_ports import (
     Backfill,
@@ -15,6 +18,7 @@ from tidemill.storage.workflow_ports import (
     Logs,
     Notes,
     Owner,
+    OwnerBeat,
     Owners,
     Pools,
     RunNote,
@@ -87,16 +91,28 @@ class SqliteNotes(SqliteTable, Notes):
 class SqliteOwners(SqliteTable, Owners):
     """The table `owners`."""
 
+    def __init__(
+        self,
+        database: Database,
+        committer: GroupCommitter[SqliteUnit],
+        queries: Queries,
+        now: Callable[[], datetime],
+    ) -> None:
+        super().__init__(database, committer, queries)
+        self._now = now
+
     async def upsert(self, owner: Owner) -> None:
-        row = (owner.id, owner.host, owner.boot, owner.pid, owner.started, to_micros(owner.at))
+        process = (owner.id, owner.host, owner.boot, owner.pid, owner.started, to_micros(owner.at))
+        labels, beat_at = json.dumps(owner.labels), to_micros(self._now())
+        row = (*process, owner.kind, owner.name, labels, owner.concurrency, beat_at)
         await self._execute_many(self._queries.upsert_owner, [row])
 
     async def list_all(self) -> list[Owner]:
-        rows = await self._fetch_all(self._queries.all_owners)
-        return [
-            Owner(id=id_, host=host, boot=boot, pid=pid, started=started, at=from_micros(at))
-            for id_, host, boot, pid, started, at in rows
-        ]
+        return [beat.owner for beat in await self.list_beats()]
+
+    async def list_beats(self) -> list[OwnerBeat]:
+        rows, now = await self._fetch_all(self._queries.all_owners), self._now()
+        return [_decode_beat(row, now) for row in rows]
 
     async def delete(self, ids: Collection[str]) -> None:
         rows = [(one,) for one in ids]
@@ -216,3 +232,20 @@ class SqliteVersions(SqliteTable, Versions):
             WorkflowVersion(key=VersionKey(tenant, workflow, version), spec=spec, seen_at=from_micros(seen_at))
             for workflow, version, spec, seen_at in rows
         ]
+
+
+def _decode_beat(row: Any, now: datetime) -> OwnerBeat:
+    id_, host, boot, pid, started, at, kind, name, labels, concurrency, beat_at = row
+    owner = Owner(
+        id=id_,
+        host=host,
+        boot=boot,
+        pid=pid,
+        started=started,
+        at=from_micros(at),
+        kind=kind,
+        name=name,
+        labels=tuple(json.loads(labels)),
+        concurrency=concurrency,
+    )
+    return OwnerBeat(owner, from_micros(beat_at), (to_micros(now) - beat_at) / 1_000_000)

@@ -167,9 +167,10 @@ SELECT {task_columns} FROM task_runs INDEXED BY task_runs_claimed
 WHERE state IN {claimed_tasks} AND claimed_by IN (SELECT value FROM json_each(?))
 ORDER BY run, task, element;
 
--- name: claim_owners
-SELECT DISTINCT claimed_by FROM task_runs INDEXED BY task_runs_claimed
-WHERE state IN {claimed_tasks} AND claimed_by IS NOT NULL;
+-- name: claim_counts
+SELECT claimed_by, count(*) FROM task_runs INDEXED BY task_runs_claimed
+WHERE state IN {claimed_tasks} AND claimed_by IS NOT NULL
+GROUP BY claimed_by;
 
 -- name: orphans
 SELECT id FROM runs
@@ -335,16 +336,22 @@ UPDATE leases SET holder = NULL WHERE name = ? AND epoch = ?;
 SELECT holder, epoch FROM leases WHERE name = ? AND holder IS NOT NULL;
 
 -- name: upsert_owner
-INSERT INTO owners (id, host, boot, pid, started, at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO owners (id, host, boot, pid, started, at, kind, name, labels, concurrency, beat_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     host = excluded.host,
     boot = excluded.boot,
     pid = excluded.pid,
     started = excluded.started,
-    at = excluded.at;
+    at = excluded.at,
+    kind = excluded.kind,
+    name = excluded.name,
+    labels = excluded.labels,
+    concurrency = excluded.concurrency,
+    beat_at = excluded.beat_at;
 
 -- name: all_owners
-SELECT id, host, boot, pid, started, at FROM owners ORDER BY at, id;
+SELECT id, host, boot, pid, started, at, kind, name, labels, concurrency, beat_at FROM owners ORDER BY at, id;
 
 -- name: delete_owner
 DELETE FROM owners WHERE id = ?;

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tidemill.annotations.codec import decode_untyped
+from tidemill.engine.workflows.client.nodes import list_nodes
 from tidemill.engine.workflows.client.values import Caller, ClearResult
 from tidemill.engine.workflows.executors.code import VersionCache
 from tidemill.engine.workflows.executors.runner import TaskRunner
@@ -185,9 +186,9 @@ class RunOperations:
         )
 
     async def _count_live_nodes(self) -> int:
-        """Return how many nodes may be running on the store."""
-        owners = await self._store.owners.list_all()
-        return sum(not self._runtime.liveness.is_dead(owner) for owner in owners)
+        """Return how many nodes that plan runs may be running on the store."""
+        nodes = await list_nodes(self._runtime)
+        return sum(node.state == "alive" and node.kind != "worker" for node in nodes)
 
     async def _newest_version(self, record: RunRecord) -> VersionKey:
         """Return the version that new runs of a run's workflow get here, else the one that was loaded last."""

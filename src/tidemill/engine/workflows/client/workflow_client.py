@@ -1,7 +1,7 @@
 """The workflow client: everything that a node, the CLI or a server does with workflows and runs.
 
 A client is built on a node, where it uses what the node knows, or on a bare store, where the leader picks up its
-changes. Each method takes the caller first, and sees only the workflows and runs of the caller's tenant.
+changes. Methods about workflows and runs take the caller first, and see only what belongs to the caller's tenant.
 """
 
 import asyncio
@@ -13,8 +13,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from tidemill.engine.workflows.client.backfills import BackfillRunner
+from tidemill.engine.workflows.client.nodes import list_nodes
 from tidemill.engine.workflows.client.operations import RunOperations
-from tidemill.engine.workflows.client.values import BackfillPlan, Caller, LogLine, RunSnapshot, WorkflowSummary
+from tidemill.engine.workflows.client.values import (
+    BackfillPlan,
+    Caller,
+    LogLine,
+    NodeSummary,
+    RunSnapshot,
+    WorkflowSummary,
+)
 from tidemill.engine.workflows.client.watch import RunWatch
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.notifications import FinishedRun
@@ -271,6 +279,12 @@ class WorkflowClient(RunOperations):
         if workflow not in known:
             message = f"the store knows no workflow '{workflow}'{did_you_mean(workflow, known)}"
             raise NotFoundError("workflow", workflow, message, known)
+
+    # -- nodes
+
+    async def nodes(self) -> list[NodeSummary]:
+        """Return the nodes and workers of the store, which serve all its tenants."""
+        return await list_nodes(self._runtime)
 
     # -- backfills
 

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import NamedTuple
 
+from tidemill.engine.silence import SilenceWatch
 from tidemill.engine.workflows.leader.coordinator import RunCoordinator
 from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.engine.workflows.runtime import WorkflowRuntime
@@ -37,6 +38,9 @@ _AT_ANY_TIME = datetime.max.replace(tzinfo=UTC)
 
 _OWNER_CLEANUP_INTERVAL = 60.0
 """Seconds between deletions of dead owners that have no claims left."""
+
+_FORGOTTEN_AFTER = 86_400.0
+"""Seconds of silence after which an owner of another host, without claims, counts as gone."""
 
 _HEARTBEATS_BEFORE_EXPIRY = 2
 """The number of heartbeats that must have had time to arrive before an expired lease means a lost attempt."""
@@ -127,6 +131,7 @@ class TaskReaper:
         self._settings = runtime.settings
         self._metrics = runtime.metrics
         self._steps = StepDetector(runtime.clock)
+        self._silence = SilenceWatch(runtime.clock)
         self._unrenewed: dict[AttemptKey, _UnrenewedLease] = {}
         """The leases at the last step of the wall clock, until they have ended or are renewed."""
         self._stuck: set[AttemptKey] = set()
@@ -165,27 +170,28 @@ class TaskReaper:
         self.reset_grace()
         self._unrenewed.clear()
         now, before_step = self._clock.monotonic(), self._clock.now() - step
-        for key, row in await self._store.runs.list_claimed_by(await self._store.runs.list_claim_owners()):
+        for key, row in await self._store.runs.list_claimed_by(await self._store.runs.count_claims()):
             if row.lease_until is not None:
                 ends_at = now + (row.lease_until - before_step).total_seconds()
                 self._unrenewed[AttemptKey(*key, row.attempt)] = _UnrenewedLease(row.lease_until, ends_at)
         return True
 
     async def _reap_dead_owners(self) -> None:
-        claimants = await self._store.runs.list_claim_owners() - {self._attempts.owner.id}
+        claimants = (await self._store.runs.count_claims()).keys() - {self._attempts.owner.id}
         is_cleanup_due = self._clock.monotonic() >= self._next_owner_cleanup
         if not claimants and not is_cleanup_due:
             return
-        owners = [owner for owner in await self._store.owners.list_all() if owner.id != self._attempts.owner.id]
-        dead = {owner.id for owner in owners if self._liveness.is_dead(owner)}
+        beats = [beat for beat in await self._store.owners.list_beats() if beat.owner.id != self._attempts.owner.id]
+        dead = {beat.owner.id for beat in beats if self._liveness.is_dead(beat.owner)}
         dead_claimants = sorted(dead & claimants)
         for key, row in await self._store.runs.list_claimed_by(dead_claimants) if dead_claimants else ():
             await self.mark_lost(key, row, Lost(f"the process that ran it, {row.claimed_by}, is gone"))
         if is_cleanup_due:
-            await self._delete_dead_owners(dead - claimants)
+            silent = {beat.owner.id for beat in beats if self._silence.lasts(beat.owner.id, beat.at, _FORGOTTEN_AFTER)}
+            await self._delete_dead_owners((dead | silent) - claimants)
 
     async def _delete_dead_owners(self, dead: set[str]) -> None:
-        """Delete dead owners that hold neither claims nor the leader's lease."""
+        """Delete owners that are gone and hold neither claims nor the leader's lease."""
         self._next_owner_cleanup = self._clock.monotonic() + _OWNER_CLEANUP_INTERVAL
         lease = await self._store.leases.current(LEASE_NAME) if dead else None
         unused = dead - ({lease.holder} if lease is not None else set())
@@ -233,7 +239,7 @@ class TaskReaper:
             return []
         for key in ended:
             del self._unrenewed[key]
-        claimed = await self._store.runs.list_claimed_by(await self._store.runs.list_claim_owners())
+        claimed = await self._store.runs.list_claimed_by(await self._store.runs.count_claims())
         return [(key, row) for key, row in claimed if ended.get(AttemptKey(*key, row.attempt)) == row.lease_until]
 
     async def mark_lost(self, key: TaskKey, row: TaskRow, lost: Lost) -> None:
