@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tidemill.graphs.definition import Accumulator, Boundary, Kafka, Nats, Reactor, Source, all_of, any_of
     from tidemill.graphs.graph import Graph
     from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
+    from tidemill.graphs.pushes import ProducerPosition, PushProblem, PushSummary
     from tidemill.graphs.result import DeadLetter, Firing, GraphResult, NodeError, Receipt
     from tidemill.graphs.state import AccumulatorState, Latency, ReactorState, Recovery
     from tidemill.kernel.author_errors import Fail
@@ -64,6 +65,9 @@ __all__ = [
     "PackageStatus",
     "Params",
     "Problem",
+    "ProducerPosition",
+    "PushProblem",
+    "PushSummary",
     "Reactor",
     "ReactorHandle",
     "ReactorHealth",
@@ -120,6 +124,9 @@ _MODULE_OF_NAME = {
     "PackageStatus": "tidemill.packages.status",
     "Params": "tidemill.workflows.definition",
     "Problem": "tidemill.kernel.errors",
+    "ProducerPosition": "tidemill.graphs.pushes",
+    "PushProblem": "tidemill.graphs.pushes",
+    "PushSummary": "tidemill.graphs.pushes",
     "Reactor": "tidemill.graphs.definition",
     "ReactorHandle": "tidemill.engine.graphs.handle",
     "ReactorHealth": "tidemill.graphs.health",

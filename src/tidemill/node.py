@@ -28,13 +28,14 @@ from tidemill.engine.workflows.metrics import WORKFLOW_METRICS, WorkflowMetrics
 from tidemill.engine.workflows.process_identity import current_owner
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
+from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import DefinitionError, RequestError
 from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.node_arguments import check_count, check_pools, definition_name, parse_run_state
+from tidemill.node_arguments import check_count, check_format, check_pools, definition_name, parse_run_state
 from tidemill.node_parts import NodeParts, import_store_class, make_store, with_absolute_path
 from tidemill.packages.loading.reader import sort_for_loading
 from tidemill.packages.service import PackageService
@@ -309,11 +310,28 @@ class Node:
         self, accumulator: str | Accumulator, event: Any, *, tenant: str | None = None, format: str = "json"
     ) -> Receipt:
         """Push an event, a Python value or bytes, and return its Receipt; waits while a blocking queue is full."""
-        if format not in ("json", "msgpack"):
-            raise RequestError(f"format is 'json' or 'msgpack', not {format!r}", code="invalid_format")
+        check_format(format)
         return await self._scheduler.accumulator(self._resolve_tenant(tenant), definition_name(accumulator)).push(
             event, format
         )
+
+    async def push_many(
+        self,
+        accumulator: str | Accumulator,
+        events: Iterable[Any],
+        *,
+        position: ProducerPosition | None = None,
+        tenant: str | None = None,
+        format: str = "json",
+    ) -> PushSummary:
+        """Push events in order, and return their receipts; with durability="boundary" they share commits.
+
+        `position` numbers the push: one with a number that its client has used before, or a lower one, is not applied
+        again, and gets the same answer. With durability="boundary" this holds after crashes too.
+        """
+        check_format(format)
+        found = self._scheduler.accumulator(self._resolve_tenant(tenant), definition_name(accumulator))
+        return await found.push_many(list(events), format, position)
 
     def handle(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> Callable[[Any], int | None]:
         """Return `push` without await, for hot loops on the loop's own thread.

@@ -15,6 +15,12 @@ def definition_name(thing: str | Accumulator | Workflow) -> str:
     return thing.name if isinstance(thing, Accumulator | Workflow) else str(thing)
 
 
+def check_format(format: str) -> None:
+    """Raise RequestError unless it is a format of encoded events."""
+    if format not in ("json", "msgpack"):
+        raise RequestError(f"format is 'json' or 'msgpack', not {format!r}", code="invalid_format")
+
+
 def parse_run_state(state: RunState | str) -> RunState:
     """Return the state of that name; RequestError if there is none."""
     try:

@@ -13,6 +13,7 @@ from tidemill.storage.graph_ports import (
     PartKind,
     SnapshotPart,
     StoredDeadLetter,
+    StoredPush,
     StoredRecovery,
 )
 
@@ -68,6 +69,18 @@ def journal(name: str = "a", tenant: str = "public") -> JournalKey:
 def entry(position: int, of: JournalKey | None = None, payload: bytes = b"event") -> JournalEntry:
     """Return one entry of a journal."""
     return JournalEntry(key=of or journal(), position=position, checksum=b"\x00\xff", payload=payload)
+
+
+def push(
+    sequence: int = 1,
+    *,
+    of: JournalKey | None = None,
+    client: str = "c",
+    answer: bytes = b"answer",
+    at: datetime = NOON,
+) -> StoredPush:
+    """Return the newest push of a producer."""
+    return StoredPush(key=of or journal(), client=client, sequence=sequence, answer=answer, at=at)
 
 
 def letter(

@@ -79,12 +79,16 @@ class GraphResult(msgspec.Struct, frozen=True, eq=False):
         return f"GraphResult(outputs={self.outputs!r}, skipped={self.skipped!r}, error={self.error!r})"
 
 
+Outcome = Literal["emitted", "suppressed", "buffered", "rejected", "dead_lettered"]
+"""What became of an event."""
+
+
 class Receipt(msgspec.Struct, frozen=True):
     """The outcome of a pushed event."""
 
     accepted: bool
     sequence: int
-    outcome: Literal["emitted", "suppressed", "buffered", "rejected", "dead_lettered"]
+    outcome: Outcome
     reason: str | None = None
 
 

@@ -1,4 +1,4 @@
-"""Ports of the graph engine: checkpoints, journals, owners of parts, dead letters, recoveries and pauses.
+"""Ports of the graph engine: checkpoints, journals, producers, owners of parts, dead letters, recoveries and pauses.
 
 A port is one noun. Its rows hold payloads that only the engine understands. A write that raises StoreError has changed
 nothing.
@@ -56,6 +56,16 @@ class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     checksum: bytes
     payload: bytes
+
+
+class StoredPush(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest push of a producer that numbers its pushes, with its answer: a repetition is recognized by it."""
+
+    key: JournalKey
+    client: str
+    sequence: int
+    answer: bytes
+    at: datetime
 
 
 class JournalTrim(NamedTuple):
@@ -126,8 +136,16 @@ class Checkpoints(Protocol):
     ) -> None:
         """Write parts of one moment, each into its slot, and delete the journal entries that they cover."""
 
-    async def append(self, entries: Sequence[JournalEntry], fences: Collection[PartFence] = ()) -> None:
-        """Append entries to journals; StoreError if a position is taken."""
+    async def append(
+        self,
+        entries: Sequence[JournalEntry],
+        fences: Collection[PartFence] = (),
+        pushes: Sequence[StoredPush] = (),
+    ) -> None:
+        """Append entries to journals, together with the pushes that they came with; StoreError if a position is taken.
+
+        A push replaces the one before it of the same client at the same accumulator. Each of them has at most one.
+        """
 
     async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
         """Return every stored generation of these parts, newest moment first."""
@@ -143,6 +161,16 @@ class Checkpoints(Protocol):
 
     async def read_all_entries(self) -> list[JournalEntry]:
         """Return every journal entry by key and position; for audits."""
+
+
+class Producers(Protocol):
+    """The newest push of each producer. `Checkpoints.append` writes them."""
+
+    async def newest_push(self, key: JournalKey, client: str) -> StoredPush | None:
+        """Return the newest push of a client at an accumulator."""
+
+    async def delete_before(self, before: datetime) -> None:
+        """Delete the pushes before a time, of all tenants."""
 
 
 def fenced_error() -> FencedError:

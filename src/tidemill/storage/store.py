@@ -7,7 +7,7 @@ write that raises StoreError has changed nothing.
 from typing import Protocol
 
 from tidemill.storage.access_ports import ApiKeys, AuditEntries, Tenants
-from tidemill.storage.graph_ports import Checkpoints, DeadLetters, PartOwners, Pauses, Recoveries
+from tidemill.storage.graph_ports import Checkpoints, DeadLetters, PartOwners, Pauses, Producers, Recoveries
 from tidemill.storage.migrations import SchemaState
 from tidemill.storage.package_ports import Packages, PackageStates, TrustedKeys
 from tidemill.storage.workflow_ports import WorkflowStore
@@ -17,6 +17,7 @@ class Store(WorkflowStore, Protocol):
     """A database behind its ports."""
 
     checkpoints: Checkpoints
+    producers: Producers
     part_owners: PartOwners
     dead_letters: DeadLetters
     recoveries: Recoveries

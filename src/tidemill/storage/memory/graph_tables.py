@@ -1,4 +1,4 @@
-"""Tables of the graph engine in memory: checkpoints, journals, dead letters, recoveries, pauses."""
+"""Tables of the graph engine in memory: checkpoints, journals, producers, dead letters, recoveries, pauses."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
@@ -17,9 +17,11 @@ from tidemill.storage.graph_ports import (
     PartKey,
     PartKind,
     Pauses,
+    Producers,
     Recoveries,
     SnapshotPart,
     StoredDeadLetter,
+    StoredPush,
     StoredRecovery,
     fenced_error,
 )
@@ -49,7 +51,14 @@ class MemoryCheckpoints(MemoryTable, Checkpoints):
         if not await self._committer.commit(write):
             raise fenced_error()
 
-    async def append(self, entries: Sequence[JournalEntry], fences: Collection[PartFence] = ()) -> None:
+    async def append(
+        self,
+        entries: Sequence[JournalEntry],
+        fences: Collection[PartFence] = (),
+        pushes: Sequence[StoredPush] = (),
+    ) -> None:
+        stored = [replace(push, at=to_utc(push.at)) for push in pushes]
+
         def write(tables: Tables) -> bool:
             if not _owns_parts(tables, fences):
                 return False
@@ -58,6 +67,8 @@ class MemoryCheckpoints(MemoryTable, Checkpoints):
                 if entry.position in journal:
                     raise _PositionTakenError(entry)
                 tables.put(journal, entry.position, entry)
+            for push in stored:
+                tables.put(tables.pushes, (push.key, push.client), push)
             return True
 
         try:
@@ -101,6 +112,22 @@ class _PositionTakenError(Exception):
 
     def __init__(self, entry: JournalEntry) -> None:
         super().__init__(f"the journal of '{entry.key.accumulator}' already has an entry at {entry.position}")
+
+
+class MemoryProducers(MemoryTable, Producers):
+    """Pushes by accumulator and client."""
+
+    async def newest_push(self, key: JournalKey, client: str) -> StoredPush | None:
+        return self._tables.pushes.get((key, client))
+
+    async def delete_before(self, before: datetime) -> None:
+        check_timezone(before)
+
+        def write(tables: Tables) -> None:
+            for push in [one for one in tables.pushes.values() if one.at < before]:
+                tables.delete(tables.pushes, (push.key, push.client))
+
+        await self._committer.commit(write)
 
 
 class MemoryDeadLetters(MemoryTable, DeadLetters):

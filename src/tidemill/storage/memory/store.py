@@ -8,7 +8,13 @@ from tidemill.access.tenants import Tenant
 from tidemill.kernel.clock import SystemClock
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.memory.access_tables import MemoryApiKeys, MemoryAuditEntries, MemoryTenants
-from tidemill.storage.memory.graph_tables import MemoryCheckpoints, MemoryDeadLetters, MemoryPauses, MemoryRecoveries
+from tidemill.storage.memory.graph_tables import (
+    MemoryCheckpoints,
+    MemoryDeadLetters,
+    MemoryPauses,
+    MemoryProducers,
+    MemoryRecoveries,
+)
 from tidemill.storage.memory.leases import MemoryLeases, MemoryPartOwners
 from tidemill.storage.memory.package_tables import MemoryPackages, MemoryPackageStates, MemoryTrustedKeys
 from tidemill.storage.memory.runs import MemoryRuns
@@ -37,6 +43,7 @@ class MemoryStore(Store):
         tables, now = tables or Tables(), now or SystemClock().now
         self._committer: GroupCommitter[MemoryUnit] = GroupCommitter(tables)
         self.checkpoints = MemoryCheckpoints(tables, self._committer)
+        self.producers = MemoryProducers(tables, self._committer)
         self.part_owners = MemoryPartOwners(tables, self._committer)
         self.dead_letters = MemoryDeadLetters(tables, self._committer)
         self.recoveries = MemoryRecoveries(tables, self._committer)

@@ -17,6 +17,7 @@ from tidemill.storage.graph_ports import (
     PartKey,
     SnapshotPart,
     StoredDeadLetter,
+    StoredPush,
     StoredRecovery,
 )
 from tidemill.storage.package_ports import LoadedPackage, PublishedPackage, TrustedKey
@@ -72,6 +73,7 @@ class Tables(Transactor["MemoryUnit"]):
     def __init__(self) -> None:
         self.parts: dict[tuple[PartKey, int], SnapshotPart] = {}  # by key and slot
         self.journals: dict[JournalKey, dict[int, JournalEntry]] = {}  # by position
+        self.pushes: dict[tuple[JournalKey, str], StoredPush] = {}  # by accumulator and client
         self.part_owners: dict[PartKey, PartOwnerRow] = {}
         self.dead_letters: dict[str, StoredDeadLetter] = {}
         self.recoveries: dict[str, StoredRecovery] = {}

@@ -1,4 +1,4 @@
-"""Tables of the graph engine in PostgreSQL: checkpoints, journals, dead letters, recoveries, pauses."""
+"""Tables of the graph engine in PostgreSQL: checkpoints, journals, producers, dead letters, recoveries, pauses."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -16,9 +16,11 @@ from tidemill.storage.graph_ports import (
     PartKey,
     PartKind,
     Pauses,
+    Producers,
     Recoveries,
     SnapshotPart,
     StoredDeadLetter,
+    StoredPush,
     StoredRecovery,
     fenced_error,
 )
@@ -39,9 +41,19 @@ class PostgresCheckpoints(PostgresTable, Checkpoints):
         trimmed = StatementRows(self._queries.trim_journal, [(*one.key, one.position) for one in trims])
         await self._write_fenced([saved, trimmed], fences)
 
-    async def append(self, entries: Sequence[JournalEntry], fences: Collection[PartFence] = ()) -> None:
+    async def append(
+        self,
+        entries: Sequence[JournalEntry],
+        fences: Collection[PartFence] = (),
+        pushes: Sequence[StoredPush] = (),
+    ) -> None:
         rows = [(*entry.key, entry.position, entry.checksum, entry.payload) for entry in entries]
-        await self._write_fenced([StatementRows(self._queries.append_entries, rows, as_arrays=True)], fences)
+        steps = [StatementRows(self._queries.append_entries, rows, as_arrays=True)]
+        if pushes:
+            check_timezones(*pushes)
+            stored = [(*one.key, one.client, one.sequence, one.answer, one.at) for one in pushes]
+            steps.append(StatementRows(self._queries.put_pushes, stored, as_arrays=True))
+        await self._write_fenced(steps, fences)
 
     async def _write_fenced(self, steps: Sequence[StatementRows], fences: Collection[PartFence]) -> None:
         """Run statements, each for its rows, if all fences hold."""
@@ -81,6 +93,18 @@ class PostgresCheckpoints(PostgresTable, Checkpoints):
 def _encode_part(part: SnapshotPart) -> tuple[Any, ...]:
     slot = part.generation % 2
     return *part.key, slot, part.generation, part.moment, part.taken_at, part.digest, part.checksum, part.payload
+
+
+class PostgresProducers(PostgresTable, Producers):
+    """The table `pushes`."""
+
+    async def newest_push(self, key: JournalKey, client: str) -> StoredPush | None:
+        rows = await self._read(self._queries.newest_push, *key, client)
+        return StoredPush(key=key, client=client, **rows[0]) if rows else None
+
+    async def delete_before(self, before: datetime) -> None:
+        check_timezone(before)
+        await self._write(StatementRows(self._queries.delete_pushes, [(before,)]))
 
 
 class PostgresDeadLetters(PostgresTable, DeadLetters):

@@ -49,6 +49,22 @@ DELETE FROM tidemill.journal WHERE tenant = $1 AND accumulator = $2 AND position
 INSERT INTO tidemill.journal (tenant, accumulator, position, checksum, payload)
 SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bytea[]);
 
+-- name: put_pushes
+-- In one order, so that two transactions never wait for each other.
+INSERT INTO tidemill.pushes (tenant, accumulator, client, sequence, answer, at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bytea[], $6::timestamptz[])
+ORDER BY 1, 2, 3
+ON CONFLICT (tenant, accumulator, client) DO UPDATE SET
+    sequence = excluded.sequence,
+    answer = excluded.answer,
+    at = excluded.at;
+
+-- name: newest_push
+SELECT sequence, answer, at FROM tidemill.pushes WHERE tenant = $1 AND accumulator = $2 AND client = $3;
+
+-- name: delete_pushes
+DELETE FROM tidemill.pushes WHERE at < $1;
+
 -- name: parts
 SELECT tenant, kind, name, generation, moment, taken_at, digest, checksum, payload
 FROM tidemill.parts

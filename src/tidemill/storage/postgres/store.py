@@ -18,6 +18,7 @@ from tidemill.storage.postgres.graph_tables import (
     PostgresCheckpoints,
     PostgresDeadLetters,
     PostgresPauses,
+    PostgresProducers,
     PostgresRecoveries,
 )
 from tidemill.storage.postgres.leases import PostgresLeases, PostgresPartOwners
@@ -62,6 +63,7 @@ class PostgresStore(Store):
         self._leases = PostgresLeases(address, self._database, QUERIES, lease_clock)
         parts = (self._database, self._committer, QUERIES)
         self.checkpoints = PostgresCheckpoints(*parts)
+        self.producers = PostgresProducers(*parts)
         self.part_owners = PostgresPartOwners(*parts)
         self.dead_letters = PostgresDeadLetters(*parts)
         self.recoveries = PostgresRecoveries(*parts)

@@ -1,4 +1,4 @@
-"""Tables of the graph engine in SQLite: checkpoints, journals, dead letters, recoveries, pauses."""
+"""Tables of the graph engine in SQLite: checkpoints, journals, producers, dead letters, recoveries, pauses."""
 
 import sqlite3
 from collections.abc import Collection, Sequence
@@ -17,9 +17,11 @@ from tidemill.storage.graph_ports import (
     PartKey,
     PartKind,
     Pauses,
+    Producers,
     Recoveries,
     SnapshotPart,
     StoredDeadLetter,
+    StoredPush,
     StoredRecovery,
     fenced_error,
 )
@@ -41,9 +43,15 @@ class SqliteCheckpoints(SqliteTable, Checkpoints):
         writes = [(self._queries.save_part, rows), (self._queries.trim_journal, trimmed)]
         await self._write_fenced(writes, fences)
 
-    async def append(self, entries: Sequence[JournalEntry], fences: Collection[PartFence] = ()) -> None:
+    async def append(
+        self,
+        entries: Sequence[JournalEntry],
+        fences: Collection[PartFence] = (),
+        pushes: Sequence[StoredPush] = (),
+    ) -> None:
         rows = [(*entry.key, entry.position, entry.checksum, entry.payload) for entry in entries]
-        await self._write_fenced([(self._queries.append_entry, rows)], fences)
+        stored = [(*one.key, one.client, one.sequence, one.answer, to_micros(one.at)) for one in pushes]
+        await self._write_fenced([(self._queries.append_entry, rows), (self._queries.put_push, stored)], fences)
 
     async def _write_fenced(self, writes: _StatementRows, fences: Collection[PartFence]) -> None:
         """Run statements, each for its rows, if all fences hold: no other transaction runs meanwhile."""
@@ -92,6 +100,19 @@ def _encode_part(part: SnapshotPart) -> tuple[Any, ...]:
 def _decode_part(row: Any) -> SnapshotPart:
     tenant, kind, name, generation, moment, taken_at, *rest = row
     return build_part(tenant, kind, name, generation, moment, from_micros(taken_at), *rest)
+
+
+class SqliteProducers(SqliteTable, Producers):
+    """The table `pushes`."""
+
+    async def newest_push(self, key: JournalKey, client: str) -> StoredPush | None:
+        rows = await self._fetch_all(self._queries.newest_push, (*key, client))
+        for sequence, answer, at in rows:
+            return StoredPush(key=key, client=client, sequence=sequence, answer=answer, at=from_micros(at))
+        return None
+
+    async def delete_before(self, before: datetime) -> None:
+        await self._execute_many(self._queries.delete_pushes, [(to_micros(before),)])
 
 
 class SqliteDeadLetters(SqliteTable, DeadLetters):

@@ -17,6 +17,19 @@ DELETE FROM journal WHERE tenant = ? AND accumulator = ? AND position <= ?;
 -- name: append_entry
 INSERT INTO journal (tenant, accumulator, position, checksum, payload) VALUES (?, ?, ?, ?, ?);
 
+-- name: put_push
+INSERT INTO pushes (tenant, accumulator, client, sequence, answer, at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (tenant, accumulator, client) DO UPDATE SET
+    sequence = excluded.sequence,
+    answer = excluded.answer,
+    at = excluded.at;
+
+-- name: newest_push
+SELECT sequence, answer, at FROM pushes WHERE tenant = ? AND accumulator = ? AND client = ?;
+
+-- name: delete_pushes
+DELETE FROM pushes WHERE at < ?;
+
 -- name: parts_of
 SELECT tenant, kind, name, generation, moment, taken_at, digest, checksum, payload
 FROM parts WHERE tenant = ? AND kind = ? AND name = ?;

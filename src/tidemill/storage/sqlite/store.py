@@ -31,7 +31,13 @@ from tidemill.storage.sqlite.errors import (
     primary_error_code,
     to_store_error,
 )
-from tidemill.storage.sqlite.graph_tables import SqliteCheckpoints, SqliteDeadLetters, SqlitePauses, SqliteRecoveries
+from tidemill.storage.sqlite.graph_tables import (
+    SqliteCheckpoints,
+    SqliteDeadLetters,
+    SqlitePauses,
+    SqliteProducers,
+    SqliteRecoveries,
+)
 from tidemill.storage.sqlite.leases import SqliteLeases, SqlitePartOwners
 from tidemill.storage.sqlite.package_tables import SqlitePackages, SqlitePackageStates, SqliteTrustedKeys
 from tidemill.storage.sqlite.run_rows import COLUMN_FRAGMENTS
@@ -67,6 +73,7 @@ class SqliteStore(Store):
         self._committer: GroupCommitter[SqliteUnit] = GroupCommitter(self._database)
         parts = (self._database, self._committer, QUERIES)
         self.checkpoints = SqliteCheckpoints(*parts)
+        self.producers = SqliteProducers(*parts)
         self.part_owners = SqlitePartOwners(*parts)
         self.dead_letters = SqliteDeadLetters(*parts)
         self.recoveries = SqliteRecoveries(*parts)

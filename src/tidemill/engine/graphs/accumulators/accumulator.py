@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
+from tidemill.engine.graphs.accumulators.bulk_ingest import BulkIngest
 from tidemill.engine.graphs.accumulators.ingest import INTERRUPTED_ERROR, EventIngest
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -20,7 +21,7 @@ from tidemill.telemetry import events
 logger = logging.getLogger(__name__)
 
 
-class RunningAccumulator(EventIngest):
+class RunningAccumulator(BulkIngest):
     """One loaded accumulator. Kinds differ in `run_loop`, `process` and their reaction to firings."""
 
     component: PartKind = "accumulator"

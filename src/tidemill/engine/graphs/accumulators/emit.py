@@ -20,7 +20,7 @@ from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
-from tidemill.graphs.result import Receipt
+from tidemill.graphs.result import Outcome, Receipt
 from tidemill.graphs.snapshot import JournalRecord, compute_digest, encode_stored, journal_checksum_seed
 from tidemill.storage.graph_ports import JournalKey, PartKey
 
@@ -91,7 +91,9 @@ class BoundaryEmitter(ABC):
         self.offset: Any = None  # how far the source has been read, for accumulators that have one
         key = JournalKey(tenant, definition.name)
         part = PartKey(tenant, "accumulator", definition.name)
-        self.journal_writer = JournalWriter(key, part, journal_checksum_seed(*key), self.on_committed, self.on_refused)
+        self.journal_writer = JournalWriter(
+            key, part, journal_checksum_seed(*key), self.on_committed, self.on_refused, self.emits_boundary
+        )
         self.position = 0  # of the newest journal step that has happened
         self.checkpointed_position = 0  # the position that the newest checkpoint in the store has reached
         self.departed_reactors: dict[FiringLoop, int] = {}  # reactors being replaced, and the position when they left
@@ -210,7 +212,7 @@ class BoundaryEmitter(ABC):
         boundary = self.apply_step(step)
         if boundary is None:
             self.mark_changed()
-            return self._receipt("buffered" if self.buffers_events and step.kind == "held" else "suppressed")
+            return self._receipt(self.silent_outcome(step))
         receipt = Receipt(True, self.sequence, "emitted")
         if len(self.targets) == 1:
             reactor, index = self.targets[0]
@@ -218,6 +220,10 @@ class BoundaryEmitter(ABC):
         else:
             self.deliver(boundary, position)
         return receipt
+
+    def silent_outcome(self, step: JournalStep) -> Outcome:
+        """Return the outcome of a committed step that emits no boundary."""
+        return "buffered" if self.buffers_events and step.kind == "held" else "suppressed"
 
     def apply_step(self, step: JournalStep) -> Any:
         """Update the accumulator by a step, after its commit or in a restore; return the boundary it emits, if any."""
@@ -237,11 +243,15 @@ class BoundaryEmitter(ABC):
         if self.queue_gates:
             self._reserve_queue(step, -1)
         self.state = self.committed_state
-        if not self.will_be_retried(step):
-            self._count_drop("not_stored")
+        receipt = self._not_stored(reason, is_lost=not self.will_be_retried(step))
         for target, _ in self.targets:  # the next checkpoint finds out when the store works again
             if target.reactor.durability.is_journaled:
                 target.request_checkpoint()
+        return receipt
+
+    def _not_stored(self, reason: str, *, is_lost: bool = True) -> Receipt:
+        if is_lost:
+            self._count_drop("not_stored")
         return self._receipt("rejected", f"not stored: {reason}")
 
     def _reserve_queue(self, step: JournalStep, delta: int) -> None:

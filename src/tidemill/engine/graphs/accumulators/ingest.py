@@ -206,6 +206,16 @@ class EventIngest(BoundaryEmitter):
             self._waiting_pushers -= 1
         return await resolve_receipt(pending)
 
+    def begin_event(self, event: Any, encoding: str, offset: Any = None) -> "PendingReceipt":
+        """Validate and process an event, and begin to commit its outcome; for synchronous functions."""
+        if (rejection := self._rejection()) is not None:
+            return rejection
+        try:
+            value = self._validate(event, encoding)
+        except TypeMismatchError as error:
+            return self._dead_letter(event, error, encoding)
+        return self.begin_step(value, offset)
+
     def begin_step(self, value: Any, offset: Any = None) -> "PendingReceipt":
         """Process a validated event, and begin to commit its outcome; for synchronous functions."""
         try:
@@ -226,7 +236,18 @@ class EventIngest(BoundaryEmitter):
     async def await_author(
         self, call: Callable[[], Awaitable[Any]], event: Any, offset: Any = None
     ) -> "PendingReceipt":
-        """Await the author's function so that a restart can cancel it, and emit its boundary."""
+        """Await the author's function, and emit its boundary."""
+        boundary, receipt = await self.call_author(call, event)
+        if receipt is not None:
+            return receipt
+        await self._wait_for_queue_space()  # other events may have filled the queue meanwhile
+        if (rejection := self._queue_rejection()) is not None:
+            self.requeue(event)
+            return rejection
+        return self.emit_or_journal(boundary, event, offset)
+
+    async def call_author(self, call: Callable[[], Awaitable[Any]], event: Any) -> tuple[Any, Receipt | None]:
+        """Await the author's function so that a restart can cancel it; return its boundary or a receipt."""
         task = self._in_flight = asyncio.current_task()
         self._in_flight_since = self.clock.monotonic()
         self._in_flight_event = event
@@ -238,18 +259,14 @@ class EventIngest(BoundaryEmitter):
                 if is_cancelled_here(error):
                     self._dead_letter(event, INTERRUPTED_ERROR)
                     raise
-                return self._dead_letter(event, error)
+                return None, self._dead_letter(event, error)
         finally:
             was_abandoned = self._in_flight is not task
             if not was_abandoned:
                 self._in_flight = self._in_flight_event = self._in_flight_since = self.stuck_since = None
         if was_abandoned:  # the event is a dead letter already
-            return self._receipt("dead_lettered", _describe_error(INTERRUPTED_ERROR))
-        await self._wait_for_queue_space()  # other events may have filled the queue meanwhile
-        if (rejection := self._queue_rejection()) is not None:
-            self.requeue(event)
-            return rejection
-        return self.emit_or_journal(boundary, event, offset)
+            return None, self._receipt("dead_lettered", _describe_error(INTERRUPTED_ERROR))
+        return boundary, None
 
     def requeue(self, event: Any) -> None:
         """Take back an event whose boundary was rejected; only batches do, other pushers get the receipt."""

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
-from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.emit import PendingReceipt, resolve_receipt
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -154,11 +153,7 @@ class Stream(RunningAccumulator):
         for event, checkpoint in events:
             if self._is_blocked():
                 break
-            try:
-                step = self._rejection() or self.begin_step(self._validate(event, "json"), checkpoint)
-            except TypeMismatchError as error:
-                step = self._dead_letter(event, error)
-            steps.append(step)
+            steps.append(self.begin_event(event, "json", checkpoint))
         return steps
 
     def _advance_offset(self, checkpoint: Any) -> None:

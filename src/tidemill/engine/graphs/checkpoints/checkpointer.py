@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from tidemill.annotations.codec import UnstorableError
 from tidemill.engine.graphs.checkpoints.capture import CheckpointGroup, GroupSnapshot, checkpoint_groups, take_snapshot
@@ -35,11 +35,14 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import FencedError, OperationError, StoreError
 from tidemill.kernel.ids import new_sortable_id
 from tidemill.kernel.settings import Settings
-from tidemill.storage.graph_ports import PartKey, PartKind, StoredRecovery
+from tidemill.storage.graph_ports import JournalKey, PartKey, PartKind, StoredPush, StoredRecovery
 from tidemill.storage.store import Store
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
+
+PRODUCER_RETENTION = timedelta(hours=24)
+"""For how long the store knows the newest push of a producer."""
 
 
 class Checkpointer(DurabilityBackend):
@@ -70,6 +73,7 @@ class Checkpointer(DurabilityBackend):
         self.last_write_failed = False
         self._store_refused = False  # whether the store refused the last write
         self._is_abandoned = False
+        self._pruned_at: datetime | None = None
 
     async def open(self) -> None:
         """Continue the numbering of earlier processes, and start writing."""
@@ -124,6 +128,14 @@ class Checkpointer(DurabilityBackend):
         with suppress(StoreError):  # they stay pending, and are retried with the next checkpoint
             await self._pending_writes.write(self._store)
             await self._pending_writes.write_removals(self._store)
+
+    async def newest_push(self, key: JournalKey, client: str) -> StoredPush | None:
+        now = self._clock.now()
+        # Once an hour is often enough here: only clients that are not known yet add rows.
+        if self._pruned_at is None or now - self._pruned_at > timedelta(hours=1):
+            self._pruned_at = now
+            await self._store.producers.delete_before(now - PRODUCER_RETENTION)
+        return await self._store.producers.newest_push(key, client)
 
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         try:

@@ -10,7 +10,7 @@ from tidemill.engine.graphs.durability.journal import Journal
 from tidemill.graphs.definition import Durability, Reactor
 from tidemill.graphs.result import DeadLetter
 from tidemill.graphs.state import Recovery
-from tidemill.storage.graph_ports import PartKey, PartKind
+from tidemill.storage.graph_ports import JournalKey, PartKey, PartKind, StoredPush
 
 
 class DurabilityPolicy(msgspec.Struct, frozen=True):
@@ -104,6 +104,9 @@ class DurabilityBackend(Protocol):
     async def flush_dead_letters(self) -> None:
         """Write the pending dead letters; those that cannot be written are retried with the next checkpoint."""
 
+    async def newest_push(self, key: JournalKey, client: str) -> StoredPush | None:
+        """Return the newest push of a producer to a journaled accumulator."""
+
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         """Store whether a reactor is paused."""
 
@@ -163,6 +166,9 @@ class NoDurability(DurabilityBackend):
 
     async def flush_dead_letters(self) -> None:
         pass
+
+    async def newest_push(self, key: JournalKey, client: str) -> StoredPush | None:
+        return None
 
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
         pass

@@ -3,11 +3,15 @@
 Steps gather while a commit is in progress; the next commit takes all of them. After a commit its steps happen in the
 order in which they were appended, and only then are they acknowledged. If the store refuses a commit, none of its steps
 happens, and none of those appended behind it: they were prepared on top of it.
+
+A producer may number its pushes. The number is committed together with the steps of the push, and with its answer, so
+that a repetition of the push is recognized however it was interrupted.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -18,7 +22,7 @@ from tidemill.engine.graphs.durability.write_health import StallWatch, WriteHeal
 from tidemill.graphs.result import Receipt
 from tidemill.graphs.snapshot import journal_checksum
 from tidemill.kernel.errors import FencedError, OperationError, StoreError
-from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartFence, PartKey, fenced_error
+from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartFence, PartKey, StoredPush, fenced_error
 from tidemill.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -48,8 +52,24 @@ class JournalWriter(msgspec.Struct, eq=False):
     """Applies a committed step at its position, and returns the receipt."""
     on_refused: Callable[[JournalStep, str], Receipt]
     """Rolls a refused step back, and returns the receipt."""
+    emits_boundary: Callable[[JournalStep], bool]
+    """Returns whether a step emits a boundary."""
     write_health: list[WriteHealth] = []
     """Of the reactors that rely on this journal."""
+
+
+class NumberedPush(msgspec.Struct, frozen=True, eq=False):
+    """A push that its producer has numbered: it is committed together with its steps."""
+
+    writer: JournalWriter
+    first_step: int
+    """The index of its first step among those of the commit."""
+    end: int
+    """The index after its last step."""
+    to_row: Callable[[int, Sequence[JournalStep]], StoredPush]
+    """Returns what is stored, for the boundaries that are emitted before it in the same commit, and for its steps."""
+    taken: "asyncio.Future[StoredPush | None]"
+    """Becomes what was stored, or None if the store refused the commit."""
 
 
 AppendedStep = tuple[JournalWriter, JournalStep, bytes, "asyncio.Future[Receipt]"]
@@ -68,6 +88,8 @@ class Journal:
         self._pending: list[AppendedStep] = []
         self._work_ready = asyncio.Event()
         self._committing: list[AppendedStep] = []
+        self._pending_pushes: list[NumberedPush] = []
+        self._committing_pushes: list[NumberedPush] = []
         self._position = 0
         self._is_abandoned = False
 
@@ -78,11 +100,12 @@ class Journal:
     @property
     def is_idle(self) -> bool:
         """Whether no step waits for its commit."""
-        return not self._pending and not self._committing
+        return not (self._pending or self._committing or self._pending_pushes or self._committing_pushes)
 
     async def wait_committed(self) -> None:
         """Wait until every step appended so far is committed or refused, unless the journal was abandoned."""
-        waiting = [future for *_, future in (*self._committing, *self._pending)]
+        waiting: list[asyncio.Future[Any]] = [future for *_, future in (*self._committing, *self._pending)]
+        waiting += [push.taken for push in (*self._committing_pushes, *self._pending_pushes)]
         if waiting and not self._is_abandoned:
             await asyncio.wait(waiting)
 
@@ -90,6 +113,16 @@ class Journal:
         """Append a step; it happens when it is committed."""
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._pending.append((writer, step, payload, future))
+        self._work_ready.set()
+        return future
+
+    def append_push(
+        self, writer: JournalWriter, steps: int, to_row: Callable[[int, Sequence[JournalStep]], StoredPush]
+    ) -> "asyncio.Future[StoredPush | None]":
+        """Commit the number of a push together with its steps, the last ones that were appended in this turn."""
+        future: asyncio.Future[StoredPush | None] = asyncio.get_running_loop().create_future()
+        end = len(self._pending)
+        self._pending_pushes.append(NumberedPush(writer, end - steps, end, to_row, future))
         self._work_ready.set()
         return future
 
@@ -105,29 +138,36 @@ class Journal:
                 self._work_ready.clear()
                 await asyncio.sleep(0)  # steps appended in the same turn of the loop join this commit
                 steps, self._committing, self._pending = self._pending, self._pending, []
-                await self._commit(steps)
-                self._committing = []
+                pushes, self._committing_pushes, self._pending_pushes = self._pending_pushes, self._pending_pushes, []
+                await self._commit(steps, pushes)
+                self._committing, self._committing_pushes = [], []
         finally:
             self._fail_waiters()
 
     def _fail_waiters(self) -> None:
         """Fail the callers that still wait for a commit: its outcome is unknown."""
-        for *_, future in (*self._committing, *self._pending):
+        futures: list[asyncio.Future[Any]] = [future for *_, future in (*self._committing, *self._pending)]
+        futures += [push.taken for push in (*self._committing_pushes, *self._pending_pushes)]
+        for future in futures:
             if not future.done():
                 future.set_exception(OperationError("the node ended before it was known whether this event was stored"))
                 future.exception()  # marks it as retrieved: some have no waiter
 
-    async def _commit(self, steps: list[AppendedStep]) -> None:
+    async def _commit(self, steps: list[AppendedStep], pushes: list[NumberedPush]) -> None:
         entries = [self._next_entry(writer, payload) for writer, _, payload, _ in steps]
         write_health = _write_health(steps)
         self._stall_watch.watch(write_health)
         try:
             if self._pending_writes:  # first: an offset must not pass a dead letter that is not in the store
                 await self._pending_writes.write(self._store)
-            await self._store.checkpoints.append(entries, self._fences(steps))
+            fences = self._fences({step[0].part_key for step in steps} | {push.writer.part_key for push in pushes})
+            rows = _push_rows(pushes, steps)
+            await self._store.checkpoints.append(entries, fences, rows)
         except StoreError as error:
             behind, self._pending = self._pending, []
             self._refuse(steps + behind, str(error))
+            pushes_behind, self._pending_pushes = self._pending_pushes, []
+            _resolve(pushes + pushes_behind, [None] * len(pushes + pushes_behind))
             if isinstance(error, FencedError):
                 await self._ownership.renew()
             return
@@ -139,12 +179,13 @@ class Journal:
             receipt = writer.on_committed(step, entry.position)
             if not future.done():
                 future.set_result(receipt)
+        _resolve(pushes, rows)
 
-    def _fences(self, steps: list[AppendedStep]) -> list[PartFence]:
+    def _fences(self, accumulators: Iterable[PartKey]) -> list[PartFence]:
         """Return the fences of the accumulators whose steps are written."""
         owned = self._ownership.fences
         try:
-            return [owned[key] for key in {writer.part_key for writer, *_ in steps}]
+            return [owned[key] for key in accumulators]
         except KeyError:
             raise fenced_error() from None
 
@@ -160,6 +201,24 @@ class Journal:
                 future.set_result(receipt)
         for health in _write_health(steps):
             health.mark_failed(reason)
+
+
+def _push_rows(pushes: list[NumberedPush], steps: list[AppendedStep]) -> list[StoredPush]:
+    """Return the rows of pushes. Their answers name boundaries, which are numbered when the commit has happened."""
+    emitted: Counter[JournalWriter] = Counter()
+    rows, counted = [], 0
+    for push in pushes:
+        for writer, step, *_ in steps[counted : push.first_step]:
+            emitted[writer] += writer.emits_boundary(step)
+        counted = push.first_step
+        rows.append(push.to_row(emitted[push.writer], [step for _, step, *_ in steps[push.first_step : push.end]]))
+    return rows
+
+
+def _resolve(pushes: Sequence[NumberedPush], rows: Sequence[StoredPush | None]) -> None:
+    for push, row in zip(pushes, rows, strict=True):
+        if not push.taken.done():
+            push.taken.set_result(row)
 
 
 def _write_health(steps: Iterable[AppendedStep]) -> list[WriteHealth]:
