@@ -1,0 +1,218 @@
+"""The operations of a running node: the calls that programs make, and the services that the server uses."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from tidemill.engine.graphs.handle import ReactorHandle
+from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.engine.workflows.client.handle import RunHandle
+from tidemill.engine.workflows.client.values import BackfillPlan, Caller
+from tidemill.engine.workflows.client.workflow_client import WorkflowClient
+from tidemill.engine.workflows.engine import WorkflowEngine
+from tidemill.engine.workflows.executors.interface import AttemptRequest
+from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.pushes import ProducerPosition, PushSummary
+from tidemill.graphs.result import Receipt
+from tidemill.kernel.errors import RequestError
+from tidemill.kernel.limits import validate_tenant
+from tidemill.node_arguments import check_format, definition_name, parse_run_state
+from tidemill.packages.service import PackageService
+from tidemill.packages.status import PackageStatus
+from tidemill.storage.store import Store
+from tidemill.telemetry.metrics import Metrics
+from tidemill.workflows.node_calls import NodeCall, PushCall
+from tidemill.workflows.states import RunState
+from tidemill.workflows.workflow import Workflow
+
+
+class NodeOperations:
+    """What a running node does for its callers. `Node` builds the parts that are used here."""
+
+    tenant: str
+    _graph_runtime: GraphRuntime
+    _is_open: bool
+    _metrics: Metrics
+    _packages: PackageService
+    _run_store: Store
+    _scheduler: GraphScheduler
+    _workflows: WorkflowEngine
+
+    def _resolve_tenant(self, tenant: str | None) -> str:
+        if not self._is_open:
+            raise RequestError("the node is not running: use `async with tm.Node(...)`", code="not_running", status=409)
+        return self.tenant if tenant is None else validate_tenant(tenant)
+
+    # -- events
+
+    async def push(
+        self, accumulator: str | Accumulator, event: Any, *, tenant: str | None = None, format: str = "json"
+    ) -> Receipt:
+        """Push an event, a Python value or bytes, and return its Receipt; waits while a blocking queue is full."""
+        check_format(format)
+        return await self._scheduler.accumulator(self._resolve_tenant(tenant), definition_name(accumulator)).push(
+            event, format
+        )
+
+    async def push_many(
+        self,
+        accumulator: str | Accumulator,
+        events: Iterable[Any],
+        *,
+        position: ProducerPosition | None = None,
+        tenant: str | None = None,
+        format: str = "json",
+    ) -> PushSummary:
+        """Push events in order, and return their receipts; with durability="boundary" they share commits.
+
+        `position` numbers the push: one with a number that its client has used before, or a lower one, is not applied
+        again, and gets the same answer. With durability="boundary" this holds after crashes too.
+        """
+        check_format(format)
+        found = self._scheduler.accumulator(self._resolve_tenant(tenant), definition_name(accumulator))
+        return await found.push_many(list(events), format, position)
+
+    def handle(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> Callable[[Any], int | None]:
+        """Return `push` without await, for hot loops on the loop's own thread.
+
+        The callable returns the sequence number of the boundary it emitted, or None when nothing was emitted; it
+        raises FullError where `push` would wait.
+        """
+        return self._scheduler.accumulator(self._resolve_tenant(tenant), definition_name(accumulator)).handle()
+
+    def reactor(self, name: str, *, tenant: str | None = None) -> ReactorHandle:
+        """Return a handle of a loaded reactor, to inspect and control it."""
+        find = partial(self._scheduler.reactor, self._resolve_tenant(tenant), name)
+        find()
+        return ReactorHandle(find, self._packages.reclaim)
+
+    async def restart_accumulator(self, name: str, *, tenant: str | None = None) -> None:
+        """Restart an accumulator that the supervisor gave up, or one that hangs."""
+        accumulator = self._scheduler.accumulator(self._resolve_tenant(tenant), name)
+        for target, _ in accumulator.targets:
+            target.reactor.check_owned()
+        self._graph_runtime.supervisor.restart(accumulator)
+
+    # -- workflows
+
+    async def start(
+        self,
+        workflow: str | Workflow,
+        given: Mapping[str, Any] | None = None,
+        /,
+        *,
+        tenant: str | None = None,
+        **params: Any,
+    ) -> RunHandle:
+        """Start a run of a loaded workflow with these params.
+
+        `given` takes params as a mapping, for a param named `tenant` for example.
+        """
+        if not isinstance(given, Mapping | None):
+            message = f"params are keywords, or a mapping by their names, not {given!r}"
+            raise RequestError(message, code="invalid_params", status=400)
+        caller = self._caller(tenant)
+        run = await self._workflows.client.start(caller, definition_name(workflow), {**(given or {}), **params})
+        return RunHandle(self._workflows.client, caller, run)
+
+    async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Receipt | RunHandle:
+        """Make a call of a running task, for its tenant."""
+        if isinstance(call, PushCall):
+            return await self.push(call.accumulator, call.event, tenant=request.tenant, format=call.format)
+        caller, key = self._caller(request.tenant), call.key_for(request.key)
+        run = await self._workflows.client.start(caller, call.workflow, call.params, task_key=key)
+        return RunHandle(self._workflows.client, caller, run)
+
+    def _caller(self, tenant: str | None) -> Caller:
+        return Caller(self._resolve_tenant(tenant), self._workflows.owner.id)
+
+    def run_handle(self, id: str, *, tenant: str | None = None) -> RunHandle:
+        """Return a handle on a run of a tenant by its id; the first call of the handle checks that it exists."""
+        caller = Caller(self.tenant if tenant is None else validate_tenant(tenant), self._workflows.owner.id)
+        return RunHandle(self._workflows.client, caller, id)
+
+    async def runs(
+        self,
+        workflow: str | Workflow | None = None,
+        state: RunState | str | None = None,
+        limit: int = 1000,
+        *,
+        tenant: str | None = None,
+    ) -> list[RunHandle]:
+        """Return the newest `limit` runs, oldest first, of any origin."""
+        name = None if workflow is None else definition_name(workflow)
+        states = [] if state is None else [parse_run_state(state)]
+        caller = self._caller(tenant)
+        rows = await self._workflows.client.find_runs(caller, name, states, limit)
+        return [RunHandle(self._workflows.client, caller, row.id) for row in rows]
+
+    async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
+        """Pause a workflow: no run and no task of it starts; running tasks continue."""
+        await self._workflows.client.pause(self._caller(tenant), definition_name(workflow))
+
+    async def resume(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
+        """Resume a paused workflow."""
+        await self._workflows.client.resume(self._caller(tenant), definition_name(workflow))
+
+    async def backfill(
+        self,
+        workflow: str | Workflow,
+        start: datetime,
+        end: datetime,
+        *,
+        preview: bool = False,
+        only_missing: bool = True,
+        limit: int = 1,
+        key: str | None = None,
+        tenant: str | None = None,
+    ) -> BackfillPlan:
+        """Start a run for every slot of a workflow's schedule in [start, end], at most `limit` at a time.
+
+        Slots that already have a run are left out unless `only_missing` is False. With `preview` nothing is started.
+        """
+        return await self._workflows.client.backfill(
+            self._caller(tenant),
+            definition_name(workflow),
+            start,
+            end,
+            preview=preview,
+            only_missing=only_missing,
+            limit=limit,
+            key=key,
+        )
+
+    async def cancel_backfill(self, id: str, *, tenant: str | None = None) -> int:
+        """Start no more runs of a backfill and cancel its active ones; return the number of these."""
+        return await self._workflows.client.cancel_backfill(self._caller(tenant), id)
+
+    # -- services, for the server
+
+    @property
+    def store(self) -> Store:
+        """The store of the node: in memory if no address was given."""
+        return self._run_store
+
+    @property
+    def workflow_client(self) -> WorkflowClient:
+        """The client of the node's workflows and runs, for callers of any tenant."""
+        return self._workflows.client
+
+    @property
+    def graph_scheduler(self) -> GraphScheduler:
+        """The scheduler of the node's reactors and accumulators."""
+        return self._scheduler
+
+    @property
+    def package_service(self) -> PackageService:
+        """The packages of the node."""
+        return self._packages
+
+    def packages(self) -> list[PackageStatus]:
+        """Return the status of every package that is loaded or wanted, of every tenant."""
+        return self._packages.status()
+
+    def metrics(self) -> dict[str, float]:
+        """Return the value of every metric by name, summed over labels; 0 if it was never incremented."""
+        return self._metrics.by_name()
