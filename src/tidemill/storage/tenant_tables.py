@@ -13,6 +13,7 @@ TENANT_TABLES = (
     "part_owners",
     "parts",
     "pauses",
+    "pushes",
     "recoveries",
     "schedules",
     "trusted_keys",
