@@ -28,7 +28,7 @@ from tests.contract.samples import NOON, NOON_ELSEWHERE
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import ClaimedTask
+from tidemill.storage.workflow_ports import ClaimedTask, VersionTask
 from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.change import Refused
 from tidemill.workflows.records import AttemptKey, VersionKey
@@ -140,6 +140,18 @@ async def test_only_task_runs_of_loaded_versions_are_claimed(store: Store) -> No
     assert names(await store.runs.claim(claim(loaded=[VersionKey("other", "flow", "v1")]))) == ["r4/a"]
     loaded = {VersionKey("public", "flow", "v1"), VersionKey("public", "other", "v1"), VersionKey("x", "flow", "v2")}
     assert names(await store.runs.claim(claim(loaded=loaded))) == ["r1/a", "r3/a"]
+
+
+async def test_excluded_tasks_are_left_to_owners_that_can_run_them(store: Store) -> None:
+    """W-1: by version and task; the same task of another version is claimed."""
+    await make(
+        store, creation(None, task_row("a"), task_row("b")), creation(run_row("r2", version="v2"), task_row("a"))
+    )
+    both = [VersionKey("public", "flow", version) for version in ("v1", "v2")]
+    without = [VersionTask("public", "flow", "v1", "a"), VersionTask("public", "other", "v2", "a")]
+    assert names(await store.runs.claim(claim(loaded=both, excluded=without))) == ["r1/b", "r2/a"]
+    assert await store.runs.claim(claim(loaded=both, excluded=without)) == []
+    assert names(await store.runs.claim(claim(loaded=both))) == ["r1/a"]
 
 
 async def test_queues_are_served_by_name(store: Store) -> None:

@@ -1,5 +1,7 @@
 """Limits of names, integers and texts that every store can hold. Other values are rejected where they are declared."""
 
+from collections.abc import Iterable
+
 from tidemill.kernel.errors import RequestError
 
 MAX_INTEGER = 2**31 - 1
@@ -9,6 +11,7 @@ MAX_WORD_LENGTH = 200
 
 WORD_RULE = f"a text of 1 to {MAX_WORD_LENGTH} characters that can be printed, without blanks around it"
 NAME_RULE = f"{WORD_RULE}, and without '/'"
+LABEL_RULE = f"{WORD_RULE}, and without ','"
 
 
 def is_word(value: object) -> bool:
@@ -21,6 +24,15 @@ def is_word(value: object) -> bool:
 def is_name(value: object) -> bool:
     """Return whether a value can name a tenant or what it owns: a word that stays unambiguous in `tenant/name`."""
     return is_word(value) and "/" not in str(value)
+
+
+def parse_labels(values: Iterable[object]) -> tuple[str, ...]:
+    """Return labels of workers in order, each once; ValueError for one that is ambiguous in `--labels gpu,eu`."""
+    labels = list(values)
+    for one in labels:
+        if not is_word(one) or "," in str(one):
+            raise ValueError(f"a label is {LABEL_RULE}, not {one!r}")
+    return tuple(sorted({str(one) for one in labels}))
 
 
 def validate_tenant(name: str) -> str:

@@ -34,6 +34,15 @@ class RunRevision(NamedTuple):
     revision: int
 
 
+class VersionTask(NamedTuple):
+    """A task of a workflow version."""
+
+    tenant: str
+    workflow: str
+    version: str
+    task: str
+
+
 class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request of an owner for task runs."""
 
@@ -43,6 +52,8 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True):
     immediate: Collection[str] = ()
     """The executors whose attempts start with the claim: their task runs become running at once."""
     loaded: Collection[VersionKey]
+    excluded: Collection[VersionTask] = ()
+    """Tasks of these versions that the owner cannot run: they need a label that it does not have."""
     queues: Collection[str] | None = None
     """The queues that the owner serves; None for all."""
     pools: Mapping[str, int] = {}

@@ -98,6 +98,10 @@ Subscribing = OnFiring | OnOutput
 """The triggers by which reactors start a workflow."""
 
 
+WORKER_EXECUTOR = "worker"
+"""The executor of tasks that worker processes claim. Every node accepts such tasks, and none runs them itself."""
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One function of a workflow, as declared."""
 
@@ -111,6 +115,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     queue: str = "default"
     executor: str | None = None
+    labels: tuple[str, ...] = ()
+    """What a worker must have to run it; sorted."""
     ignores: tuple[Any, ...] = ()
     graph: CallableGraph | str | None = None
     """The called graph, or its name; `function` is a placeholder until the workflow is wired."""
@@ -119,6 +125,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The task's name: the function's own."""
         return self.function.name
+
+
+def find_label_problem(labels: tuple[str, ...] | None, executor: str | None) -> str | None:
+    """Return the problem of a task that has labels, but does not run on workers; None if there is none."""
+    if not labels or executor == WORKER_EXECUTOR:
+        return None
+    return f'labels: {", ".join(labels)} would choose among workers; set executor="{WORKER_EXECUTOR}" too'
 
 
 def task_name(task: str | Task | Callable[..., Any]) -> str:

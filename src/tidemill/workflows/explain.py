@@ -9,12 +9,22 @@ from datetime import datetime
 import msgspec
 
 from tidemill.kernel.durations import format_duration
+from tidemill.workflows.definition import WORKER_EXECUTOR
 from tidemill.workflows.lookup import resolve_task
 from tidemill.workflows.plan import UNMAPPED, Expand, Run, Transition, mapped_state, plan, took_branch, upstream_view
 from tidemill.workflows.records import RunRecord, TaskRow
 from tidemill.workflows.rules import ALL_SUCCESS, Verdict
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
+
+
+class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that lives, as far as it matters for one run."""
+
+    labels: Collection[str]
+    has_code: bool
+    """Whether it has loaded the run's version."""
+    free_slots: int
 
 
 class ExplainContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +39,8 @@ class ExplainContext(msgspec.Struct, frozen=True, kw_only=True):
     """By pool, the number of used slots and of all slots; None if unknown here."""
     capacity: int | None = None
     """The number of free slots of the task's executor; None if there is no executor of that name."""
+    workers: Sequence[WorkerView] = ()
+    """The workers that live on the store."""
     quarantine_reason: str | None = None
     """Why the run is quarantined, if it is, as when its version cannot be read."""
     loaded_versions: Collection[str] | None = None
@@ -215,7 +227,8 @@ class _Explainer:
 
     def _obstacles(self, row: TaskRow) -> Iterator[str]:
         version, loaded = self._run.version, self._context.loaded_versions
-        if loaded is not None and version not in loaded and not self._waits_for_code:
+        is_for_worker = row.executor == WORKER_EXECUTOR
+        if loaded is not None and version not in loaded and not self._waits_for_code and not is_for_worker:
             yield (
                 f"it is scheduled, but no node here has version {version} of '{self._spec.name}' (loaded: "
                 f"{', '.join(sorted(loaded)) or 'none'}): load that version, or cancel the run and start it again"
@@ -229,10 +242,26 @@ class _Explainer:
                 yield f"it is scheduled, but there is no pool '{row.pool}'"
             elif used >= slots:
                 yield f"it is scheduled, but pool '{row.pool}' is full ({used} of {slots})"
-        if self._context.capacity is None:
+        if is_for_worker:
+            yield from self._worker_obstacles()
+        elif self._context.capacity is None:
             yield f"it is scheduled, but there is no executor '{row.executor}'"
         elif self._context.capacity < 1:
             yield f"it is scheduled, but executor '{row.executor}' has no free slot"
+
+    def _worker_obstacles(self) -> Iterator[str]:
+        task = self._spec.by_name.get(self._name)
+        labels = task.labels if task is not None else ()
+        wanted = f"a worker with the labels {', '.join(labels)}" if labels else "a worker"
+        suitable = [one for one in self._context.workers if set(labels).issubset(one.labels)]
+        with_code = [one for one in suitable if one.has_code]
+        if not suitable:
+            yield f"it is scheduled, and waits for {wanted}; none is running"
+        elif not with_code:
+            have = f"version {self._run.version} of '{self._spec.name}'"
+            yield f"it is scheduled, and waits for {wanted} that has {have}: publish its package, or start one with it"
+        elif all(one.free_slots < 1 for one in with_code):
+            yield f"it is scheduled, and waits for {wanted}: all {len(with_code)} are busy"
 
 
 _WAITING_STATES = (TaskState.NONE, TaskState.SCHEDULED, TaskState.UP_FOR_RETRY)

@@ -6,9 +6,9 @@ from typing import Any
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem
-from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word
+from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word, parse_labels
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.definition import Task, task_name
+from tidemill.workflows.definition import Task, find_label_problem, task_name
 
 
 def read_options(options: dict[str, Any], task: str, workflow: str, location: Location) -> dict[str, Any]:
@@ -27,6 +27,8 @@ def read_options(options: dict[str, Any], task: str, workflow: str, location: Lo
             problems.append(f"{name}: {error}")
         except DefinitionError as error:
             problems += [f"{name}: {one.message}" for one in error.problems]
+    if problem := find_label_problem(read.get("labels"), read.get("executor")):
+        problems.append(problem)
     if problems:
         found = [Problem(message=f"task '{task}': {one}", location=location, node=task) for one in problems]
         raise DefinitionError(found, f"workflow '{workflow}'")
@@ -78,6 +80,12 @@ def _read_optional_word(value: Any) -> str | None:
     return None if value is None else _read_word(value)
 
 
+def _read_labels(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple | set | frozenset):
+        raise TypeError(f"it is a list of words, such as ['gpu'], not {value!r}")
+    return parse_labels(value)
+
+
 def _read_classes(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple | set):
         raise TypeError(f"it is a list of classes, such as [Hold], not {value!r}")
@@ -94,5 +102,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "priority": _read_priority,
     "queue": _read_word,
     "executor": _read_optional_word,
+    "labels": _read_labels,
     "ignores": _read_classes,
 }

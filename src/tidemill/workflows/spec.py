@@ -40,6 +40,8 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     queue: str = "default"
     executor: str | None = None
+    labels: tuple[str, ...] = ()
+    """What a worker must have to run it."""
 
     def __post_init__(self) -> None:
         if self.timeout is not None:  # equal tasks have equal stored forms: 60 becomes 60.0
@@ -98,6 +100,11 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def has_mapped_tasks(self) -> bool:
         """Whether some task is mapped over a list."""
         return any(task.each is not None for task in self.tasks)
+
+    @cached_property
+    def labelled_tasks(self) -> tuple[TaskSpec, ...]:
+        """The tasks that only some workers can run."""
+        return tuple(task for task in self.tasks if task.labels)
 
     @cached_property
     def plain_tasks(self) -> frozenset[str]:

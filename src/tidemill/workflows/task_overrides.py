@@ -8,7 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from tidemill.kernel.backoff import Retry
-from tidemill.workflows.definition import Task
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.definition import WORKER_EXECUTOR, Task, find_label_problem
 
 
 class TaskOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -22,16 +23,28 @@ class TaskOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     queue: str | None = None
     priority: int | None = None
     executor: str | None = None
+    labels: tuple[str, ...] | None = None
+
+    def find_problem(self, name: str, tasks: Mapping[str, Task]) -> str | None:
+        """Return why these overrides cannot be applied to the task of a name; None if they can."""
+        if name not in tasks:
+            return f"there is no such task{did_you_mean(name, tasks)}"
+        return find_label_problem(self.labels, self.executor or tasks[name].executor)
 
     def apply_to(self, task: Task) -> Task:
-        """Return a task with these overrides; backoff and error filter of its retries stay as in the code."""
+        """Return a task with these overrides; backoff and error filter of its retries stay as in the code.
+
+        A task that is moved away from workers has no labels any more.
+        """
         changes: dict[str, Any] = {
             name: value
-            for name in ("timeout", "pool", "queue", "priority", "executor")
+            for name in ("timeout", "pool", "queue", "priority", "executor", "labels")
             if (value := getattr(self, name)) is not None
         }
         if self.retries is not None:
             changes["retry"] = _with_retries(task.retry, self.retries)
+        if changes.get("executor", WORKER_EXECUTOR) != WORKER_EXECUTOR:
+            changes["labels"] = ()
         return replace(task, **changes)
 
 

@@ -362,6 +362,7 @@ def _build_spec(task: Task, edges: tuple[TaskEdge, ...], rule: Rule) -> TaskSpec
         priority=task.priority,
         queue=task.queue,
         executor=task.executor,
+        labels=task.labels,
     )
 
 

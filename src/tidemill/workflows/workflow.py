@@ -142,6 +142,7 @@ class Workflow:
         priority: int = 0,
         queue: str = "default",
         executor: str | None = None,
+        labels: Sequence[str] = (),
         ignores: Sequence[Any] = (),
     ) -> Callable[[Function], Function]: ...
     def task(self, function: Any = None, /, **options: Any) -> Any:
@@ -226,11 +227,11 @@ class Workflow:
         if not overrides:
             return self
         own = dict(overrides_for(self.name, overrides))
-        known = [task.name for task in self.tasks]
+        known = {task.name: task for task in self.tasks}
         if problems := [
-            Problem(message=f"settings of task '{name}': there is no such task{did_you_mean(name, known)}")
-            for name in own
-            if name not in known
+            Problem(message=f"settings of task '{name}': {problem}")
+            for name, one in own.items()
+            if (problem := one.find_problem(name, known)) is not None
         ]:
             raise DefinitionError(problems, f"workflow '{self.name}'")
         changed = self._with_tasks(own[task.name].apply_to(task) if task.name in own else task for task in self.tasks)

@@ -30,7 +30,8 @@ timeout = "10m"
 pool = "heavy"
 queue = "night"
 priority = -3
-executor = "subprocess"
+executor = "worker"
+labels = ["gpu", "eu"]
 """
 
 
@@ -58,7 +59,13 @@ def test_everything_that_can_be_said() -> None:
         reactors={"market": ReactorSettings(shared=True)},
         tasks={
             "daily_report.large": TaskOverrides(
-                retries=5, timeout=600.0, pool="heavy", queue="night", priority=-3, executor="subprocess"
+                retries=5,
+                timeout=600.0,
+                pool="heavy",
+                queue="night",
+                priority=-3,
+                executor="worker",
+                labels=("eu", "gpu"),
             )
         },
     )
@@ -93,7 +100,7 @@ retry = 3
         "it may have name, version, modules, requires-python, requires-tidemill, capabilities",
         "package.toml:8: unknown key 'sharde' in [reactors.market] (did you mean 'shared'?); it may have shared",
         "package.toml:10: unknown key 'retry' in [tasks.\"report.large\"] (did you mean 'retries'?); "
-        "it may have retries, timeout, pool, queue, priority, executor",
+        "it may have retries, timeout, pool, queue, priority, executor, labels",
         "package.toml:11: unknown key 'taskz' in the top (did you mean 'tasks'?); it may have package, reactors, tasks",
     ]
 

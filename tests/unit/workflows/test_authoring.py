@@ -9,6 +9,7 @@ import pytest
 import tidemill as tm
 from tidemill.annotations.codec import build_codec
 from tidemill.workflows.spec import TaskEdge
+from tidemill.workflows.task_overrides import TaskOverrides
 
 
 def said(error: tm.DefinitionError) -> list[str]:
@@ -113,6 +114,7 @@ def test_everything_wrong_with_the_options_of_a_task_is_said_at_once() -> None:
         "pool": 7,
         "queue": "",
         "executor": 1,
+        "labels": "gpu",
         "rule": ["all_done"],
         "ignores": int,
         "after": [3],
@@ -128,7 +130,7 @@ def test_everything_wrong_with_the_options_of_a_task_is_said_at_once() -> None:
     assert found[0].startswith("task 'work': a task has no option 'retries' (did you mean 'retry'?)")
     for name, message in zip(list(options)[1:], found[1:], strict=True):
         assert message.startswith(f"task 'work': {name}: ")
-    assert "workflow 'w' has 11 problems" in str(caught.value)
+    assert "workflow 'w' has 12 problems" in str(caught.value)
 
 
 def test_options_that_make_sense_are_kept() -> None:
@@ -152,6 +154,42 @@ def test_options_that_make_sense_are_kept() -> None:
         "subprocess",
     )
     assert two.edges == (TaskEdge("first"),)
+
+
+def test_labels_choose_among_workers() -> None:
+    """http.md: a set of words, part of the version; with any other executor they would do nothing."""
+    flow, bare, other = tm.Workflow("w"), tm.Workflow("w"), tm.Workflow("w")
+
+    def work() -> None: ...
+
+    flow.task(executor="worker", labels=["gpu", "eu", "gpu"])(work)
+    bare.task(executor="worker", labels=())(work)
+    other.task(executor="worker", labels=("gpu",))(work)
+    assert [one.wired().spec.tasks[0].labels for one in (flow, bare, other)] == [("eu", "gpu"), (), ("gpu",)]
+    assert len({one.wired().spec.version for one in (flow, bare, other)}) == 3
+    for executor in (None, "subprocess"):
+        with pytest.raises(tm.DefinitionError, match='labels: gpu would choose among workers; set executor="worker"'):
+            tm.Workflow("w").task(executor=executor, labels=("gpu",))(work)
+    with pytest.raises(tm.DefinitionError, match=r"labels: a label is a text of .*, not 'eu,gpu'"):
+        tm.Workflow("w").task(executor="worker", labels=("eu,gpu",))(work)
+
+
+def test_overrides_move_tasks_to_workers_and_back() -> None:
+    """P-1: the labels of a task that runs elsewhere now are dropped; new ones need a worker too."""
+    flow = tm.Workflow("w")
+
+    @flow.task(executor="worker", labels=["gpu"])
+    def work() -> None: ...
+
+    def moved(**changes: Any) -> tuple[str | None, tuple[str, ...]]:
+        (task,) = flow.with_overrides({"w.work": TaskOverrides(**changes)}).tasks
+        return task.executor, task.labels
+
+    assert moved(priority=1) == ("worker", ("gpu",))
+    assert moved(labels=("eu",)) == ("worker", ("eu",))
+    assert moved(executor="subprocess") == ("subprocess", ())
+    with pytest.raises(tm.DefinitionError, match="settings of task 'work': labels: eu would choose among workers"):
+        moved(executor="subprocess", labels=("eu",))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import tidemill as tm
 from tests.unit.workflows.lives import lived, run_row
 from tests.unit.workflows.test_plan_against_an_oracle import workflows
-from tidemill.workflows.explain import ExplainContext, explain_task
+from tidemill.workflows.explain import ExplainContext, WorkerView, explain_task
 from tidemill.workflows.plan import UNMAPPED, Expand, Finish, Run, mapped_state, plan
 from tidemill.workflows.records import RunRecord, TaskRow
 from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
@@ -57,6 +57,35 @@ def test_it_waits_for_others() -> None:
     assert ask("clean", row("extract", "success", size=2), row("load", "deferred")) == [
         "it waits for 'load', which is deferred"
     ]
+
+
+@pytest.mark.parametrize(
+    ("workers", "sentence"),
+    [
+        ([], "it is scheduled, and waits for a worker with the labels eu, gpu; none is running"),
+        (
+            [("gpu", True, 1), ("", True, 1)],
+            "it is scheduled, and waits for a worker with the labels eu, gpu; none is running",
+        ),
+        (
+            [("gpu eu", False, 1)],
+            "it is scheduled, and waits for a worker with the labels eu, gpu that has version v of 'w': publish its "
+            "package, or start one with it",
+        ),
+        (
+            [("gpu eu big", True, 0), ("gpu eu", True, -1), ("gpu eu", False, 1)],
+            "it is scheduled, and waits for a worker with the labels eu, gpu: all 2 are busy",
+        ),
+        ([("gpu eu", True, 0), ("gpu eu", True, 1)], "it is scheduled, and waits to be claimed"),
+    ],
+)
+def test_what_it_waits_for_on_workers(workers: list[tuple[str, bool, int]], sentence: str) -> None:
+    """W-17: whether one with its labels lives, has its code, and is free; what this node has does not matter."""
+    spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a", executor="worker", labels=("eu", "gpu")),))
+    views = [WorkerView(labels=labels.split(), has_code=code, free_slots=free) for labels, code, free in workers]
+    context = ExplainContext(now=NOW, capacity=None, loaded_versions=[], workers=views)
+    record = RunRecord(run_row(RunState.RUNNING), [row("a", "scheduled", executor="worker")])
+    assert explain_task(record, spec, "a", context) == [sentence]
 
 
 def test_a_mapped_task_whose_rule_is_content_waits_for_its_list_alone() -> None:

@@ -166,6 +166,7 @@ OTHERS = {
     "priority": 1,
     "queue": "big",
     "executor": "kubernetes",
+    "labels": ("gpu",),
 }
 EDGES = {"source": "y", "parameter": None, "takes": ("A", "B"), "optional": True}
 

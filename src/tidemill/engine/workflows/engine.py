@@ -38,7 +38,7 @@ from tidemill.storage.workflow_ports import Owner, WorkflowStore
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import HandedBack
 from tidemill.workflows.change import LeaderFence
-from tidemill.workflows.definition import OnFiring, OnOutput, Task
+from tidemill.workflows.definition import WORKER_EXECUTOR, OnFiring, OnOutput, Task
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.workflow import Workflow
 
@@ -236,10 +236,10 @@ class WorkflowEngine:
         if task.pool is not None and task.pool not in pools:
             remedy = f": pass pools={{'{task.pool}': 2}} to a node, or --pool {task.pool}=2 to `tidemill dev`"
             problems.append(f"there is no pool '{task.pool}'{did_you_mean(task.pool, pools) or remedy}")
-        is_served = self.runtime.served_executors is not None or task.executor in self.executors
+        known = {*self.executors, WORKER_EXECUTOR}
+        is_served = self.runtime.served_executors is not None or task.executor in known
         if task.executor is not None and not is_served:
-            known = ", ".join(sorted(self.executors))
-            hint = did_you_mean(task.executor, self.executors) or f"; there are {known}"
+            hint = did_you_mean(task.executor, known) or f"; there are {', '.join(sorted(known))}"
             problems.append(f"there is no executor '{task.executor}'{hint}")
         return problems
 

@@ -11,6 +11,7 @@ import msgspec
 
 from tidemill.kernel.durations import parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
+from tidemill.kernel.limits import parse_labels
 from tidemill.kernel.settings import parse_toml
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.format.versions import Requirement, Version, running_python, running_tidemill
@@ -340,6 +341,12 @@ def _parse_duration(value: Any) -> float:
     return parse_positive_duration(value)
 
 
+def _parse_labels(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"it is a list of words such as ['gpu'], not {_printable_value(value)}")
+    return parse_labels(value)
+
+
 _PACKAGE_PARSERS: dict[str, Callable[[Any], Any]] = {
     "name": check_package_name,
     "version": _parse_version,
@@ -355,4 +362,5 @@ _TASK_PARSERS: dict[str, Callable[[Any], Any]] = {
     "queue": _parse_word,
     "priority": _parse_int,
     "executor": _parse_word,
+    "labels": _parse_labels,
 }

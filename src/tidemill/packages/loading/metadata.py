@@ -51,6 +51,7 @@ class DeclaredTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     priority: int = 0
     queue: str = "default"
     executor: str | None = None
+    labels: tuple[str, ...] = ()
     graph: str | None = None
     """The graph that it calls."""
 
@@ -268,6 +269,7 @@ def _describe_task(spec: TaskSpec, graph: str | None) -> DeclaredTask:
         priority=spec.priority,
         queue=spec.queue,
         executor=spec.executor,
+        labels=spec.labels,
         graph=graph,
         after=spec.upstream,
     )

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tidemill.storage.memory.apply_changes import add_history, count_free_slots, put_run, put_task
 from tidemill.storage.memory.tables import Tables
-from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest
+from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, VersionTask
 from tidemill.workflows.change import claim_events
 from tidemill.workflows.records import RunEventBatch, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import TaskState
@@ -57,6 +57,7 @@ def _matches_claim(claim: ClaimRequest, run: RunRow, row: TaskRow) -> bool:
         and (claim.queues is None or row.queue in claim.queues)
         and (row.pool is None or row.pool in claim.pools)
         and run.version_key in claim.loaded
+        and VersionTask(*run.version_key, row.task) not in claim.excluded
     )
 
 

@@ -14,7 +14,7 @@ from tidemill.storage.postgres.locked_rows import LeaseClock, PoolKey, PoolUsage
 from tidemill.storage.postgres.run_rows import decode_keyed_task, decode_run, encode_history
 from tidemill.storage.postgres.writes import to_columns
 from tidemill.storage.queries import Queries
-from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest
+from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, VersionTask
 from tidemill.workflows.change import claim_events
 from tidemill.workflows.records import RunEventBatch, RunRow, TaskKey, TaskRow
 
@@ -102,6 +102,7 @@ class TaskClaimer:
             [tenant for tenant, _ in pools],
             [pool for _, pool in pools],
             *to_columns([tuple(loaded) for loaded in claim.loaded]),
+            *([getattr(one, field) for one in claim.excluded] for field in VersionTask._fields),
             limit,
         )
         return [tuple(row) for row in rows]

@@ -192,11 +192,14 @@ WHERE t.state = {task_scheduled}
     AND ($2::text[] IS NULL OR t.queue = ANY($2::text[]))
     AND (t.pool IS NULL OR (t.tenant, t.pool) IN (SELECT * FROM unnest($3::text[], $4::text[])))
     AND (r.tenant, r.workflow, r.version) IN (SELECT * FROM unnest($5::text[], $6::text[], $7::text[]))
+    AND (r.tenant, r.workflow, r.version, t.task) NOT IN (
+        SELECT * FROM unnest($8::text[], $9::text[], $10::text[], $11::text[])
+    )
     AND NOT EXISTS (
         SELECT FROM tidemill.workflow_pauses AS p WHERE p.tenant = r.tenant AND p.workflow = r.workflow
     )
 ORDER BY t.priority DESC, t.since, t.run, t.task, t.element
-LIMIT $8
+LIMIT $12
 FOR UPDATE OF t SKIP LOCKED;
 
 -- name: claim_task_runs

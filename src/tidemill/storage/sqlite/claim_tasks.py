@@ -24,8 +24,9 @@ class PreparedClaim:
         self._at = to_micros(claim.at)
         # Encoded before the transaction begins: no other process can write during it.
         queues = None if claim.queues is None else json.dumps(list(claim.queues))
-        executors, pools, loaded = (json.dumps(list(some)) for some in (claim.executors, claim.pools, claim.loaded))
-        self._candidate_values = (executors, queues, queues, pools, loaded)
+        given = (claim.executors, claim.pools, claim.loaded, claim.excluded)
+        executors, pools, loaded, excluded = (json.dumps(list(some)) for some in given)
+        self._candidate_values = (executors, queues, queues, pools, loaded, excluded)
 
     def __call__(self, connection: sqlite3.Connection) -> list[ClaimedTask]:
         """Queue task runs for the owner, and return them."""

@@ -110,6 +110,11 @@ AND (task_runs.pool IS NULL OR task_runs.pool IN (SELECT value FROM json_each(?)
 AND (runs.tenant, runs.workflow, runs.version) IN (
     SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?)
 )
+AND (runs.tenant, runs.workflow, runs.version, task_runs.task) NOT IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
+        json_extract(value, '$[3]')
+    FROM json_each(?)
+)
 AND (runs.tenant, runs.workflow) NOT IN (SELECT tenant, workflow FROM workflow_pauses)
 ORDER BY task_runs.priority DESC, task_runs.since, task_runs.run, task_runs.task, task_runs.element;
 

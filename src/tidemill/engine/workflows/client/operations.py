@@ -31,7 +31,8 @@ from tidemill.workflows.clearing import (
     build_cancel_change,
     plan_clear,
 )
-from tidemill.workflows.explain import ExplainContext, explain_task
+from tidemill.workflows.definition import WORKER_EXECUTOR
+from tidemill.workflows.explain import ExplainContext, WorkerView, explain_task
 from tidemill.workflows.lookup import pinned_note, unknown_run, unknown_task
 from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, TaskError, TaskKey, VersionKey
 from tidemill.workflows.result import RunResult, build_run_result, last_errors
@@ -122,7 +123,12 @@ class RunOperations:
         else:
             context = await self._explain_context(record)
         blocker, stuck = await self._store.find_write_blocker(), await self._stuck_pids(record)
-        context = replace(await self._with_code_notes(context, record), write_blocker=blocker, stuck_pids=stuck)
+        context = replace(
+            await self._with_code_notes(context, record),
+            write_blocker=blocker,
+            stuck_pids=stuck,
+            workers=await self._workers_for(record),
+        )
         spec, problem = await self._load_spec_or_problem(record)
         if problem is not None:
             context = replace(context, quarantine_reason=problem)
@@ -140,6 +146,18 @@ class RunOperations:
         others = await self._store.runs.load([row.id for row in await self._store.runs.find(running)])
         notes = [await self._code_note(other, code) for other in others]
         return replace(context, blocking_notes=[note for note in notes if note is not None])
+
+    async def _workers_for(self, record: RunRecord) -> list[WorkerView]:
+        """Return the living workers, if a task of the run waits for one."""
+        if not any(row.executor == WORKER_EXECUTOR and row.state is TaskState.SCHEDULED for row in record.tasks):
+            return []
+        loaded = await self._store.versions.list_loaded()
+        owners = {one.owner for one in loaded if one.key == record.run.version_key}
+        return [
+            WorkerView(labels=one.labels, has_code=one.id in owners, free_slots=one.concurrency - one.running)
+            for one in await list_nodes(self._runtime)
+            if one.kind == "worker" and one.state == "alive"
+        ]
 
     async def _code_note(self, record: RunRecord, code: LoadedCode) -> str | None:
         newest = await self._newest_version(record)

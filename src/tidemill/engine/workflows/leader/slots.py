@@ -177,7 +177,7 @@ class ExecutorSlots:
         """Reserve a slot for each of some tasks, if no task waits for one and all of them get one."""
         for taken, row in enumerate(rows):
             executor = row.executor
-            if self._waiting.get(executor) or executor not in self._executors or self.free_slots(executor) <= 0:
+            if self._waiting.get(executor) or self.free_slots(executor) <= 0:
                 for reserved in islice(rows, taken):
                     self.release(reserved.executor)
                 return False
@@ -200,8 +200,6 @@ class ExecutorSlots:
     ) -> Iterator[WaitingTask]:
         """Reserve free slots for waiting tasks that are still wanted; `only_run` stops at a task of another run."""
         for executor, waiting in self._waiting.items():
-            if executor not in self._executors:
-                continue
             while waiting and only_run in (None, waiting[0][-1].run) and self.free_slots(executor) > 0:
                 task = heappop(waiting)[-1]
                 self._queued.discard(task)
@@ -215,10 +213,7 @@ class ExecutorSlots:
 
     def has_waiting_for_dispatch(self) -> bool:
         """Return whether a task waits for an executor that is served through the dispatch queue."""
-        return any(
-            waiting and name in self._executors and not self._executors[name].is_immediate
-            for name, waiting in self._waiting.items()
-        )
+        return any(waiting and not self._executors[name].is_immediate for name, waiting in self._waiting.items())
 
     def release(self, executor: str) -> None:
         """Release a reserved slot: it is used by now, or not needed."""
@@ -253,7 +248,8 @@ class SlotAllocator:
         """Return those of some scheduled tasks that this node can run."""
         if not rows or active.version not in self._versions.loaded or self.admission.is_paused(active.run):
             return []
-        return [row for row in rows if row.pool is None or row.pool in self._runtime.pools.sizes]
+        executors, pools = self._attempts.executors, self._runtime.pools.sizes
+        return [row for row in rows if row.executor in executors and (row.pool is None or row.pool in pools)]
 
     def enqueue_version(self, version: VersionKey) -> None:
         """Queue the scheduled tasks of all runs of a version whose code has been loaded."""

@@ -5,6 +5,7 @@ are no longer wanted, and from time to time discards workflow versions that no r
 """
 
 import logging
+from collections.abc import Mapping
 
 from tidemill.engine.tasks import run_forever
 from tidemill.engine.wakeup import Wakeup
@@ -13,9 +14,10 @@ from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import AttemptObserver, LocalAttempts
 from tidemill.engine.workflows.worker.launcher import TaskLauncher
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest
+from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, VersionTask
 from tidemill.telemetry import events
-from tidemill.workflows.records import AttemptKey
+from tidemill.workflows.records import AttemptKey, VersionKey
+from tidemill.workflows.spec import WorkflowSpec
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +90,7 @@ class Claimer(AttemptObserver):
             executors=free,
             immediate=[name for name in free if self._attempts.executors[name].is_immediate],
             loaded=loaded,
+            excluded=self._excluded_tasks(specs),
             pools=self._pools.sizes,
             lease=self._settings.heartbeat_timeout,
             at=self._clock.now(),
@@ -99,6 +102,16 @@ class Claimer(AttemptObserver):
         for batch in by_run.values():
             run = batch[0].run
             await self._launcher.read_and_launch(run, [claimed.task for claimed in batch], specs[run.version_key])
+
+    def _excluded_tasks(self, specs: Mapping[VersionKey, WorkflowSpec]) -> list[VersionTask]:
+        """Return the tasks that need a label that this node does not have."""
+        own = set(self._attempts.owner.labels)
+        return [
+            VersionTask(*version, task.name)
+            for version, spec in specs.items()
+            for task in spec.labelled_tasks
+            if not own.issuperset(task.labels)
+        ]
 
     async def _refresh_pools(self) -> None:
         now = self._clock.monotonic()
