@@ -8,8 +8,10 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tidemill.engine.access.services import AccessServices
+from tidemill.engine.event_feed.feed import EventFeed
 from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, to_recovery
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
+from tidemill.engine.graphs.metrics import count_firings
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.registry import Registry
@@ -90,11 +92,11 @@ class Node(NodeOperations):
         self._scheduler = GraphScheduler(runtime, self.registry, self._metrics, self._store)
         self._standby = StandbyLoads(runtime, self._scheduler, self._ownership)
         self._workflows = self._make_workflow_engine(clock, executor, check_pools(pools), store, parts)
-        self._metrics.register(Collector(self._workflows.metrics, WorkflowMetrics.samples))
         runtime.subscribers = self._workflows.subscriptions
         self._workflows.on_shared = None if self._ownership is None else self._ownership.start_sharing
         self._workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers, self.run_handle)
         self._packages = self._make_packages()
+        self.event_feed = self._make_event_feed(clock, tasks)
         self._restored_tenants: set[str] = set()
         self._is_open = self._was_opened = False
 
@@ -132,6 +134,7 @@ class Node(NodeOperations):
             owner=self._owner,
             clock=clock,
             settings=self.settings,
+            node_events=self._graph_runtime.node_events,
             default_executor=executor,
             pools=pools,
             liveness=self._liveness,
@@ -147,6 +150,7 @@ class Node(NodeOperations):
             known = service.executors
             hint = did_you_mean(str(executor), known) or f"; there are {', '.join(sorted(known))}"
             raise DefinitionError.single("node", f"there is no executor {executor!r}{hint}")
+        self._metrics.register(Collector(service.metrics, WorkflowMetrics.samples))
         return service
 
     def _make_packages(self) -> PackageService:
@@ -161,6 +165,16 @@ class Node(NodeOperations):
         service.installer.on_held_back = self._standby.wait
         self._metrics.register(Collector(service, PackageService.samples))
         return service
+
+    def _make_event_feed(self, clock: Clock, tasks: TaskScope) -> EventFeed:
+        return EventFeed(
+            self._run_store,
+            self._workflows.notifier,
+            self._graph_runtime.node_events,
+            lambda: count_firings(self._scheduler.reactors),
+            clock=clock,
+            tasks=tasks,
+        )
 
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
         clock, concurrency = self._graph_runtime.clock, self._concurrency
@@ -229,6 +243,7 @@ class Node(NodeOperations):
     async def _close(self) -> None:
         if self._is_open:
             self._is_open = False
+            self.event_feed.close()
             await self._packages.stop()
             await self._workflows.close(self.settings.unload_timeout)
             await self._packages.close()

@@ -10,6 +10,7 @@ import pytest
 
 import tidemill
 from tests.architecture.sources import ROOT, listing, modules
+from tidemill.engine.event_feed.event_types import NODE_EVENT_TYPES, STORED_EVENT_TYPES
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS
 from tidemill.graphs.health import ACCUMULATOR_TRANSITIONS, REACTOR_TRANSITIONS
 from tidemill.graphs.result import NodeError
@@ -55,6 +56,14 @@ def test_every_metric_is_listed_once() -> None:
     """The page explains what `node.metrics()` returns."""
     metrics, _, _ = page("metrics.md").partition("## Reasons for drops")
     assert sorted(name for name, _ in rows(metrics)) == sorted(GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS)
+
+
+def test_every_event_of_the_feed_is_listed_with_its_meaning() -> None:
+    """The page lists where each type comes from, and says the same as the code."""
+    row = re.compile(r"^\| `(?P<name>[\w.]+)` \| (?P<source>store|node) \| (?P<meaning>.+) \|$", re.MULTILINE)
+    listed = {one["name"]: (one["source"], one["meaning"]) for one in row.finditer(page("events.md"))}
+    stored = {name: ("store", meaning) for name, meaning in STORED_EVENT_TYPES.items()}
+    assert listed == stored | {name: ("node", meaning) for name, meaning in NODE_EVENT_TYPES.items()}
 
 
 def test_the_health_diagrams_are_the_transition_tables() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-SIZE = (1024 + 256) * 1024  # the schema takes some, in the file and in its log
+SIZE = (1536 + 256) * 1024  # the schema takes some, in the file and in its log
 NOBODY = 65534  # an ordinary user on every system
 
 

@@ -1,6 +1,7 @@
 """Schemas: made on opening, once, and never by a version that does not know them."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -58,9 +59,9 @@ async def test_a_newer_schema_is_refused(database: ContractDatabase) -> None:
     assert (await database.store().read_schema_state()).found == 99
 
 
-async def test_this_is_version_9(database: ContractDatabase) -> None:
+async def test_this_is_version_12(database: ContractDatabase) -> None:
     """One more for each migration: a new one also tests existing rows, as below."""
-    assert (await database.store().read_schema_state()).known == 9
+    assert (await database.store().read_schema_state()).known == 12
 
 
 async def test_schedules_of_version_2_are_armed(database: ContractDatabase) -> None:
@@ -126,6 +127,31 @@ async def test_owners_of_version_8_are_nodes_of_programs(database: ContractDatab
     (beat,) = await store.owners.list_beats()
     assert beat.owner == Owner(id="n1", host="h", boot="b", pid=7, started="x", at=NOON, kind="embedded", name="n1")
     assert beat.at == NOON
+    await store.close()
+
+
+async def test_events_of_version_11_are_numbered_and_followed_by_new_ones(tmp_path: Path) -> None:
+    """S-3: the history of an older Tidemill stays readable, and the live feed continues after it."""
+    database, noon = SqliteFile(tmp_path / "tidemill.db"), to_micros(NOON)
+    begun, ended = (f'[null, -1, 0, "queued", "{state}", ""]' for state in ("running", "success"))
+    columns = "id, tenant, workflow, version, state, params, origin, created_at, reason, max_active, revision, clears"
+    rest = f"'public', 'flow', 'v1', 'success', x'', 'manual', {noon}, '', 1, 1, 0"
+    rows = f"""INSERT INTO runs ({columns}, sequence) VALUES ('r1', {rest}, 1), ('r2', {rest}, 2);
+        INSERT INTO run_events (run, revision, at, actor, events) VALUES
+        ('r2', 1, {noon + 1}, 'n', '[{begun}]'), ('r1', 1, {noon}, 'n', '[{begun}, {ended}]');"""
+    await database.make_older(11, rows)
+    store = database.store()
+    await store.open()
+    await make(store, creation(run_row("r3")))
+    found = await store.runs.read_events_after(0, 10)
+    assert [(one.number, one.event.run, one.event.after) for one in found] == [
+        (1, "r1", "running"),
+        (2, "r1", "success"),
+        (3, "r2", "running"),
+        (4, "r3", "running"),
+    ]
+    assert [row.after for row in await store.runs.read_events("r1")] == ["running", "success"]
+    assert await store.check_integrity() == []
     await store.close()
 
 

@@ -40,13 +40,13 @@ class PackageFiles:
         self.preparer.keep_warm_probe()
         return self._make_reconciler(FolderSource(path, tenant), origin, on_status)
 
-    def make_registry_reconciler(self, origin: PackageOrigin) -> Reconciler:
+    def make_registry_reconciler(self, origin: PackageOrigin, on_status: StatusListener) -> Reconciler:
         """Return a reconciler for the packages that are published in the store."""
         source = RegistrySource(self._store, self._clock, self._settings.package_poll_interval)
-        return self._make_reconciler(source, origin)
+        return self._make_reconciler(source, origin, on_status)
 
     def _make_reconciler(
-        self, source: PackageSource, origin: PackageOrigin, on_status: StatusListener | None = None
+        self, source: PackageSource, origin: PackageOrigin, on_status: StatusListener | None
     ) -> Reconciler:
         return Reconciler(
             source,

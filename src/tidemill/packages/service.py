@@ -34,6 +34,7 @@ from tidemill.packages.status import (
     merge_reports,
 )
 from tidemill.storage.store import Store
+from tidemill.telemetry import events
 from tidemill.telemetry.metrics import Sample
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class PackageService:
         self.registry = registry
         self._settings = runtime.settings
         self.tasks = runtime.tasks
+        self._node_events = runtime.node_events
         self._clock = runtime.clock
         self.records = InstallRecords(store, workflows.owner, liveness, runtime.clock)
         self.installer = Installer(
@@ -180,6 +182,9 @@ class PackageService:
         """
         work = self.installer.load(package, tenant, origin, reference, leaving)
         await self.tasks.run_shielded(f"package {package.name}: load", work)
+        if self._node_events.is_recorded and (loaded := self.installed(PackageKey(tenant, package.name))) is not None:
+            fields = {"package": package.name, "version": loaded.version}
+            self._node_events.publish(events.PACKAGE_LOADED, tenant, **fields)
         return package.name
 
     async def unload(self, name: str, tenant: str) -> None:
@@ -189,6 +194,7 @@ class PackageService:
         """
         self._check_not_desired(PackageKey(tenant, name))
         await self.tasks.run_shielded(f"package {name}: unload", self.installer.unload(name, tenant))
+        self._node_events.publish(events.PACKAGE_REMOVED, tenant, package=name)
 
     async def reclaim(self, tenant: str, reactor: str) -> None:
         """Acquire a reactor that another node had acquired; it completes even if the caller is cancelled."""
@@ -243,13 +249,25 @@ class PackageService:
         origin = PackageOrigin(
             name=f"folder {path}", allow_downgrade=allow_downgrade, is_developer_code=is_developer_code
         )
-        return await self._watch(self.files.make_folder_reconciler(path, tenant, origin, on_status))
+        listener = self._publishing_failures(on_status)
+        return await self._watch(self.files.make_folder_reconciler(path, tenant, origin, listener))
 
     async def watch_registry(self) -> "Reconciler":
         """Load the packages of the store's registry; downgrades were checked when they were published."""
-        return await self._watch(
-            self.files.make_registry_reconciler(PackageOrigin(name="registry", allow_downgrade=True))
-        )
+        origin = PackageOrigin(name="registry", allow_downgrade=True)
+        return await self._watch(self.files.make_registry_reconciler(origin, self._publishing_failures(None)))
+
+    def _publishing_failures(self, on_status: StatusListener | None) -> StatusListener:
+        """Return a listener that publishes failures to the event feed, and passes every status on."""
+
+        def listen(status: PackageStatus) -> None:
+            if status.state == "failed":
+                fields = {"package": status.name, "version": status.wanted, "reason": status.reason}
+                self._node_events.publish(events.PACKAGE_FAILED, status.tenant, **fields)
+            if on_status is not None:
+                on_status(status)
+
+        return listen
 
     async def _watch(self, reconciler: "Reconciler") -> "Reconciler":
         await self._remove_stale_records(reconciler.source, reconciler.origin)

@@ -17,6 +17,7 @@ from tidemill.workflows.records import (
     AttemptKey,
     AttemptRow,
     EventRow,
+    NumberedEvent,
     OutputRow,
     RunRecord,
     RunRow,
@@ -140,6 +141,16 @@ class Runs(Protocol):
 
     async def read_events(self, run: str) -> list[EventRow]:
         """Return the history of a run, in order."""
+
+    async def read_events_after(self, number: int, limit: int) -> list[NumberedEvent]:
+        """Return events of all runs with a higher number, in order, of at most `limit` changes; empty if there is none.
+
+        A reader that continues after the last number that was returned misses none: none with a lower number is
+        committed later. Events of deleted runs are gone.
+        """
+
+    async def last_event_number(self) -> int:
+        """Return a number such that all events up to it have been committed, and all later ones are higher."""
 
     async def read_fired_slots(
         self, tenant: str, workflow: str, key: str, start: datetime, end: datetime

@@ -262,6 +262,15 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reason: str = ""
 
 
+class NumberedEvent(NamedTuple):
+    """An event of a run with its number in the sequence of all runs' events, and whose run it is."""
+
+    number: int
+    tenant: str
+    workflow: str
+    event: EventRow
+
+
 class FireRow(msgspec.Struct, frozen=True, kw_only=True):
     """The recorded decision of a schedule, trigger or backfill to start a run. It starts at most one."""
 

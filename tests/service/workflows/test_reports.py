@@ -17,6 +17,7 @@ from tidemill.engine.workflows.worker.task_logs import TaskLogWriter
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.memory.store import MemoryStore
+from tidemill.telemetry.node_events import NodeEvents
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Skipped, Succeeded
 from tidemill.workflows.change import Applied
 from tidemill.workflows.records import AttemptKey, RunRow
@@ -42,6 +43,7 @@ async def runtime() -> AsyncIterator[WorkflowRuntime]:
         clock=CLOCK,
         settings=Settings(),
         metrics=WorkflowMetrics(),
+        node_events=NodeEvents(CLOCK),
         tasks=tasks,
         liveness=HostLiveness(),
         default_executor="subprocess",

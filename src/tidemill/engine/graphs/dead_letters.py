@@ -1,7 +1,7 @@
 """Dead letters: events, firings and starts of runs that failed for good, in a bounded queue, to inspect and replay."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -29,9 +29,18 @@ class ReplayedEvent(msgspec.Struct, frozen=True):
 class DeadLetterQueue:
     """The dead letters of one accumulator or reactor. A full queue drops the oldest, and counts it in `dropped`."""
 
-    def __init__(self, source: str, clock: Clock, limit: int, dropped: Counter[str], store: DeadLetterStore) -> None:
+    def __init__(
+        self,
+        source: str,
+        clock: Clock,
+        limit: int,
+        dropped: Counter[str],
+        store: DeadLetterStore,
+        on_added: Callable[[DeadLetter], None],
+    ) -> None:
         self._source = source
         self._clock = clock
+        self._on_added = on_added
         self._limit = limit
         self._dropped = dropped
         self._store = store
@@ -46,6 +55,7 @@ class DeadLetterQueue:
         self._store.put(dead_letter, detail)
         self.total += 1
         self._trim()
+        self._on_added(dead_letter)
         return dead_letter
 
     def _trim(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from tidemill.engine.event_feed.firing_counts import FiringCount
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.health import ReactorHealth
@@ -16,6 +17,12 @@ def reactor_collector(reactor: RunningReactor) -> Collector:
 def accumulator_collector(accumulator: RunningAccumulator) -> Collector:
     """Return the metrics collector of an accumulator."""
     return Collector(accumulator, _read_accumulator)
+
+
+def count_firings(reactors: Iterable[RunningReactor]) -> list[FiringCount]:
+    """Return how often reactors have fired, for the event feed."""
+    loops = ((one, one.firing_loop) for one in reactors)
+    return [FiringCount(one.tenant, one.name, loop.log.fires, loop.results.failures) for one, loop in loops]
 
 
 def _read_reactor(reactor: RunningReactor) -> Iterable[Sample]:

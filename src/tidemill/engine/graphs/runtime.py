@@ -12,10 +12,12 @@ from tidemill.engine.graphs.supervisor import Supervisor
 from tidemill.engine.tasks import TaskScope
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
-from tidemill.graphs.result import Firing
+from tidemill.graphs.result import DeadLetter, Firing
 from tidemill.graphs.subscription import FailedDelivery, NodeOutput, Subscription
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
+from tidemill.telemetry import events
+from tidemill.telemetry.node_events import NodeEvents
 
 DeliveryCallback = Callable[[FailedDelivery | None], None]
 """Called with None when a subscription has received a firing, or with the reason why it never will."""
@@ -96,11 +98,12 @@ class GraphRuntime:
     def __init__(
         self, *, clock: Clock, settings: Settings, tasks: TaskScope, durability: DurabilityBackend | None = None
     ) -> None:
+        self.node_events = NodeEvents(clock)
         self.clock = clock
         self.settings = settings
         self.tasks = tasks
         self.durability: DurabilityBackend = durability or NoDurability()
-        self.supervisor = Supervisor(clock, settings, tasks, self.durability)
+        self.supervisor = Supervisor(clock, settings, tasks, self.durability, self.node_events)
         self.subscribers = NoSubscribers()
         self.open_reader: OpenReader | None = open_reader  # None: streams are live without reading their sources
         self.health_filter: HealthFilter = _keep_health
@@ -108,3 +111,8 @@ class GraphRuntime:
         self.find_accumulator: FindAccumulator = lambda tenant, name: None  # noqa: ARG005 - until the scheduler is built
         self.in_flight = InFlight()
         self.rng = random.Random()
+
+    def publish_dead_letter(self, tenant: str, dead_letter: DeadLetter) -> None:
+        """Publish a new dead letter to the event feed, without its content."""
+        facts = {"kind": dead_letter.kind, "source": dead_letter.source, "error": dead_letter.error}
+        self.node_events.publish(events.DEAD_LETTER_ADDED, tenant, dead_letter=dead_letter.id, **facts)

@@ -345,6 +345,7 @@ class GraphScheduler:
         self._metrics.register(reactor_collector(reactor))
         self._registry.add_endpoints(tenant, managed.endpoints)
         logger.info(events.REACTOR_LOADED, extra={"reactor": name, "tenant": tenant})
+        self.runtime.node_events.publish(events.REACTOR_LOADED, tenant, reactor=name)
 
     def _add_accumulator(self, running: RunningAccumulator) -> None:
         self._accumulators[running.tenant, running.name] = running
@@ -397,6 +398,7 @@ class GraphScheduler:
         self._registry.drop_reactor(tenant, name)
         await self.release_unused(managed.part_keys.difference(kept))
         logger.info(events.REACTOR_UNLOADED, extra={"reactor": name, "tenant": tenant})
+        self.runtime.node_events.publish(events.REACTOR_UNLOADED, tenant, reactor=name)
 
     async def release_unused(self, keys: set[PartKey]) -> None:
         """Release those of some parts that no durable reactor has, so that other nodes can acquire them."""

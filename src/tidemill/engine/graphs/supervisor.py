@@ -20,6 +20,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.graph_ports import PartKind
 from tidemill.telemetry import events
+from tidemill.telemetry.node_events import NodeEvents
 
 logger = logging.getLogger(__name__)
 
@@ -106,8 +107,16 @@ class Supervised(Protocol):
 class Supervisor:
     """Restarts the components of one node, and records each of its actions."""
 
-    def __init__(self, clock: Clock, settings: Settings, tasks: TaskScope, durability: DurabilityBackend) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        settings: Settings,
+        tasks: TaskScope,
+        durability: DurabilityBackend,
+        node_events: NodeEvents,
+    ) -> None:
         self._clock = clock
+        self._node_events = node_events
         self._settings = settings
         self._tasks = tasks
         self._durability = durability
@@ -218,3 +227,5 @@ class Supervisor:
         level = logging.ERROR if action in ("failed", "restored", "fenced") else logging.WARNING
         facts = {"component": component.component, "component_name": component.name, "reason": reason}
         logger.log(level, EVENT_BY_ACTION[action], extra=facts)
+        fields = {name: getattr(recovery, name) for name in ("component", "name", "action", "reason", "failures")}
+        self._node_events.publish(events.COMPONENT_RECOVERY, component.tenant, **fields)

@@ -36,6 +36,7 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner, WorkflowStore
 from tidemill.telemetry import events
+from tidemill.telemetry.node_events import NodeEvents
 from tidemill.workflows.attempt_results import HandedBack
 from tidemill.workflows.change import LeaderFence
 from tidemill.workflows.definition import WORKER_EXECUTOR, OnFiring, OnOutput, Task
@@ -61,6 +62,7 @@ class WorkflowEngine:
         owner: Owner,
         clock: Clock,
         settings: Settings,
+        node_events: NodeEvents,
         default_executor: str,
         pools: Mapping[str, int],
         liveness: ProcessLiveness,
@@ -70,7 +72,7 @@ class WorkflowEngine:
         substitutes_executor: bool = False,
         make_heartbeat_store: Callable[[], Store] | None = None,
     ) -> None:
-        self.metrics = WorkflowMetrics()
+        self.metrics, self.notifier = WorkflowMetrics(), RunNotifier()
         self.executors: dict[str, Executor] = {}
         self.runtime = runtime = WorkflowRuntime(
             store=store,
@@ -78,6 +80,7 @@ class WorkflowEngine:
             clock=clock,
             settings=settings,
             metrics=self.metrics,
+            node_events=node_events,
             tasks=TaskScope(),
             liveness=liveness,
             default_executor=default_executor,
@@ -87,18 +90,17 @@ class WorkflowEngine:
             make_heartbeat_store=make_heartbeat_store,
         )
         self.versions = WorkflowVersions(store.versions, clock, runtime.owner.id)
-        self._notifier = RunNotifier()
-        self._task_logs = TaskLogWriter(runtime, self._notifier)
+        self._task_logs = TaskLogWriter(runtime, self.notifier)
         self.attempts = LocalAttempts(runtime, self.versions, self.executors, self._task_logs)
         self.executors |= make_executors(self.versions.loaded, self.attempts)
-        self._find_trigger = find_trigger
-        self._build(runtime)
+        self._build(runtime, find_trigger)
 
-    def _build(self, runtime: WorkflowRuntime) -> None:
+    def _build(self, runtime: WorkflowRuntime, find_trigger: FindTrigger) -> None:
+        self._find_trigger = find_trigger
         self._tasks, self.owner = runtime.tasks, runtime.owner
         self.ticks = TickTimer(runtime)
         self.election = LeaderElector(runtime)
-        self.leader = LeaderState(self._notifier)
+        self.leader = LeaderState(self.notifier)
         self.starter = RunStarter(runtime, self.versions, self.leader)
         self.subscriptions = FiringSubscriptions(runtime, self.versions, self.starter)
         self.client = WorkflowClient(runtime, self.versions, self.leader, self.starter, is_node=True)
@@ -157,7 +159,7 @@ class WorkflowEngine:
             versions,
             attempts,
             elector=self.election,
-            notifier=self._notifier,
+            notifier=self.notifier,
             ticks=self.ticks,
         )
         admission = coordinator.slots.admission
@@ -175,7 +177,7 @@ class WorkflowEngine:
             leader.coordinator = leader.scheduler = None
             await triggers.close()
             self._ready.set()  # `open` must not wait for the next term
-            self._notifier.notify_all()  # from now on, changes are found in the store
+            self.notifier.notify_all()  # from now on, changes are found in the store
 
     def _stop_leading(self, coordinator: RunCoordinator) -> None:
         """Stop all changes of the coordinator; attempts report to the store from now on."""

@@ -1,7 +1,7 @@
 """In-process notifications about runs, for the callers on this node that wait for one."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -26,6 +26,9 @@ class RunSignal(asyncio.Event):
 
 class RunNotifier:
     """Wakes the callers on this node that wait for a run to change or to end."""
+
+    on_any_change: Callable[[], None] | None = None
+    """Called when this node has changed any run as the leader; None while no one wants to know."""
 
     def __init__(self) -> None:
         self.change_signals: WeakValueDictionary[str, RunSignal] = WeakValueDictionary()

@@ -14,6 +14,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner, WorkflowStore
+from tidemill.telemetry.node_events import NodeEvents
 from tidemill.workflows.spec import TaskSpec
 
 STORE_RETRY = Backoff(0.05, 1.0)
@@ -52,6 +53,7 @@ class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     settings: Settings
     metrics: WorkflowMetrics
+    node_events: NodeEvents
     tasks: TaskScope
     liveness: ProcessLiveness
     default_executor: str

@@ -175,7 +175,9 @@ def add_history(tables: Tables, run: str, history: RunEventBatch) -> None:
     """Append events to the history of a run."""
     events = tables.events.setdefault(run, {})
     for event in history.to_rows(run):
-        tables.put(events, len(events), times_to_utc(event))
+        tables.event_number += 1
+        tables.put(events, tables.event_number, times_to_utc(event))
+        tables.put(tables.runs_of_events, tables.event_number, run)
 
 
 def count_free_slots(tables: Tables, tenant: str, pool: str, slots: int) -> int:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from tidemill.workflows.records import (
     AttemptKey,
     AttemptRow,
     EventRow,
+    NumberedEvent,
     OutputRow,
     RunRecord,
     RunRow,
@@ -118,6 +120,18 @@ class MemoryRuns(MemoryTable, Runs):
         history = self._tables.events.get(run, {})
         return [history[number] for number in sorted(history)]
 
+    async def read_events_after(self, number: int, limit: int) -> list[NumberedEvent]:
+        tables = self._tables
+        numbers = (one for one in range(number + 1, tables.event_number + 1) if one in tables.runs_of_events)
+        return [self._numbered_event(one) for one in islice(numbers, limit)]
+
+    def _numbered_event(self, number: int) -> NumberedEvent:
+        row = self._tables.runs[self._tables.runs_of_events[number]]
+        return NumberedEvent(number, row.tenant, row.workflow, self._tables.events[row.id][number])
+
+    async def last_event_number(self) -> int:
+        return self._tables.event_number
+
     async def read_fired_slots(
         self, tenant: str, workflow: str, key: str, start: datetime, end: datetime
     ) -> set[datetime]:
@@ -169,6 +183,8 @@ def _delete_run(tables: Tables, run: str) -> None:
     for key in tables.tasks.get(run, {}):
         tables.delete(tables.scheduled_tasks, key)
         tables.delete(tables.claimed_tasks, key)
+    for number in tables.events.get(run, {}):
+        tables.delete(tables.runs_of_events, number)
     tables.delete(tables.runs, run)
     tables.delete(tables.tasks, run)
     tables.delete(tables.attempts, run)

@@ -70,6 +70,7 @@ class RecordedVersion(NamedTuple):
 class Tables(Transactor["MemoryUnit"]):
     """Every row of the store. Units of work change rows by `put` and `delete` only, which record how to undo them."""
 
+    # long: one line for each table
     def __init__(self) -> None:
         self.parts: dict[tuple[PartKey, int], SnapshotPart] = {}  # by key and slot
         self.journals: dict[JournalKey, dict[int, JournalEntry]] = {}  # by position
@@ -86,7 +87,9 @@ class Tables(Transactor["MemoryUnit"]):
         self.claimed_tasks: dict[TaskKey, None] = {}  # queued or running
         self.attempts: dict[str, dict[AttemptKey, AttemptRow]] = {}
         self.outputs: dict[str, dict[TaskKey, OutputRow]] = {}
-        self.events: dict[str, dict[int, EventRow]] = {}
+        self.events: dict[str, dict[int, EventRow]] = {}  # of each run by their numbers, which all runs share
+        self.runs_of_events: dict[int, str] = {}  # by the number of the event
+        self.event_number = 0  # of the newest event; a number that was not used leaves a gap
         self.notes: dict[str, dict[str | None, RunNote]] = {}
         self.logs: dict[str, dict[tuple[AttemptKey, int], LogChunk]] = {}
         self.fired_slots: dict[tuple[str, str, str, datetime], str] = {}  # the run of each fired slot

@@ -17,6 +17,7 @@ from tidemill.workflows.records import (
     AttemptRow,
     EventRow,
     FireRow,
+    NumberedEvent,
     OutputRow,
     RunEventBatch,
     RunRow,
@@ -178,6 +179,13 @@ def decode_event(row: Any) -> EventRow:
     """Build an event from its columns."""
     values = dict(row)
     return EventRow(index=values.pop("element"), **values)
+
+
+def decode_numbered_event(row: Any) -> NumberedEvent:
+    """Build an event with its number from its columns."""
+    values = dict(row)
+    number, tenant, workflow = values.pop("id"), values.pop("tenant"), values.pop("workflow")
+    return NumberedEvent(number, tenant, workflow, decode_event(values))
 
 
 def encode_run(row: RunRow) -> tuple[Any, ...]:

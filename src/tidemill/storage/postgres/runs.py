@@ -1,5 +1,6 @@
 """Runs in PostgreSQL."""
 
+import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,7 @@ from tidemill.storage.postgres.run_rows import (
     decode_attempt,
     decode_event,
     decode_keyed_task,
+    decode_numbered_event,
     decode_output,
     decode_run,
     decode_task,
@@ -23,7 +25,19 @@ from tidemill.storage.postgres.writes import PostgresUnit, SharedWork, to_column
 from tidemill.storage.queries import Queries, check_timezone
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
-from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRecord, RunRow, TaskKey, TaskRow
+from tidemill.workflows.records import (
+    AttemptKey,
+    AttemptRow,
+    EventRow,
+    NumberedEvent,
+    OutputRow,
+    RunRecord,
+    RunRow,
+    TaskKey,
+    TaskRow,
+)
+
+WRITER_POLL_INTERVAL = 0.002  # seconds between checks whether transactions have ended
 
 
 class PostgresRuns(PostgresTable, Runs):
@@ -115,6 +129,34 @@ class PostgresRuns(PostgresTable, Runs):
 
     async def read_events(self, run: str) -> list[EventRow]:
         return [decode_event(row) for row in await self._read(self._queries.events, run)]
+
+    async def read_events_after(self, number: int, limit: int) -> list[NumberedEvent]:
+        newest = await self._read_newest_number()
+        if newest <= number:
+            return []
+        await self._wait_for_writers()
+        rows = await self._read(self._queries.events_after, number, newest, limit)
+        return [decode_numbered_event(row) for row in rows]
+
+    async def _wait_for_writers(self) -> None:
+        """Wait until all transactions that may have numbered events before now have ended.
+
+        Numbers are given before the commit, so a transaction that is still open may have lower ones than those that can
+        be read already.
+        """
+        writers = set(await self._database.read_value(self._queries.event_writers))
+        while writers:
+            await asyncio.sleep(WRITER_POLL_INTERVAL)  # real time: that of the database
+            writers.intersection_update(await self._database.read_value(self._queries.event_writers))
+
+    async def last_event_number(self) -> int:
+        newest = await self._read_newest_number()
+        await self._wait_for_writers()
+        return newest
+
+    async def _read_newest_number(self) -> int:
+        """Return the highest number that was given to an event, also to one that is not committed yet."""
+        return int(await self._database.read_value(self._queries.last_event))
 
     async def read_fired_slots(
         self, tenant: str, workflow: str, key: str, start: datetime, end: datetime

@@ -336,6 +336,26 @@ ORDER BY task, element, attempt;
 -- name: events
 SELECT run, task, element, attempt, before, after, at, actor, reason FROM tidemill.run_events WHERE run = $1 ORDER BY id;
 
+-- name: events_after
+SELECT e.id, r.tenant, r.workflow, e.run, e.task, e.element, e.attempt, e.before, e.after, e.at, e.actor, e.reason
+FROM tidemill.run_events AS e
+JOIN tidemill.runs AS r ON r.id = e.run
+WHERE e.id > $1 AND e.id <= $2
+ORDER BY e.id
+LIMIT $3;
+
+-- name: last_event
+-- Also a number whose event is not committed yet.
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM tidemill.run_events_id_seq;
+
+-- name: event_writers
+-- The transactions that write events at the moment: a writer holds this lock from before its first number to its end.
+SELECT array(
+    SELECT virtualtransaction FROM pg_catalog.pg_locks
+    WHERE locktype = 'relation' AND relation = 'tidemill.run_events'::regclass AND mode = 'RowExclusiveLock'
+        AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+);
+
 -- name: fired_slots
 SELECT slot FROM tidemill.fires
 WHERE tenant = $1 AND workflow = $2 AND key = $3 AND slot BETWEEN $4 AND $5;

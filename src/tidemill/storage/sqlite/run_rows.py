@@ -21,6 +21,7 @@ from tidemill.workflows.records import (
     AttemptRow,
     EventRow,
     FireRow,
+    NumberedEvent,
     OutputRow,
     RunEvent,
     RunEventBatch,
@@ -282,14 +283,23 @@ def decode_output(columns: Columns) -> OutputRow:
 
 
 def encode_history(history: RunEventBatch) -> Columns:
-    """Return the columns of the events of one change, after run and revision."""
-    return to_micros(history.at), history.actor, _encode_json(history.events).decode()
+    """Return the columns of the events of one change, after run and revision; last, how many they are."""
+    return to_micros(history.at), history.actor, _encode_json(history.events).decode(), len(history.events)
 
 
 def decode_events(columns: Columns) -> Iterator[EventRow]:
     """Yield the events of one change from its columns."""
     run, at, actor, events = columns
     return RunEventBatch(from_micros(at), actor, _decode_events_json(events)).to_rows(run)
+
+
+def decode_numbered_events(columns: Columns, after: int) -> Iterator[NumberedEvent]:
+    """Yield the events of one change that have a higher number than `after`; the first column is that of the last."""
+    last, tenant, workflow, *row = columns
+    events = list(decode_events(tuple(row)))
+    for number, event in enumerate(events, last - len(events) + 1):
+        if number > after:
+            yield NumberedEvent(number, tenant, workflow, event)
 
 
 # -- changes

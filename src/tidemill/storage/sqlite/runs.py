@@ -15,6 +15,7 @@ from tidemill.storage.sqlite.run_rows import (
     decode_attempt,
     decode_events,
     decode_keyed_task,
+    decode_numbered_events,
     decode_output,
     decode_run,
     encode_change,
@@ -23,7 +24,17 @@ from tidemill.storage.sqlite.run_rows import (
 )
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
-from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRecord, RunRow, TaskKey, TaskRow
+from tidemill.workflows.records import (
+    AttemptKey,
+    AttemptRow,
+    EventRow,
+    NumberedEvent,
+    OutputRow,
+    RunRecord,
+    RunRow,
+    TaskKey,
+    TaskRow,
+)
 
 
 class SqliteRuns(SqliteTable, Runs):
@@ -115,6 +126,14 @@ class SqliteRuns(SqliteTable, Runs):
     async def read_events(self, run: str) -> list[EventRow]:
         rows = await self._fetch_all(self._queries.events_of, (run,))
         return [event for row in rows for event in decode_events(row)]
+
+    async def read_events_after(self, number: int, limit: int) -> list[NumberedEvent]:
+        rows = await self._fetch_all(self._queries.events_after, (number, limit))
+        return [event for row in rows for event in decode_numbered_events(row, number)]
+
+    async def last_event_number(self) -> int:
+        ((number,),) = await self._fetch_all(self._queries.last_event)
+        return int(number)
 
     async def read_fired_slots(
         self, tenant: str, workflow: str, key: str, start: datetime, end: datetime

@@ -65,7 +65,8 @@ ON CONFLICT DO NOTHING;
 UPDATE attempts SET value = NULL WHERE run = ? AND task = ? AND value IS NOT NULL;
 
 -- name: add_history
-INSERT INTO run_events (run, revision, at, actor, events) VALUES (?, ?, ?, ?, ?);
+INSERT INTO run_events (run, revision, at, actor, events, sequence)
+VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(sequence), 0) FROM run_events) + ?);
 
 -- name: is_digest_active
 -- Searches from the active runs, which are few: a payload may have been fired any number of times.
@@ -204,6 +205,14 @@ ORDER BY 2, 3, 4;
 
 -- name: events_of
 SELECT run, at, actor, events FROM run_events WHERE run = ? ORDER BY revision;
+
+-- name: events_after
+SELECT e.sequence, r.tenant, r.workflow, e.run, e.at, e.actor, e.events
+FROM run_events AS e JOIN runs AS r ON r.id = e.run
+WHERE e.sequence > ? ORDER BY e.sequence LIMIT ?;
+
+-- name: last_event
+SELECT coalesce(max(sequence), 0) FROM run_events;
 
 -- name: fired_slots
 SELECT slot FROM fires

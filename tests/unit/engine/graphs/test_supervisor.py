@@ -12,6 +12,7 @@ from tidemill.engine.tasks import TaskScope
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.graph_ports import PartKind
+from tidemill.telemetry.node_events import NodeEvents
 
 ERROR = RuntimeError("broken")
 
@@ -44,7 +45,7 @@ class World:
 
     def __init__(self, tasks: TaskScope) -> None:
         self.clock = VirtualClock()
-        self.supervisor = Supervisor(self.clock, Settings.read(None), tasks, NoDurability())
+        self.supervisor = Supervisor(self.clock, Settings.read(None), tasks, NoDurability(), NodeEvents(self.clock))
         self.component = Component(self.clock)
 
     async def crash(self) -> None:

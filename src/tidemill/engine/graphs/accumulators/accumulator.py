@@ -188,6 +188,8 @@ class RunningAccumulator(BulkIngest):
         ACCUMULATOR_TRANSITIONS.check(f"accumulator '{self.name}'", self.health, health)
         self.health = health
         logger.info(events.ACCUMULATOR_HEALTH, extra={"accumulator": self.name, "health": str(health)})
+        facts = {"accumulator": self.name, "health": str(health), "reason": self.unhealthy_reason}
+        self.runtime.node_events.publish(events.ACCUMULATOR_HEALTH, self.tenant, **facts)
         for target, _ in tuple(self.targets):
             target.reactor.update_health()
 

@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from tidemill.annotations.strict_validation import StrictTypeValidator
@@ -45,7 +46,8 @@ class EventIngest(BoundaryEmitter):
         self.down_reason: str | None = None  # why events are rejected, if they are
         store = runtime.durability.dead_letter_store(tenant, "accumulator", self.name)
         limit = runtime.settings.dead_letter_limit
-        self.dead_letters = DeadLetterQueue(self.name, self.clock, limit, self.dropped, store)
+        on_added = partial(runtime.publish_dead_letter, tenant)
+        self.dead_letters = DeadLetterQueue(self.name, self.clock, limit, self.dropped, store, on_added)
         self._apply_definition(definition)
         self._fast_path = FastPath(self.push_slow)
         self._fast_path_tried = False

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -45,7 +46,8 @@ class FiringResults:
         self.log = FiringLog(definition.name, definition.accumulator_names, self._clock)
         store = runtime.durability.dead_letter_store(reactor.tenant, "reactor", definition.name, reactor.codec_for)
         limit = runtime.settings.dead_letter_limit
-        self.dead_letters = DeadLetterQueue(definition.name, self._clock, limit, dropped, store)
+        on_added = partial(runtime.publish_dead_letter, reactor.tenant)
+        self.dead_letters = DeadLetterQueue(definition.name, self._clock, limit, dropped, store, on_added)
         self.failures = 0
         self.firing_observer: Callable[[FiringRecord], None] | None = None
         """Called for each attempt of a firing, also for a failed one, and for each replay."""

@@ -211,6 +211,8 @@ class RunningReactor(FiringHost):
         self.firing_loop.health_allows_firing = health.can_fire
         self.firing_loop.is_degraded = health is ReactorHealth.DEGRADED
         logger.info(events.REACTOR_HEALTH, extra={"reactor": self.name, "health": str(health)})
+        facts = {"reactor": self.name, "health": str(health), "disconnected": self.disconnected}
+        self.runtime.node_events.publish(events.REACTOR_HEALTH, self.tenant, **facts)
 
     # -- lifecycle
 

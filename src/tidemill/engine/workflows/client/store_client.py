@@ -15,6 +15,7 @@ from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.workflow_ports import WorkflowStore
+from tidemill.telemetry.node_events import NodeEvents
 
 EXECUTOR_NAMES = (InProcess.name, Subprocess.name)
 """The executors that every node has."""
@@ -28,6 +29,7 @@ def make_store_client(store: WorkflowStore, clock: Clock, settings: Settings, *,
         clock=clock,
         settings=settings,
         metrics=WorkflowMetrics(),
+        node_events=NodeEvents(clock),
         tasks=TaskScope(),
         liveness=HostLiveness(),
         default_executor=executor,

@@ -390,6 +390,8 @@ class RunCoordinator(AttemptObserver):
             self._notifier.notify_ended(active.run.id, active.as_finished())
         elif active.run.id in self._notifier.change_signals:
             self._notifier.notify_changed(active.run.id)
+        if self._notifier.on_any_change is not None:
+            self._notifier.on_any_change()
         self._resolve(change)
 
     def _launch_claimed(self, change: InFlightChange) -> None:

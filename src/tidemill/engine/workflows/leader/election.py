@@ -39,6 +39,7 @@ class LeaderElector:
         self._clock = runtime.clock
         self._liveness = runtime.liveness
         self._metrics = runtime.metrics
+        self._node_events = runtime.node_events
         self._sharing = runtime.sharing
         self._wakeup = Wakeup(self._clock)
         self._renewed_at = 0.0
@@ -74,6 +75,7 @@ class LeaderElector:
         finally:
             self.term = None
             logger.info(events.LEADERSHIP_LOST, extra={"epoch": term.epoch})
+            self._node_events.publish(events.LEADERSHIP_LOST, None, node=self._owner.id, epoch=term.epoch)
 
     def _on_error(self, error: Exception) -> None:
         """Count and log a failed term; the node campaigns again."""
@@ -110,6 +112,7 @@ class LeaderElector:
             finally:
                 self.is_using_store = False
         logger.info(events.LEADERSHIP_WON, extra={"epoch": self.term.epoch, "owner": self._owner.id})
+        self._node_events.publish(events.LEADERSHIP_WON, None, node=self._owner.id, epoch=self.term.epoch)
         return self.term
 
     async def _try_acquire(self) -> LeaderFence | None:

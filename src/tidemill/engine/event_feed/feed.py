@@ -1,0 +1,231 @@
+"""The event feed of one node: its own events, and the events of all runs in its store, as one stream per reader.
+
+A reader has a position in both. It takes events from memory, and events of runs that are no longer there from the
+store, so a reader of runs that comes back, here or at another server, misses nothing. Events of a node are kept in
+bounded memory: a reader that is too slow for them is cut off, and one that comes back too late gets an `events.gap`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import datetime
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import msgspec
+from msgspec.structs import replace
+
+from tidemill.engine.event_feed.event_types import NODE_EVENT_TYPES, select_types
+from tidemill.engine.event_feed.firing_counts import FiringSampler, ReadFiringCounts
+from tidemill.engine.event_feed.position import FeedPosition
+from tidemill.engine.event_feed.run_events import RunEventTail, event_fields, event_type
+from tidemill.engine.tasks import TaskScope, cancel_and_wait
+from tidemill.engine.workflows.notifications import RunNotifier
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import RequestError
+from tidemill.kernel.ids import new_instance_id
+from tidemill.storage.workflow_ports import WorkflowStore
+from tidemill.telemetry import events
+from tidemill.telemetry.node_events import NodeEvents
+
+
+class FeedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event as readers get it. Pass the id of the last one as `after` to continue."""
+
+    id: str
+    type: str
+    at: datetime
+    tenant: str | None
+    fields: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the event as one flat object."""
+        return {"id": self.id, "type": self.type, "at": self.at.isoformat(), "tenant": self.tenant, **self.fields}
+
+
+class Joined(NamedTuple):
+    """Where a reader begins, and why it misses events of a node if it does."""
+
+    position: FeedPosition
+    gap: str | None = None
+
+
+class TooSlowError(RequestError):
+    """A reader has not taken the events of a node for so long that some are no longer kept."""
+
+    def __init__(self) -> None:
+        message = "the reader was too slow, and events that it has not taken are no longer kept: subscribe again"
+        super().__init__(message, code="too_slow", status=408)
+
+
+class EventFeed:
+    """Gives any number of readers the events of this node and of its store."""
+
+    def __init__(
+        self,
+        store: WorkflowStore,
+        notifier: RunNotifier,
+        node_events: NodeEvents,
+        read_firing_counts: ReadFiringCounts,
+        *,
+        clock: Clock,
+        tasks: TaskScope,
+    ) -> None:
+        self._store = store
+        self._notifier = notifier
+        self.clock = clock
+        self._tasks = tasks
+        self.node_events = node_events
+        node_events.on_published = self._wake_readers
+        self.tail = RunEventTail(store.runs, clock, self._wake_readers)
+        self._sampler = FiringSampler(read_firing_counts, node_events, clock)
+        self._readers: set[EventSubscription] = set()
+        self._tail_task: asyncio.Task[Any] | None = None
+        self._sampler_task: asyncio.Task[Any] | None = None
+        self._starting = asyncio.Lock()
+        self._is_listening = self.is_closed = False
+        self.node = new_instance_id()
+        """Identifies this node and this start of it in positions."""
+
+    @property
+    def reader_count(self) -> int:
+        """The number of readers at the moment."""
+        return len(self._readers)
+
+    def subscribe(
+        self, types: str | Iterable[str] | None = None, *, after: str | None = None, tenant: str | None = None
+    ) -> "EventSubscription":
+        """Return a reader of the events of some types, from now on or after the event with an id.
+
+        With a tenant, events of other tenants are left out.
+        """
+        position = None if after is None else FeedPosition.parse(after)
+        return EventSubscription(self, select_types(types), position, tenant)
+
+    def close(self) -> None:
+        """End all subscriptions, after what was published so far."""
+        self.is_closed = True
+        self._wake_readers()
+
+    def _wake_readers(self) -> None:
+        for reader in self._readers:
+            reader.wake()
+
+    # -- for subscriptions
+
+    async def join(self, reader: "EventSubscription", after: FeedPosition | None) -> Joined:
+        """Add a reader, and start what runs for readers."""
+        async with self._starting:
+            self.node_events.is_recorded = True
+            if self._tail_task is None:
+                await self._start_tail()
+            if self._sampler_task is None and events.REACTOR_FIRED in reader.types:
+                self._sampler.start()
+                self._sampler_task = self._tasks.start("event feed: firing counts", self._sampler.run())
+            self._readers.add(reader)
+        here = FeedPosition(self.tail.number, self.node_events.number, self.node)
+        return Joined(here) if after is None else self._resume(here, after)
+
+    async def _start_tail(self) -> None:
+        if not self._is_listening:
+            await self._store.listen(self.tail.wake, "runs")
+            self._is_listening = True
+        await self.tail.start()
+        self._tail_task = self._tasks.start("event feed: run events", self.tail.run())
+        self._notifier.on_any_change = self.tail.wake
+
+    def _resume(self, here: FeedPosition, after: FeedPosition) -> Joined:
+        """Return where a reader continues after an earlier event, and why it misses some if it does."""
+        if after.stored > here.stored:
+            return Joined(here, "the id is of another store, or of one whose newest events are lost")
+        position = FeedPosition(after.stored, here.local, here.node)
+        if after.node != here.node:
+            return Joined(position, "the events of another node, or of this one before its last start, are not kept")
+        if not self.node_events.has_all_after(after.local):
+            return Joined(position, "too many events have passed since then")
+        return Joined(FeedPosition(after.stored, after.local, here.node))
+
+    async def leave(self, reader: "EventSubscription") -> None:
+        """Remove a reader; the last one stops what runs for readers."""
+        self._readers.discard(reader)
+        if not any(events.REACTOR_FIRED in one.types for one in self._readers):
+            sampler, self._sampler_task = self._sampler_task, None
+            await cancel_and_wait(sampler)
+        if not self._readers:
+            self._notifier.on_any_change = None
+            tail, self._tail_task = self._tail_task, None
+            await cancel_and_wait(tail)
+
+
+class EventSubscription:
+    """Reads events as an async iterator: `async with feed.subscribe("run.*") as events: async for event in events`."""
+
+    def __init__(self, feed: EventFeed, types: frozenset[str], after: FeedPosition | None, tenant: str | None) -> None:
+        self.types = types
+        self._feed = feed
+        self._after = after
+        self._tenant = tenant
+        self._gap: str | None = None
+        self._has_more = False
+        self._changed = asyncio.Event()
+        self._position = FeedPosition(0, 0, feed.node)
+        self._reads_node_events = bool(types & NODE_EVENT_TYPES.keys() - {events.EVENTS_GAP})
+
+    async def __aenter__(self) -> Self:
+        self._position, gap = await self._feed.join(self, self._after)
+        self._gap = gap if self._reads_node_events else None
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._feed.leave(self)
+
+    async def __aiter__(self) -> AsyncIterator[FeedEvent]:
+        while batch := await self.read():
+            for event in batch:
+                yield event
+
+    def wake(self) -> None:
+        """Look for new events."""
+        self._changed.set()
+
+    async def read(self) -> list[FeedEvent]:
+        """Wait for events and return them; an empty list when the node ends. TooSlowError if some are lost."""
+        while True:
+            self._changed.clear()
+            found = [*self._take_gap(), *self._take_node_events(), *await self._take_run_events()]
+            if found or (self._feed.is_closed and not self._has_more):
+                return found
+            if not self._has_more:
+                await self._changed.wait()
+
+    def _take_gap(self) -> Iterator[FeedEvent]:
+        gap, self._gap = self._gap, None
+        if gap is not None:
+            yield self._event(events.EVENTS_GAP, self._feed.clock.now(), None, {"reason": gap})
+
+    def _take_node_events(self) -> Iterator[FeedEvent]:
+        node_events = self._feed.node_events
+        if self._reads_node_events and not node_events.has_all_after(self._position.local):
+            raise TooSlowError
+        for one in node_events.after(self._position.local):
+            self._position = replace(self._position, local=one.number)
+            if self._wants(one.type, one.tenant):
+                yield self._event(one.type, one.at, one.tenant, one.fields)
+
+    async def _take_run_events(self) -> list[FeedEvent]:
+        found, (numbered, end) = [], await self._feed.tail.read_after(self._position.stored)
+        for one in numbered:
+            self._position = replace(self._position, stored=one.number)
+            kind = event_type(one.event)
+            if self._wants(kind, one.tenant):
+                found.append(self._event(kind, one.event.at, one.tenant, event_fields(one)))
+        self._position = replace(self._position, stored=end)
+        self._has_more = end < self._feed.tail.number
+        return found
+
+    def _wants(self, type: str, tenant: str | None) -> bool:
+        return type in self.types and (self._tenant is None or tenant is None or tenant == self._tenant)
+
+    def _event(self, type: str, at: datetime, tenant: str | None, fields: dict[str, Any]) -> FeedEvent:
+        return FeedEvent(id=str(self._position), type=type, at=at, tenant=tenant, fields=fields)
