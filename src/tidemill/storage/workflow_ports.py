@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from tidemill.storage.committer import CommitFuture
+from tidemill.storage.run_lists import RunPage, RunQuery
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
     AttemptKey,
@@ -118,6 +119,12 @@ class Runs(Protocol):
     async def find(self, run_filter: RunFilter) -> list[RunRow]:
         """Return runs without their tasks, oldest first."""
 
+    async def list_page(self, query: RunQuery) -> RunPage:
+        """Return a page of a list of runs, newest first, and the number of all that match.
+
+        Pages that follow one another have every run of the list once, although runs are created meanwhile.
+        """
+
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
         """Return queued and running task runs whose lease has expired, longest first."""
 
@@ -187,6 +194,9 @@ class Notes(Protocol):
 
     async def for_run(self, run: str) -> list[RunNote]:
         """Return the notes of a run, its own first, then by task."""
+
+    async def for_runs(self, runs: Collection[str]) -> dict[str, str]:
+        """Return the texts of the notes on some runs themselves, by run; those without one are left out."""
 
 
 class WorkflowVersion(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.memory.apply_changes import apply_change
 from tidemill.storage.memory.claim_tasks import claim_tasks
 from tidemill.storage.memory.tables import MemoryTable, MemoryUnit, Tables, times_to_utc, to_utc
+from tidemill.storage.run_lists import RunPage, RunPosition, RunQuery
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
@@ -71,6 +72,25 @@ class MemoryRuns(MemoryTable, Runs):
     async def find(self, run_filter: RunFilter) -> list[RunRow]:
         rows = sorted((row for row in self._tables.runs.values() if _matches_filter(row, run_filter)), key=_age_key)
         return rows[max(len(rows) - run_filter.limit, 0) :]
+
+    async def list_page(self, query: RunQuery) -> RunPage:
+        rows = sorted((row for row in self._tables.runs.values() if self._is_listed(row, query)), key=_age_key)
+        page = [row for row in reversed(rows) if _age_key(row) < query.end]
+        return RunPage(page[: query.limit], len(rows))
+
+    def _is_listed(self, row: RunRow, query: RunQuery) -> bool:
+        return (
+            row.tenant == query.tenant
+            and query.workflow in (None, row.workflow)
+            and (not query.states or row.state in query.states)
+            and query.since <= row.created_at <= query.until
+            and (not query.text or self._has_text(row, query.text))
+        )
+
+    def _has_text(self, row: RunRow, text: str) -> bool:
+        note = self._tables.notes.get(row.id, {}).get(None)
+        words = (row.id, row.workflow, "" if note is None else note.text)
+        return any(_lower(text) in _lower(word) for word in words) or text.encode() in row.params
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
         now = self._now()
@@ -165,8 +185,13 @@ def _sorted_tasks(tasks: Mapping[TaskKey, TaskRow]) -> list[TaskRow]:
     return [tasks[key] for key in sorted(tasks)]
 
 
-def _age_key(row: RunRow) -> tuple[datetime, str]:
-    return (row.created_at, row.id)
+def _age_key(row: RunRow) -> RunPosition:
+    return RunPosition(row.created_at, row.id)
+
+
+def _lower(text: str) -> bytes:
+    """Return a text with its ASCII letters in lower case, as databases compare it."""
+    return text.encode().lower()
 
 
 def _matches_filter(row: RunRow, run_filter: RunFilter) -> bool:

@@ -82,6 +82,10 @@ class MemoryNotes(MemoryTable, Notes):
         notes = self._tables.notes.get(run, {}).values()
         return sorted(notes, key=lambda note: (note.task is not None, note.task or ""))
 
+    async def for_runs(self, runs: Collection[str]) -> dict[str, str]:
+        notes = ((run, self._tables.notes.get(run, {}).get(None)) for run in runs)
+        return {run: note.text for run, note in notes if note is not None}
+
 
 class MemoryOwners(MemoryTable, Owners):
     """Owners by id, each with its last beat."""

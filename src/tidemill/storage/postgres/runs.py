@@ -11,6 +11,7 @@ from tidemill.storage.postgres.claim_tasks import TaskClaimer
 from tidemill.storage.postgres.database import Database, PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
 from tidemill.storage.postgres.locked_rows import LeaseClock
+from tidemill.storage.postgres.run_lists import build_count, build_page
 from tidemill.storage.postgres.run_rows import (
     decode_attempt,
     decode_event,
@@ -23,6 +24,7 @@ from tidemill.storage.postgres.run_rows import (
 )
 from tidemill.storage.postgres.writes import PostgresUnit, SharedWork, to_columns
 from tidemill.storage.queries import Queries, check_timezone
+from tidemill.storage.run_lists import RunPage, RunQuery
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
@@ -107,6 +109,11 @@ class PostgresRuns(PostgresTable, Runs):
         statement, arguments = self._select_query(run_filter)
         rows = await self._read(statement, run_filter.tenant, list(run_filter.states), run_filter.limit, *arguments)
         return [decode_run(row) for row in reversed(rows)]
+
+    async def list_page(self, query: RunQuery) -> RunPage:
+        check_timezones(query)
+        rows, counts = await self._database.read_in_snapshot(build_page(query), build_count(query))
+        return RunPage([decode_run(row) for row in rows], counts[0][0])
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
         return await self._read_tasks(self._queries.expired_task_runs, self._now(), limit)

@@ -78,6 +78,9 @@ class PostgresNotes(PostgresTable, Notes):
         rows = await self._read(self._queries.notes, run)
         return [RunNote(run, task if is_of_task else None, text, at) for _, is_of_task, task, text, at in rows]
 
+    async def for_runs(self, runs: Collection[str]) -> dict[str, str]:
+        return dict(await self._read(self._queries.notes_on_runs, list(runs)))
+
 
 class PostgresOwners(PostgresTable, Owners):
     """The table `owners`."""

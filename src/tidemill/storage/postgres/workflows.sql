@@ -408,6 +408,9 @@ DELETE FROM tidemill.notes WHERE run = $1 AND is_of_task = $2 AND task = $3;
 -- name: notes
 SELECT run, is_of_task, task, text, at FROM tidemill.notes WHERE run = $1 ORDER BY is_of_task, task;
 
+-- name: notes_on_runs
+SELECT run, text FROM tidemill.notes WHERE run = ANY($1::text[]) AND NOT is_of_task;
+
 -- name: upsert_version
 INSERT INTO tidemill.workflow_versions AS known (tenant, workflow, version, spec, seen_at)
 VALUES ($1, $2, $3, $4, $5)

@@ -8,9 +8,11 @@ from typing import Any
 
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.queries import Queries
+from tidemill.storage.run_lists import RunPage, RunQuery
 from tidemill.storage.sqlite.apply_changes import PreparedChange
 from tidemill.storage.sqlite.claim_tasks import PreparedClaim
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
+from tidemill.storage.sqlite.run_lists import build_statements
 from tidemill.storage.sqlite.run_rows import (
     decode_attempt,
     decode_events,
@@ -100,6 +102,17 @@ class SqliteRuns(SqliteTable, Runs):
         if run_filter.backfill is not None:
             return self._queries.find_runs_of_backfill
         return self._queries.find_runs_of_tenant if run_filter.workflow is None else self._queries.find_runs_of_workflow
+
+    async def list_page(self, query: RunQuery) -> RunPage:
+        statements = build_statements(query)
+
+        def read(connection: sqlite3.Connection) -> tuple[list[Any], int]:
+            rows = connection.execute(statements.page, statements.values).fetchall()
+            (total,) = connection.execute(statements.total, statements.values).fetchone()
+            return rows, total
+
+        rows, total = await self._database.read(read)
+        return RunPage([decode_run(row) for row in rows], total)
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
         rows = await self._fetch_all(self._queries.expired_tasks, (to_micros(self._now()), limit))

@@ -87,6 +87,9 @@ class SqliteNotes(SqliteTable, Notes):
         rows = await self._fetch_all(self._queries.notes_of, (run,))
         return [RunNote(run, task, text, from_micros(at)) for run, task, text, at in rows]
 
+    async def for_runs(self, runs: Collection[str]) -> dict[str, str]:
+        return dict(await self._fetch_all(self._queries.notes_on_runs, (json.dumps(list(runs)),)))
+
 
 class SqliteOwners(SqliteTable, Owners):
     """The table `owners`."""

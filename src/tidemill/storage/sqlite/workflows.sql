@@ -265,6 +265,9 @@ INSERT INTO notes (run, task, text, at) VALUES (?, ?, ?, ?);
 -- name: notes_of
 SELECT run, task, text, at FROM notes WHERE run = ? ORDER BY task;
 
+-- name: notes_on_runs
+SELECT run, text FROM notes WHERE run IN (SELECT value FROM json_each(?)) AND task IS NULL;
+
 -- name: upsert_version
 INSERT INTO workflow_versions (tenant, workflow, version, spec, seen_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (tenant, workflow, version) DO UPDATE SET seen_at = max(seen_at, excluded.seen_at);

@@ -1,0 +1,65 @@
+"""Lists of runs in PostgreSQL: the statements that read a page and count the whole list.
+
+Each names only the columns that it needs, so that the index `runs_by_tenant` is enough to find and count the runs.
+"""
+
+from typing import Any
+
+from tidemill.storage.run_lists import RunQuery, like_pattern
+from tidemill.storage.state_sets import STATE_FRAGMENTS
+
+_HAS_TEXT = """(
+    id ILIKE {pattern} OR workflow ILIKE {pattern} OR position({bytes} IN params) > 0
+    OR id IN (SELECT run FROM tidemill.notes WHERE NOT is_of_task AND text COLLATE "C" ILIKE {pattern})
+)"""
+
+
+class _Conditions:
+    """The conditions of a statement, and their arguments in order."""
+
+    def __init__(self) -> None:
+        self.arguments: list[Any] = []
+        self._conditions: list[str] = []
+
+    def __str__(self) -> str:
+        return " AND ".join(self._conditions)
+
+    def add(self, condition: str, **values: Any) -> None:
+        """Add a condition, in which names in braces are replaced by parameters."""
+        self._conditions.append(condition.format(**{name: self.parameter(value) for name, value in values.items()}))
+
+    def parameter(self, value: Any) -> str:
+        """Add an argument; return its parameter."""
+        self.arguments.append(value)
+        return f"${len(self.arguments)}"
+
+
+def build_page(query: RunQuery) -> tuple[Any, ...]:
+    """Return the statement that reads the page of a query, and its arguments."""
+    selected = _select(query)
+    selected.add("(created_at, id) < ({at}, {id})", at=query.end.created_at, id=query.end.id)
+    limit = selected.parameter(query.limit)
+    statement = f"SELECT * FROM tidemill.runs WHERE {selected} ORDER BY created_at DESC, id DESC LIMIT {limit}"
+    return statement, *selected.arguments
+
+
+def build_count(query: RunQuery) -> tuple[Any, ...]:
+    """Return the statement that counts the list of a query, and its arguments."""
+    selected = _select(query)
+    return f"SELECT count(*) FROM tidemill.runs WHERE {selected}", *selected.arguments
+
+
+def _select(query: RunQuery) -> _Conditions:
+    """Return the conditions for the whole list."""
+    selected = _Conditions()
+    selected.add("tenant = {tenant}", tenant=query.tenant)
+    selected.add("created_at BETWEEN {since} AND {until}", since=query.since, until=query.until)
+    if query.is_active_only:  # these are few, and have an index of their own
+        selected.add(f"state IN {STATE_FRAGMENTS['active_runs']}")
+    if query.workflow is not None:
+        selected.add("workflow = {workflow}", workflow=query.workflow)
+    if query.states:
+        selected.add("state = ANY({states}::text[])", states=list(query.states))
+    if query.text:
+        selected.add(_HAS_TEXT, pattern=like_pattern(query.text), bytes=query.text.encode())
+    return selected

@@ -1,0 +1,64 @@
+"""Lists of runs, newest first, in pages: what is asked for, and what a page has."""
+
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from tidemill.workflows.records import RunRow
+from tidemill.workflows.states import RunState
+
+EARLIEST = datetime.min.replace(tzinfo=UTC)
+LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+class RunPosition(NamedTuple):
+    """The place of a run in a list: lists are sorted by it. It never changes."""
+
+    created_at: datetime
+    id: str
+
+
+class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Selects a page of a list of runs."""
+
+    tenant: str
+    workflow: str | None = None
+    states: Collection[RunState] = ()
+    """Empty for all."""
+    since: datetime = EARLIEST
+    """Runs that were created at this time or later."""
+    until: datetime = LATEST
+    """Runs that were created at this time or earlier."""
+    text: str = ""
+    """A part of the id, the workflow or the note, in letters of either case, or of a text in the params, as written."""
+    after: RunPosition | None = None
+    """The last run of the page before; None for the first page."""
+    limit: int = 50
+
+    @property
+    def is_active_only(self) -> bool:
+        """Whether only active runs are selected: these are few, however many runs there are."""
+        return bool(self.states) and not any(state.is_terminal for state in self.states)
+
+    @property
+    def end(self) -> RunPosition:
+        """The position before which the runs of the page are."""
+        last = LATEST if self.until >= LATEST else self.until + timedelta.resolution
+        return min(RunPosition(last, ""), self.after or RunPosition(LATEST, ""))
+
+
+class RunPage(NamedTuple):
+    """A part of a list of runs."""
+
+    runs: list[RunRow]
+    """Newest first."""
+    total: int
+    """The number of all runs that match, on all pages."""
+
+
+def like_pattern(text: str) -> str:
+    """Return the pattern for LIKE that matches every string with a text in it; it escapes with a backslash."""
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%"

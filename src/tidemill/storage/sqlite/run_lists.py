@@ -1,0 +1,55 @@
+"""Lists of runs in SQLite: the statements that read a page and count the whole list.
+
+Each names only the columns that it needs, so that the index `runs_by_tenant` is enough to find and count the runs.
+"""
+
+import json
+from typing import Any, NamedTuple
+
+from tidemill.storage.run_lists import RunQuery, like_pattern
+from tidemill.storage.sqlite.run_rows import RUN_COLUMNS, to_micros
+from tidemill.storage.state_sets import STATE_FRAGMENTS
+
+_HAS_TEXT = """(
+    id LIKE :pattern ESCAPE '\\' OR workflow LIKE :pattern ESCAPE '\\' OR instr(params, :text)
+    OR id IN (SELECT run FROM notes WHERE task IS NULL AND text LIKE :pattern ESCAPE '\\')
+)"""
+
+
+class ListStatements(NamedTuple):
+    """The statements of one list, and the values of both."""
+
+    page: str
+    total: str
+    values: dict[str, Any]
+
+
+def build_statements(query: RunQuery) -> ListStatements:
+    """Return the statements for a query."""
+    conditions = ["tenant = :tenant", "created_at BETWEEN :since AND :until"]
+    if query.is_active_only:  # these are few: the plus keeps the planner off the index of all runs of a tenant
+        conditions[0] = f"+tenant = :tenant AND state IN {STATE_FRAGMENTS['active_runs']}"
+    if query.workflow is not None:
+        conditions.append("workflow = :workflow")
+    if query.states:
+        conditions.append("state IN (SELECT value FROM json_each(:states))")
+    if query.text:
+        conditions.append(_HAS_TEXT)
+    selection = " AND ".join(conditions)
+    page = (
+        f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE {selection} AND (created_at, id) < (:end_at, :end_id) "
+        "ORDER BY created_at DESC, id DESC LIMIT :limit"
+    )
+    values = {
+        "tenant": query.tenant,
+        "workflow": query.workflow,
+        "states": json.dumps([str(state) for state in query.states]),
+        "since": to_micros(query.since),
+        "until": to_micros(query.until),
+        "text": query.text.encode(),
+        "pattern": like_pattern(query.text),
+        "end_at": to_micros(query.end.created_at),
+        "end_id": query.end.id,
+        "limit": query.limit,
+    }
+    return ListStatements(page, f"SELECT count(*) FROM runs WHERE {selection}", values)
