@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 from tidemill.engine.access.services import AccessServices
 from tidemill.engine.event_feed.feed import EventFeed
 from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, to_recovery
+from tidemill.engine.graphs.client.graph_client import GraphClient
+from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.metrics import count_firings
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -92,10 +94,9 @@ class Node(NodeOperations):
         self._scheduler = GraphScheduler(runtime, self.registry, self._metrics, self._store)
         self._standby = StandbyLoads(runtime, self._scheduler, self._ownership)
         self._workflows = self._make_workflow_engine(clock, executor, check_pools(pools), store, parts)
-        runtime.subscribers = self._workflows.subscriptions
-        self._workflows.on_shared = None if self._ownership is None else self._ownership.start_sharing
-        self._workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers, self.run_handle)
+        self._connect_engines(tasks)
         self._packages = self._make_packages()
+        self._graph_client = self._make_graph_client()
         self.event_feed = self._make_event_feed(clock, tasks)
         self._restored_tenants: set[str] = set()
         self._is_open = self._was_opened = False
@@ -153,6 +154,13 @@ class Node(NodeOperations):
         self._metrics.register(Collector(service.metrics, WorkflowMetrics.samples))
         return service
 
+    def _connect_engines(self, tasks: TaskScope) -> None:
+        """Connect the workflow engine with the reactors whose firings start runs."""
+        workflows = self._workflows
+        self._graph_runtime.subscribers = workflows.subscriptions
+        workflows.on_shared = None if self._ownership is None else self._ownership.start_sharing
+        workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers, self.run_handle)
+
     def _make_packages(self) -> PackageService:
         service = PackageService(
             self._run_store,
@@ -175,6 +183,10 @@ class Node(NodeOperations):
             clock=clock,
             tasks=tasks,
         )
+
+    def _make_graph_client(self) -> GraphClient:
+        operations = GraphOperations(self._scheduler, self._packages.reclaim)
+        return GraphClient(lambda _: operations, self._scheduler, self.registry)
 
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
         clock, concurrency = self._graph_runtime.clock, self._concurrency

@@ -5,8 +5,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.handle import ReactorHandle
-from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.workflows.client.handle import RunHandle
 from tidemill.engine.workflows.client.values import BackfillPlan, Caller
@@ -32,7 +32,7 @@ class NodeOperations:
     """What a running node does for its callers. `Node` builds the parts that are used here."""
 
     tenant: str
-    _graph_runtime: GraphRuntime
+    _graph_client: GraphClient
     _is_open: bool
     _metrics: Metrics
     _packages: PackageService
@@ -90,10 +90,7 @@ class NodeOperations:
 
     async def restart_accumulator(self, name: str, *, tenant: str | None = None) -> None:
         """Restart an accumulator that the supervisor gave up, or one that hangs."""
-        accumulator = self._scheduler.accumulator(self._resolve_tenant(tenant), name)
-        for target, _ in accumulator.targets:
-            target.reactor.check_owned()
-        self._graph_runtime.supervisor.restart(accumulator)
+        await self._graph_client.restart_accumulator(self._caller(tenant), name)
 
     # -- workflows
 
@@ -200,9 +197,9 @@ class NodeOperations:
         return self._workflows.client
 
     @property
-    def graph_scheduler(self) -> GraphScheduler:
-        """The scheduler of the node's reactors and accumulators."""
-        return self._scheduler
+    def graph_client(self) -> GraphClient:
+        """The client of the node's graphs, reactors and accumulators, for callers of any tenant."""
+        return self._graph_client
 
     @property
     def package_service(self) -> PackageService:

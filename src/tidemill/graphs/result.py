@@ -92,6 +92,16 @@ class Receipt(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
+RejectionCode = Literal["accumulator_down", "not_stored", "paused", "queue_full", "rejected"]
+"""Why an event was rejected, for programs."""
+
+
+class Rejection(Receipt, frozen=True):
+    """The receipt of an event that was rejected: it had no effect, and may be pushed again."""
+
+    code: RejectionCode = "rejected"
+
+
 class Firing(msgspec.Struct, frozen=True, eq=False):
     """One firing of a reactor: the snapshot it saw and the result of each graph."""
 

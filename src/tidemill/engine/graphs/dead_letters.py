@@ -73,12 +73,16 @@ class DeadLetterQueue:
         """Return the dead letters, oldest first."""
         return [dead_letter for dead_letter, _ in self._entries.values()]
 
+    def entries_with_details(self) -> list[tuple[DeadLetter, Any]]:
+        """Return the dead letters with their details, oldest first."""
+        return list(self._entries.values())
+
     def find(self, dead_letter_id: str) -> tuple[DeadLetter, Any] | None:
         """Return a dead letter and its detail."""
         return self._entries.get(dead_letter_id)
 
     def remove(self, dead_letter_id: str) -> None:
-        """Remove a dead letter whose replay succeeded."""
+        """Remove a dead letter: its replay succeeded, or an operator drops it."""
         if self._entries.pop(dead_letter_id, None) is not None:
             self._store.remove(dead_letter_id)
 

@@ -20,7 +20,7 @@ from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
-from tidemill.graphs.result import Outcome, Receipt
+from tidemill.graphs.result import Outcome, Receipt, Rejection, RejectionCode
 from tidemill.graphs.snapshot import JournalRecord, compute_digest, encode_stored, journal_checksum_seed
 from tidemill.storage.graph_ports import JournalKey, PartKey
 
@@ -252,7 +252,7 @@ class BoundaryEmitter(ABC):
     def _not_stored(self, reason: str, *, is_lost: bool = True) -> Receipt:
         if is_lost:
             self._count_drop("not_stored")
-        return self._receipt("rejected", f"not stored: {reason}")
+        return self.reject("not_stored", f"not stored: {reason}")
 
     def _reserve_queue(self, step: JournalStep, delta: int) -> None:
         if self.emits_boundary(step):
@@ -283,6 +283,10 @@ class BoundaryEmitter(ABC):
 
     def _receipt(self, outcome: Any, reason: str | None = None) -> Receipt:
         return Receipt(outcome in ("emitted", "suppressed", "buffered"), self.sequence, outcome, reason)
+
+    def reject(self, code: RejectionCode, reason: str) -> Receipt:
+        """Return the receipt of an event that is rejected."""
+        return Rejection(False, self.sequence, "rejected", reason, code)
 
     def _count_drop(self, reason: str) -> None:
         self.dropped[reason] += 1

@@ -133,7 +133,7 @@ class EventIngest(BoundaryEmitter):
     def _rejection(self) -> Receipt | None:
         if self.down_reason is not None:
             self._count_drop("accumulator_down")
-            return self._receipt("rejected", f"accumulator '{self.name}' {self.down_reason}")
+            return self.reject("accumulator_down", f"accumulator '{self.name}' {self.down_reason}")
         return self._queue_rejection()
 
     @property
@@ -144,6 +144,11 @@ class EventIngest(BoundaryEmitter):
         )
 
     @property
+    def must_wait(self) -> bool:
+        """Whether an event that is pushed now has to wait: for queue space, or for events before it that do."""
+        return self._is_blocked()
+
+    @property
     def is_waiting_for_space(self) -> bool:
         """Whether pushers wait for space in the queue of a reactor."""
         return any(gate.is_blocked for gate in self.queue_gates)
@@ -151,7 +156,7 @@ class EventIngest(BoundaryEmitter):
     def _queue_rejection(self) -> Receipt | None:
         for gate in self.queue_gates:
             if gate.is_rejecting:
-                return self._receipt("rejected", gate.reject())
+                return self.reject("queue_full", gate.reject())
         return None
 
     def process_now(self, value: Any) -> Receipt:

@@ -58,6 +58,12 @@ class QueueGate:
         return self._is_full and self._policy.blocks and not self._is_closed
 
     @property
+    def space(self) -> int:
+        """How many boundaries may come before a push has to wait or is rejected; none if it exceeds its capacity."""
+        inputs = self._inputs
+        return max(0, inputs.capacity - len(inputs.queue) - self._reserved)
+
+    @property
     def is_rejecting(self) -> bool:
         """Whether a push is rejected."""
         return self._is_full and self._policy.rejects

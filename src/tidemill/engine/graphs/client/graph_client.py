@@ -1,0 +1,208 @@
+"""The graph client: everything that the server, the CLI or a program does with graphs, reactors and accumulators.
+
+A reactor of another tenant that its owner has shared is named `tenant/name`: it can be read, and not commanded.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tidemill.engine.graphs.client.describe_graph import describe_graph
+from tidemill.engine.graphs.client.operations import GraphOperations
+from tidemill.engine.graphs.client.values import (
+    AccumulatorDetails,
+    CommandResult,
+    FiringView,
+    GraphDetails,
+    GraphResultView,
+    GraphSummary,
+    ReactorCommand,
+    ReplayResult,
+)
+from tidemill.engine.graphs.handle import accumulator_state
+from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.engine.registry import Registry
+from tidemill.engine.workflows.client.values import Caller
+from tidemill.graphs.graph import Graph
+from tidemill.graphs.pushes import ProducerPosition, PushSummary
+from tidemill.graphs.result import DeadLetter, GraphResult, Receipt
+from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
+from tidemill.kernel.errors import NotFoundError, RequestError
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.storage.graph_ports import PartKey, PartKind
+
+
+class GraphClient:
+    """Works with the graphs, reactors and accumulators of a caller's tenant."""
+
+    def __init__(self, at: Callable[[PartKey], GraphOperations], scheduler: GraphScheduler, registry: Registry) -> None:
+        self._at = at  # returns the operations of the node that runs a reactor or an accumulator
+        self._scheduler = scheduler
+        self._registry = registry
+
+    # -- graphs
+
+    async def list_graphs(self, caller: Caller) -> list[GraphSummary]:
+        """Return the loaded graphs by name."""
+        graphs = (self._graph(caller, name) for name in self._registry.graphs(caller.tenant))
+        return [
+            GraphSummary(name=one.name, reactor=one.reactor_name, nodes=[node.name for node in one.nodes])
+            for one in graphs
+        ]
+
+    async def graph(self, caller: Caller, name: str) -> GraphDetails:
+        """Return a loaded graph with its nodes, its edges and its generated source."""
+        graph = self._graph(caller, name)
+        if not isinstance(graph.reactor, str):
+            return describe_graph(graph, graph.compiled())
+        owner, _, local = graph.reactor.rpartition("/")
+        return describe_graph(graph, graph.compile_for(self._registry.reactor(owner or caller.tenant, local)))
+
+    async def call_graph(self, caller: Caller, name: str, inputs: Mapping[str, Any]) -> GraphResultView:
+        """Call a graph without a reactor once; the error of a node is part of the result."""
+        graph = self._graph(caller, name)
+        if graph.reactor is not None:
+            message = f"graph '{name}' is bound to reactor '{graph.reactor_name}', which calls it: push events instead"
+            raise RequestError(message, code="graph_bound", status=409, graph=name)
+        result: GraphResult | Awaitable[GraphResult] = graph(**inputs)
+        return GraphResultView.of(result if isinstance(result, GraphResult) else await result)
+
+    def _graph(self, caller: Caller, name: str) -> Graph:
+        if (graph := self._registry.graph(caller.tenant, name)) is not None:
+            return graph
+        known = self._registry.graphs(caller.tenant)
+        raise NotFoundError("graph", name, f"graph '{name}' is not loaded{did_you_mean(name, known)}", known)
+
+    # -- reactors
+
+    async def list_reactors(self, caller: Caller) -> list[ReactorState]:
+        """Return the state of every reactor by name."""
+        names = sorted(one.name for one in self._scheduler.reactors if one.tenant == caller.tenant)
+        return [await self.reactor_state(caller, name) for name in names]
+
+    async def reactor_state(self, caller: Caller, name: str) -> ReactorState:
+        """Return the state of a reactor."""
+        part = self._readable_reactor(caller, name)
+        return await self._at(part).reactor_state(part.tenant, part.name)
+
+    async def firings(self, caller: Caller, name: str) -> list[FiringView]:
+        """Return the firings of a reactor that are kept, newest first."""
+        part = self._readable_reactor(caller, name)
+        return await self._at(part).firings(part.tenant, part.name)
+
+    async def timeseries(self, caller: Caller, name: str) -> list[int]:
+        """Return the firing counts of the last 60 minutes, oldest first."""
+        part = self._readable_reactor(caller, name)
+        return await self._at(part).timeseries(part.tenant, part.name)
+
+    async def recoveries(self, caller: Caller, name: str) -> list[Recovery]:
+        """Return the recoveries of a reactor and its accumulators, newest first."""
+        part = self._own_part(caller, "reactor", name)
+        return await self._at(part).recoveries(part.tenant, part.name)
+
+    async def command(
+        self, caller: Caller, name: str, command: ReactorCommand, inputs: Mapping[str, Any] | None = None
+    ) -> CommandResult:
+        """Give a reactor a command; `fire_with` takes inputs, the others take none."""
+        part = self._own_part(caller, "reactor", name)
+        return await self._at(part).command(part.tenant, part.name, command, inputs)
+
+    # -- accumulators
+
+    async def list_accumulators(self, caller: Caller) -> list[AccumulatorState]:
+        """Return the state of every accumulator by name."""
+        found = (one for one in self._scheduler.accumulators if one.tenant == caller.tenant)
+        return [accumulator_state(one) for one in sorted(found, key=lambda one: one.name)]
+
+    async def accumulator(self, caller: Caller, name: str) -> AccumulatorDetails:
+        """Return the state of an accumulator, and what it takes."""
+        part = self._own_part(caller, "accumulator", name)
+        return await self._at(part).accumulator(part.tenant, part.name)
+
+    async def restart_accumulator(self, caller: Caller, name: str) -> AccumulatorDetails:
+        """Restart an accumulator that the supervisor gave up, or one that hangs."""
+        part = self._own_part(caller, "accumulator", name)
+        return await self._at(part).restart_accumulator(part.tenant, part.name)
+
+    async def push(
+        self, caller: Caller, name: str, event: Any, encoding: str = "json", patience: float | None = None
+    ) -> Receipt:
+        """Push an event, a Python value or bytes, and return its receipt.
+
+        With `patience` it waits for queue space no longer than this many seconds, and is rejected then.
+        """
+        part = self._own_part(caller, "accumulator", name)
+        return await self._at(part).push(part.tenant, part.name, event, encoding, patience)
+
+    async def push_many(
+        self,
+        caller: Caller,
+        name: str,
+        events: Sequence[Any],
+        encoding: str = "json",
+        position: ProducerPosition | None = None,
+        patience: float | None = None,
+    ) -> PushSummary:
+        """Push events in order, and return their receipts.
+
+        `position` numbers the push, so that a repetition is not applied again. It takes no `patience`.
+        """
+        part = self._own_part(caller, "accumulator", name)
+        return await self._at(part).push_many(part.tenant, part.name, events, encoding, position, patience)
+
+    async def last_position(self, caller: Caller, name: str, client: str) -> int | None:
+        """Return the number of the newest push of a producer that was taken; None if there is none."""
+        part = self._own_part(caller, "accumulator", name)
+        return await self._at(part).last_position(part.tenant, part.name, client)
+
+    # -- dead letters
+
+    async def dead_letters(self, caller: Caller, kind: PartKind, name: str) -> list[DeadLetter]:
+        """Return the dead letters of an accumulator, or of a reactor with its accumulators, newest first."""
+        part = self._own_part(caller, kind, name)
+        return await self._at(part).dead_letters(kind, part.tenant, part.name)
+
+    async def replay(self, caller: Caller, kind: PartKind, name: str, dead_letter: str) -> ReplayResult:
+        """Process a dead letter again."""
+        part = self._own_part(caller, kind, name)
+        return await self._at(part).replay(kind, part.tenant, part.name, dead_letter)
+
+    async def drop(self, caller: Caller, kind: PartKind, name: str, dead_letter: str) -> None:
+        """Delete a dead letter."""
+        part = self._own_part(caller, kind, name)
+        await self._at(part).drop(kind, part.tenant, part.name, dead_letter)
+
+    # -- names
+
+    def _own_part(self, caller: Caller, kind: PartKind, name: str) -> PartKey:
+        """Return a reactor or an accumulator of the caller's tenant."""
+        owner, local = _split(name, caller)
+        if owner == caller.tenant:
+            return PartKey(owner, kind, local)
+        if kind == "reactor" and self._registry.is_shared(owner, local):
+            message = f"reactor '{name}' is shared: you may read it and bind graphs to it, and only '{owner}' may more"
+            raise RequestError(message, code="not_allowed", status=403, reactor=name)
+        raise _not_found(kind, name)
+
+    def _readable_reactor(self, caller: Caller, name: str) -> PartKey:
+        """Return a reactor of the caller's tenant, or one that another tenant shares."""
+        owner, local = _split(name, caller)
+        if owner == caller.tenant or self._registry.is_shared(owner, local):
+            return PartKey(owner, "reactor", local)
+        raise _not_found("reactor", name)
+
+
+class _Name(NamedTuple):
+    owner: str
+    local: str
+
+
+def _split(name: str, caller: Caller) -> _Name:
+    """Return the tenant and the local name of `tenant/name` or `name`."""
+    owner, _, local = name.rpartition("/")
+    return _Name(owner or caller.tenant, local)
+
+
+def _not_found(kind: PartKind, name: str) -> NotFoundError:
+    """Return the error for a part of another tenant: it does not reveal whether there is one."""
+    message = f"unknown {kind} '{name}'"
+    return NotFoundError("reactor", name, message) if kind == "reactor" else NotFoundError("accumulator", name, message)

@@ -1,0 +1,176 @@
+"""Operations on the reactors and accumulators that this node runs.
+
+Every operation takes and returns values that can be sent to another node, so that a node that does not run a reactor
+can ask the one that does.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
+
+from tidemill.engine.graphs.client.dead_letters import find_dead_letter, to_plain, to_replay_result
+from tidemill.engine.graphs.client.queue_space import free_space, wait_for_space
+from tidemill.engine.graphs.client.values import (
+    AccumulatorDetails,
+    CommandResult,
+    FiringView,
+    ReactorCommand,
+    ReplayResult,
+)
+from tidemill.engine.graphs.dead_letters import DeadLetterQueue
+from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
+from tidemill.engine.graphs.handle import ReactorHandle, accumulator_state
+from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.graphs.pushes import ProducerPosition, PushSummary
+from tidemill.graphs.result import DeadLetter, Receipt
+from tidemill.graphs.state import ReactorState, Recovery
+from tidemill.kernel.errors import RequestError
+from tidemill.storage.graph_ports import PartKind
+
+Reclaim = Callable[[str, str], Coroutine[Any, Any, None]]
+"""Acquires a reactor that another node had acquired."""
+
+
+class GraphOperations:
+    """What can be done with the reactors and accumulators of this node, by tenant and name."""
+
+    def __init__(self, scheduler: GraphScheduler, reclaim: Reclaim) -> None:
+        self._scheduler = scheduler
+        self._reclaim = reclaim
+
+    # -- reactors
+
+    async def reactor_state(self, tenant: str, name: str) -> ReactorState:
+        """Return the current state of a reactor."""
+        return self._reactor(tenant, name).state()
+
+    async def firings(self, tenant: str, name: str) -> list[FiringView]:
+        """Return the firings that are kept, newest first."""
+        return [FiringView.of(one) for one in self._reactor(tenant, name).firings(LOGGED_FIRINGS_LIMIT)]
+
+    async def timeseries(self, tenant: str, name: str) -> list[int]:
+        """Return the firing counts of the last 60 minutes, oldest first."""
+        return self._reactor(tenant, name).timeseries()
+
+    async def recoveries(self, tenant: str, name: str) -> list[Recovery]:
+        """Return the recoveries of a reactor and its accumulators, newest first."""
+        return self._reactor(tenant, name).events()[::-1]
+
+    async def command(
+        self, tenant: str, name: str, command: ReactorCommand, inputs: Mapping[str, Any] | None = None
+    ) -> CommandResult:
+        """Give a reactor a command; `fire_with` takes inputs, the others take none."""
+        if inputs and command != "fire_with":
+            raise RequestError(f"'{command}' takes no inputs, only 'fire_with' does", code="unexpected_inputs")
+        reactor, firing = self._reactor(tenant, name), None
+        match command:
+            case "force_fire":
+                firing = await reactor.force_fire()
+            case "fire_with":
+                firing = await reactor.fire_with(inputs or {})
+            case "pause":
+                await reactor.pause()
+            case "resume":
+                await reactor.resume()
+            case "restart":
+                await reactor.restart()
+        return CommandResult(firing=None if firing is None else FiringView.of(firing), state=reactor.state())
+
+    def _reactor(self, tenant: str, name: str) -> ReactorHandle:
+        find = partial(self._scheduler.reactor, tenant, name)
+        find()
+        return ReactorHandle(find, self._reclaim)
+
+    # -- accumulators
+
+    async def accumulator(self, tenant: str, name: str) -> AccumulatorDetails:
+        """Return the current state of an accumulator, and what it takes."""
+        found = self._scheduler.accumulator(tenant, name)
+        return AccumulatorDetails(
+            **asdict(accumulator_state(found)),
+            reactors=sorted(target.name for target, _ in found.targets),
+            event_schema=_schema_of(found.definition.event_type),
+            boundary_schema=_schema_of(found.definition.boundary_type),
+        )
+
+    async def restart_accumulator(self, tenant: str, name: str) -> AccumulatorDetails:
+        """Restart an accumulator that the supervisor gave up, or one that hangs."""
+        found = self._scheduler.accumulator(tenant, name)
+        for target, _ in found.targets:
+            target.reactor.check_owned()
+        self._scheduler.runtime.supervisor.restart(found)
+        return await self.accumulator(tenant, name)
+
+    async def push(
+        self, tenant: str, name: str, event: Any, encoding: str = "json", patience: float | None = None
+    ) -> Receipt:
+        """Push an event, a Python value or bytes, and return its receipt.
+
+        With `patience` it waits for queue space no longer than this many seconds, and is rejected then.
+        """
+        found = self._scheduler.accumulator(tenant, name)
+        if patience is not None and (rejection := await wait_for_space(found, patience)) is not None:
+            return rejection
+        return await found.push(event, encoding)
+
+    async def push_many(
+        self,
+        tenant: str,
+        name: str,
+        events: Sequence[Any],
+        encoding: str = "json",
+        position: ProducerPosition | None = None,
+        patience: float | None = None,
+    ) -> PushSummary:
+        """Push events in order, and return their receipts; `patience` as for one, for each part that finds space."""
+        found = self._scheduler.accumulator(tenant, name)
+        if position is not None or patience is None or (size := free_space(found)) is None:
+            return await found.push_many(events, encoding, position)
+        receipts: list[Receipt] = []
+        while len(receipts) < len(events):
+            if (rejection := await wait_for_space(found, patience)) is not None:
+                receipts += [rejection] * (len(events) - len(receipts))
+                break
+            size = free_space(found) or size
+            receipts += (await found.push_many(events[len(receipts) : len(receipts) + size], encoding)).receipts
+        return PushSummary(tuple(receipts))
+
+    async def last_position(self, tenant: str, name: str, client: str) -> int | None:
+        """Return the number of the newest push of a producer that was taken; None if there is none."""
+        return await self._scheduler.accumulator(tenant, name).last_position(client)
+
+    # -- dead letters
+
+    async def dead_letters(self, kind: PartKind, tenant: str, name: str) -> list[DeadLetter]:
+        """Return the dead letters of an accumulator, or of a reactor with its accumulators, newest first."""
+        entries = [entry for queue in self._queues(kind, tenant, name) for entry in queue.entries_with_details()]
+        return [to_plain(*entry) for entry in sorted(entries, key=lambda entry: entry[0].id, reverse=True)]
+
+    async def replay(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> ReplayResult:
+        """Process a dead letter again."""
+        _, entry = find_dead_letter(self._queues(kind, tenant, name), dead_letter)
+        if kind == "reactor":
+            return to_replay_result(await self._reactor(tenant, name).replay(dead_letter))
+        return to_replay_result(await self._scheduler.accumulator(tenant, name).replay(*entry))
+
+    async def drop(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> None:
+        """Delete a dead letter."""
+        queue, _ = find_dead_letter(self._queues(kind, tenant, name), dead_letter)
+        queue.remove(dead_letter)
+
+    def _queues(self, kind: PartKind, tenant: str, name: str) -> Iterable[DeadLetterQueue]:
+        if kind == "accumulator":
+            return [self._scheduler.accumulator(tenant, name).dead_letters]
+        reactor = self._scheduler.reactor(tenant, name)
+        return [reactor.firing_loop.results.dead_letters, *(one.dead_letters for one in reactor.accumulators)]
+
+
+def _schema_of(annotation: Any) -> dict[str, Any] | None:
+    """Return the JSON Schema of an annotation; None for a class that msgspec does not know."""
+    try:
+        return msgspec.json.schema(annotation)
+    except TypeError:
+        return None
