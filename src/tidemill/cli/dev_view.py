@@ -19,7 +19,7 @@ from tidemill.cli.formatting import (
     relative_path,
     timezone_name,
 )
-from tidemill.cli.output import build_table, show, terminal_width
+from tidemill.cli.output import build_table, ready_line, show, terminal_width
 from tidemill.engine.registry import PackageState
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import Location, Problem
@@ -71,8 +71,9 @@ class DevView:
         except SystemExit:  # Rich raises it when the pipe has been closed
             self._on_output_closed()
 
-    def print_banner(self) -> None:
-        """Print what runs, and from which folder."""
+    def print_banner(self, url: str) -> None:
+        """Print where the API answers, what runs, and from which folder."""
+        self._print(Text(ready_line(url)))
         folder = relative_path(str(self._root))
         self.print_event(f"tidemill {__version__} runs the packages in {folder}; Ctrl-C stops it")
 

@@ -23,6 +23,7 @@ from tidemill.cli.commands import (
     package_registry,
     run,
     runs,
+    server,
     workflows,
 )
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED
@@ -39,6 +40,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(dev.dev)
+app.command()(server.server)
 app.add_typer(graph.app, name="graph")
 app.add_typer(workflows.app, name="workflows")
 app.add_typer(runs.app, name="runs")

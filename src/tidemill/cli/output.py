@@ -83,6 +83,11 @@ def print_text(text: str) -> None:
     _console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def ready_line(url: str) -> str:
+    """Return the first line of a command that serves a node."""
+    return f"Tidemill is ready at {url}"
+
+
 def print_error(text: str) -> None:
     """Print an error."""
     _console(stderr=True).print(text, style="red", markup=False, highlight=False, soft_wrap=True)

@@ -46,6 +46,11 @@ def resolve_store(address: str | None) -> "Store":
     """Return the store that an option or the settings name; not opened."""
     from tidemill.node import make_store
 
+    return make_store(resolve_address(address))
+
+
+def resolve_address(address: str | None) -> str:
+    """Return the address of the store that an option or the settings name."""
     address = address or Settings.read().store
     if not address:
         message = f"name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE{_dev_store_hint(Path())}"
@@ -56,7 +61,7 @@ def resolve_store(address: str | None) -> "Store":
         hint = f"; did you mean sqlite:///{address}?" if Path(address).is_file() else _dev_store_hint(Path(address))
         message = f"'{address}' is no address: write sqlite:///FILE or postgresql://USER@HOST:PORT/DATABASE{hint}"
         raise RequestError(message, code="no_address")
-    return make_store(address)
+    return address
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from tidemill.kernel.errors import OperationError
 if TYPE_CHECKING:
     from litestar.types import ASGIApp
 
+LOOPBACK = "127.0.0.1"
 BACKLOG = 2048
 DRAIN_SECONDS = 5
 """Seconds that open requests and connections get to end when the server stops."""

@@ -1,6 +1,5 @@
 """`tidemill dev`: run the packages of a folder, and reload them when they are saved."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +11,7 @@ from tidemill.cli.dev_lock import hold_store_lock
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED, exit_on_error
 from tidemill.cli.interrupts import Interrupts
+from tidemill.cli.node_options import ConcurrencyOption, ExecutorOption, PoolOption, parse_pools
 from tidemill.cli.output import print_error
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.settings import Settings
@@ -50,19 +50,21 @@ def dev(
             metavar="ADDRESS", help=f"The store. Default: {STORE_FOLDER}/dev.db in the folder.", show_default=False
         ),
     ] = None,
-    executor: Annotated[str, typer.Option(help="The executor of tasks: in_process or subprocess.")] = "in_process",
-    concurrency: Annotated[int, typer.Option(min=1, help="The number of tasks that may run at a time.")] = 8,
-    pool: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=N", help="The number of slots of a pool. May be repeated."),
-    ] = None,
+    executor: ExecutorOption = "in_process",
+    concurrency: ConcurrencyOption = 8,
+    pool: PoolOption = None,
     unfinished: Annotated[
         UnfinishedChoice,
         typer.Option(help="What becomes of begun runs whose code has changed, unless their workflow says it."),
     ] = UnfinishedChoice.UPGRADE,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port of the API; 0 takes a free one.")] = 0,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="Open the documentation of the API in a browser.")
+    ] = False,
 ) -> None:
     """Run the packages of a folder, and reload them whenever a file is saved.
 
+    The first line says where the API answers; it is open to this machine only, and needs no key.
     If a package cannot be loaded, its problems are shown with file and line, and the last good version keeps running.
     Ctrl-C stops the node; active runs continue at the next start, with the changed code if there is any and it still
     has all tasks that have ended.
@@ -71,7 +73,7 @@ def dev(
 
     interrupts = Interrupts(on_second=lambda: print_error("stopped without waiting for running tasks"))
     with exit_on_error():
-        root, pools = _resolve_root(path), _parse_pools(pool or ())
+        root, pools = _resolve_root(path), parse_pools(pool)
         settings = Settings.read({"packages": None, "unfinished": str(unfinished)})  # only this folder
         address = store or _default_store_address(root)
         node = Node(
@@ -82,7 +84,7 @@ def dev(
             pools=pools,
         )
         with hold_store_lock(address), interrupts.handling_signals():
-            run_async(_run_node(node, root, _display_address(address), interrupts))
+            run_async(_run_node(node, root, _display_address(address), interrupts, port, open_browser=open_browser))
     # To stop it with Ctrl-C is how this command ends: nothing was interrupted that does not continue.
     raise typer.Exit(0 if interrupts.exit_code in (None, EXIT_INTERRUPTED) else interrupts.exit_code)
 
@@ -119,31 +121,29 @@ def _display_address(address: str) -> str:
     return mask_password(f"{scheme}{separator}{relative_path(path)}" if scheme == "sqlite" else address)
 
 
-def _parse_pools(pairs: Sequence[str]) -> dict[str, int]:
-    pools = {}
-    for pair in pairs:
-        name, _, number = pair.partition("=")
-        if not name or not number.isdecimal():
-            raise typer.BadParameter(f"--pool takes NAME=N, such as warehouse=2, not {pair!r}")
-        pools[name] = int(number)
-    return pools
-
-
-async def _run_node(node: "Node", root: Path, store: str, interrupts: Interrupts) -> None:
-    """Run the node until it is interrupted. An API and a UI would be served here, next to the activity."""
+async def _run_node(
+    node: "Node", root: Path, store: str, interrupts: Interrupts, port: int, *, open_browser: bool
+) -> None:
+    """Run and serve the node until it is interrupted."""
     import asyncio
+    import webbrowser
 
     from tidemill.cli.dev_activity import DevActivity, forwarding_logs
     from tidemill.cli.dev_view import DevView
     from tidemill.kernel.clock import SystemClock
+    from tidemill.server.app import make_app
+    from tidemill.server.authentication import NoAuthentication
+    from tidemill.server.serving import LOOPBACK, serving
 
     loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
     interrupts.on_first(lambda: loop.call_soon_threadsafe(stop_requested.set))
     view = DevView(node, root, SystemClock(), on_output_closed=stop_requested.set, store=store)
     activity = DevActivity(node, view, SystemClock(), store)
     with forwarding_logs(loop, activity.handle_record):
-        async with node:
-            view.print_banner()
+        async with node, serving(make_app(node, NoAuthentication()), LOOPBACK, port) as url:
+            view.print_banner(url)
+            if open_browser:
+                webbrowser.open(f"{url}/api/docs")
             await activity.read_unfinished_runs()
             reconciler = await node.watch_folder(root, view.on_status, is_developer_code=True)
             async with asyncio.TaskGroup() as group:

@@ -14,6 +14,7 @@ from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_FAILED, exit_on_error
 from tidemill.cli.file_arguments import LoadOption, WorkflowArgument
 from tidemill.cli.interrupts import Interrupts
+from tidemill.cli.node_options import ConcurrencyOption, ExecutorOption
 from tidemill.cli.output import Format, can_redraw, print_error, progress_console, show, show_json, terminal_width
 from tidemill.kernel.errors import RequestError
 
@@ -73,8 +74,8 @@ def run(
         str | None,
         typer.Option(metavar="ADDRESS", help="Store the run here. Default: in memory only.", show_default=False),
     ] = None,
-    executor: Annotated[str, typer.Option(help="The executor of tasks: in_process or subprocess.")] = "in_process",
-    concurrency: Annotated[int, typer.Option(min=1, help="The number of tasks that may run at a time.")] = 8,
+    executor: ExecutorOption = "in_process",
+    concurrency: ConcurrencyOption = 8,
     output: Annotated[Format, typer.Option("-o", "--output", help="The output format of the result.")] = Format.TABLE,
     load: LoadOption = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress and no tracebacks.")] = False,

@@ -1,0 +1,81 @@
+"""`tidemill server`: serve a store over HTTP and WebSocket."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemill.cli.event_loop import run_async
+from tidemill.cli.exit_codes import exit_on_error
+from tidemill.cli.interrupts import Interrupts
+from tidemill.cli.node_options import ConcurrencyOption, ExecutorOption, PoolOption, parse_pools
+from tidemill.cli.output import Format, Output, print_error, print_text, ready_line
+from tidemill.cli.stores import StoreOption, resolve_address
+from tidemill.kernel.errors import RequestError
+from tidemill.kernel.settings import Settings
+
+if TYPE_CHECKING:
+    from tidemill.node import Node
+    from tidemill.server.context import Authenticator
+
+
+def server(
+    store: StoreOption = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8080,
+    packages: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="A folder of packages to load and to watch.", show_default=False),
+    ] = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Let every request of this machine in, without a key.")
+    ] = False,
+    executor: ExecutorOption = "in_process",
+    concurrency: ConcurrencyOption = 8,
+    pool: PoolOption = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Serve a store over HTTP and WebSocket: the API, workflows, graphs, and the packages published in the store.
+
+    The first line says where the server answers. Requests need a key: `tidemill key create --store ADDRESS --role
+    admin` makes the first one. Start as many servers on one PostgreSQL as you like. SIGTERM and Ctrl-C stop accepting
+    requests, finish those that run, and stop the node; active runs continue on another server, or at the next start.
+    """
+    from tidemill.server.authentication import KeyAuthentication, NoAuthentication, is_loopback
+    from tidemill.server.server_node import ServerNode
+
+    interrupts = Interrupts(on_second=lambda: print_error("stopped without waiting for running tasks"))
+    with exit_on_error():
+        if no_auth and not is_loopback(host):
+            message = f"--no-auth needs a loopback host such as 127.0.0.1: on {host}, everyone could use the server"
+            raise RequestError(message, code="no_authentication")
+        folder = {} if packages is None else {"packages": str(packages)}
+        settings = Settings.read({"load_published": True, **folder})
+        node = ServerNode(
+            resolve_address(store),
+            settings=settings,
+            executor=executor,
+            concurrency=concurrency,
+            pools=parse_pools(pool),
+        )
+        authenticator = NoAuthentication() if no_auth else KeyAuthentication(node.access.keys)
+        with interrupts.handling_signals():
+            run_async(_serve(node, authenticator, host, port, interrupts, output))
+    raise typer.Exit(0)  # a signal is how this command ends
+
+
+async def _serve(
+    node: "Node", authenticator: "Authenticator", host: str, port: int, interrupts: Interrupts, output: Format
+) -> None:
+    """Serve the node until a signal comes."""
+    import asyncio
+
+    from tidemill.server.app import make_app
+    from tidemill.server.serving import serving
+
+    loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
+    interrupts.on_first(lambda: loop.call_soon_threadsafe(stop_requested.set))
+    async with node, serving(make_app(node, authenticator), host, port) as url:
+        print_text(json.dumps({"url": url}) if output is Format.JSON else ready_line(url))
+        await stop_requested.wait()
