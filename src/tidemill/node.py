@@ -24,7 +24,6 @@ from tidemill.engine.workflows.executors.in_process import InProcess
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS, WorkflowMetrics
-from tidemill.engine.workflows.process_identity import current_owner
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.clock import Clock
@@ -85,7 +84,7 @@ class Node(NodeOperations):
         self._store = self._make_store(store)
         self._is_single_node = self._store is None if parts.is_single_node is None else parts.is_single_node
         self._concurrency = check_count("concurrency", concurrency)
-        self._owner = current_owner(clock.now(), kind=parts.kind, name=parts.name, concurrency=concurrency)
+        self._owner = parts.make_owner(concurrency)
         self._checkpointer = self._make_checkpointer(clock, tasks)
         self._graph_runtime = runtime = GraphRuntime(
             clock=clock, settings=self.settings, tasks=tasks, durability=self._checkpointer
@@ -147,7 +146,7 @@ class Node(NodeOperations):
             if self._is_single_node or address is None
             else partial(make_store, with_absolute_path(address)),
         )
-        if executor not in service.executors:
+        if executor not in service.executors and not self._owner.is_worker:
             known = service.executors
             hint = did_you_mean(str(executor), known) or f"; there are {', '.join(sorted(known))}"
             raise DefinitionError.single("node", f"there is no executor {executor!r}{hint}")
@@ -169,6 +168,7 @@ class Node(NodeOperations):
             self._scheduler,
             self._workflows,
             self._liveness,
+            tasks_only=self._owner.is_worker,
         )
         service.installer.on_held_back = self._standby.wait
         self._metrics.register(Collector(service, PackageService.samples))

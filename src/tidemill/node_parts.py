@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from tidemill.engine.workflows.process_identity import HostLiveness, ProcessLiveness
+from tidemill.engine.workflows.process_identity import HostLiveness, ProcessLiveness, current_owner
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.kernel.urls import mask_password
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import NodeKind
+from tidemill.storage.workflow_ports import NodeKind, Owner
 
 
 class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,10 +26,18 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     assumed_pools: Mapping[str, int] = {}
     """The sizes of pools that neither the node nor the store has; they are not stored."""
     kind: NodeKind = "embedded"
+    """What the node is: a worker only runs attempts."""
     name: str | None = None
     """The name under which the node is listed; None: the host's name and the pid."""
+    labels: tuple[str, ...] = ()
+    """What a worker offers to tasks."""
     substitutes_executor: bool = False
     """Whether tasks that name an unknown executor run at the node's own."""
+
+    def make_owner(self, concurrency: int) -> Owner:
+        """Return the identity of a new node in this process."""
+        now, labels = self.clock.now(), self.labels
+        return current_owner(now, kind=self.kind, name=self.name, labels=labels, concurrency=concurrency)
 
 
 STORE_SCHEMES = ("sqlite", "postgresql", "postgres")

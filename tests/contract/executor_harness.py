@@ -23,6 +23,7 @@ from tidemill.engine.workflows.executors.interface import (
 )
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.engine.workflows.executors.subprocess import Subprocess
+from tidemill.engine.workflows.executors.worker import WorkerProcesses
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import OperationError, RequestError
@@ -136,7 +137,8 @@ class ExecutorHarness:
                 handle_call=self._handle_call,
                 grace=self._grace,
             )
-        return Subprocess(
+        kind = WorkerProcesses if self._name == "worker" else Subprocess
+        return kind(
             self.loaded,
             listener,
             self.clock,

@@ -13,7 +13,7 @@ from tidemill.engine.workflows.executors.runner import TaskCall
 from tidemill.workflows.attempt_results import AttemptResult, Succeeded
 
 
-@pytest.fixture(params=["in_process", "subprocess"])
+@pytest.fixture(params=["in_process", "subprocess", "worker"])
 async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ExecutorHarness]:
     """Each executor, opened, with a single slot."""
     async with open_harness(request.param, tmp_path, concurrency=1) as harness:

@@ -23,7 +23,7 @@ from tidemill.kernel.errors import OperationError
 from tidemill.testing.faults.executors import FaultyExecutor
 from tidemill.workflows.attempt_results import Cancelled, Deferred, Failed, HandedBack, Skipped, Succeeded
 
-EXECUTORS = ["in_process", "subprocess"]
+EXECUTORS = ["in_process", "subprocess", "worker"]
 
 encode = msgspec.msgpack.encode
 

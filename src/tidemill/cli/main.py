@@ -24,6 +24,7 @@ from tidemill.cli.commands import (
     run,
     runs,
     server,
+    worker,
     workflows,
 )
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 app.command()(dev.dev)
 app.command()(server.server)
+app.command()(worker.worker)
 app.add_typer(graph.app, name="graph")
 app.add_typer(workflows.app, name="workflows")
 app.add_typer(runs.app, name="runs")

@@ -50,7 +50,7 @@ def resolve_store(address: str | None) -> "Store":
 
 
 def resolve_address(address: str | None) -> str:
-    """Return the address of the store that an option or the settings name."""
+    """Return the address of the database that an option or the settings name; RequestError if they name none."""
     address = address or Settings.read().store
     if not address:
         message = f"name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE{_dev_store_hint(Path())}"

@@ -56,8 +56,12 @@ class PackageService:
         scheduler: GraphScheduler,
         workflows: WorkflowEngine,
         liveness: ProcessLiveness,
+        *,
+        tasks_only: bool = False,
     ) -> None:
+        """Create the service of a node; with `tasks_only`, that of a worker, which loads what tasks need."""
         self.store = store
+        self._tasks_only = tasks_only
         self.registry = registry
         self._settings = runtime.settings
         self.tasks = runtime.tasks
@@ -153,7 +157,10 @@ class PackageService:
         if not origin.allow_downgrade:
             manifest = contents.manifest
             await self.records.check_version(tenant, manifest.name, str(manifest.version))
-        return await self.files.preparer.prepare(contents, tenant, is_developer_code=origin.is_developer_code)
+        prepared = await self.files.preparer.prepare(contents, tenant, is_developer_code=origin.is_developer_code)
+        if self._tasks_only:
+            prepared.metadata = prepared.metadata.tasks_only()
+        return prepared
 
     async def install(
         self,
@@ -180,7 +187,8 @@ class PackageService:
 
         `reference` keeps the imported modules; it is released when nothing needs them any more.
         """
-        work = self.installer.load(package, tenant, origin, reference, leaving)
+        wanted = package.tasks_only() if self._tasks_only else package
+        work = self.installer.load(wanted, tenant, origin, reference, leaving)
         await self.tasks.run_shielded(f"package {package.name}: load", work)
         if self._node_events.is_recorded and (loaded := self.installed(PackageKey(tenant, package.name))) is not None:
             fields = {"package": package.name, "version": loaded.version}

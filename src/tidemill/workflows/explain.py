@@ -261,7 +261,8 @@ class _Explainer:
             have = f"version {self._run.version} of '{self._spec.name}'"
             yield f"it is scheduled, and waits for {wanted} that has {have}: publish its package, or start one with it"
         elif all(one.free_slots < 1 for one in with_code):
-            yield f"it is scheduled, and waits for {wanted}: all {len(with_code)} are busy"
+            busy = "the only one is" if len(with_code) == 1 else f"all {len(with_code)} are"
+            yield f"it is scheduled, and waits for {wanted}: {busy} busy"
 
 
 _WAITING_STATES = (TaskState.NONE, TaskState.SCHEDULED, TaskState.UP_FOR_RETRY)

@@ -89,7 +89,7 @@ class WorkflowEngine:
             served_executors=self.executors if substitutes_executor else None,
             make_heartbeat_store=make_heartbeat_store,
         )
-        self.versions = WorkflowVersions(store.versions, clock, runtime.owner.id)
+        self.versions = WorkflowVersions(store.versions, clock, owner.id, decides_newest=not owner.is_worker)
         self._task_logs = TaskLogWriter(runtime, self.notifier)
         self.attempts = LocalAttempts(runtime, self.versions, self.executors, self._task_logs)
         self.executors |= make_executors(self.versions.loaded, self.attempts)
@@ -123,8 +123,9 @@ class WorkflowEngine:
         self.attempts.dispatcher.open()
         await store.listen(self.on_remote_change)
         self._tasks.start("heartbeats", self.heartbeats.run())
-        await self.election.try_acquire_once()
-        self._tasks.start("leadership", self.election.run(self._lead))
+        if not self.owner.is_worker:
+            await self.election.try_acquire_once()
+            self._tasks.start("leadership", self.election.run(self._lead))
         if not self.runtime.is_single_node:
             self._start_shared_loops()
         if self.election.term is not None:
@@ -190,8 +191,7 @@ class WorkflowEngine:
         coordinator = self.leader.coordinator
         if coordinator is not None:
             coordinator.accepts_runs = False
-        self.attempts.is_closing = True
-        self.attempts.dispatcher.drain()
+        self.stop_claiming()
         deadline = monotonic() + timeout  # real time: author code takes it
         grace = timeout / 5  # for code to react to its cancellation; part of the timeout, so that closing keeps to it
         await wait_until(lambda: not self.attempts.running() and not self.is_writing, timeout - grace)
@@ -205,6 +205,16 @@ class WorkflowEngine:
         await self._tasks.close(max(grace, deadline - monotonic()))
         await self.heartbeats.close(timeout)
         self.client.close()
+
+    def stop_claiming(self) -> None:
+        """Start no further attempt here, and hand back those that have not started."""
+        self.attempts.is_closing = True
+        self.attempts.dispatcher.drain()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether every claimed attempt has ended, and its end is written."""
+        return not self.attempts.claimed and not self.attempts.running() and not self.is_writing
 
     async def deregister(self) -> None:
         """Delete this node's owner row, unless attempts of it are still claimed."""
@@ -224,7 +234,12 @@ class WorkflowEngine:
             await self.runtime.pools.refresh()
 
     def check(self, workflow: Workflow) -> None:
-        """Raise a DefinitionError if a workflow names a pool or an executor that this node does not have."""
+        """Raise a DefinitionError if a workflow names a pool or an executor that this node does not have.
+
+        A worker needs neither: what it cannot run, it does not claim.
+        """
+        if self.owner.is_worker:
+            return
         problems = [
             Problem(message=f"task '{task.name}': {problem}", location=task.function.location, node=task.name)
             for task in workflow.tasks

@@ -21,7 +21,9 @@ _ACTIVE_RUN_LIMIT = 1000  # active runs of one workflow; with so many, all its v
 class WorkflowVersions:
     """The current version of each workflow, by tenant and name, and older versions that runs still need."""
 
-    def __init__(self, versions: Versions, clock: Clock, owner: str | None = None) -> None:
+    def __init__(
+        self, versions: Versions, clock: Clock, owner: str | None = None, *, decides_newest: bool = True
+    ) -> None:
         self.loaded: dict[VersionKey, Workflow] = {}
         """The code of every version that is loaded here."""
         self.current: dict[tuple[str, str], VersionKey] = {}
@@ -38,6 +40,8 @@ class WorkflowVersions:
         self._clock = clock
         self._owner = owner
         """The process under which the store records what is loaded here; None outside a node."""
+        self._decides_newest = decides_newest
+        """Whether a version counts as newer for all nodes because it was loaded here; not on a worker."""
         self._seen_at: dict[VersionKey, datetime] = {}
         """When each known version was last loaded, here or on the node that stored it."""
 
@@ -45,7 +49,9 @@ class WorkflowVersions:
         """Make a workflow the current one of its name; runs of the version before keep that version."""
         spec = workflow.wired().spec
         key = VersionKey(tenant, workflow.name, spec.version)
-        version = WorkflowVersion(key=key, spec=msgspec.json.encode(spec), seen_at=self._clock.now())
+        known = None if self._decides_newest else await self._version_store.get(key)
+        seen_at = self._clock.now() if known is None else known.seen_at
+        version = WorkflowVersion(key=key, spec=msgspec.json.encode(spec), seen_at=seen_at)
         await self._version_store.upsert(version, self._owner)
         self._seen_at[key] = version.seen_at
         self.loaded[key] = workflow

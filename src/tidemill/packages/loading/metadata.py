@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tidemill.annotations.variants import label
 from tidemill.graphs.definition import Accumulator, Reactor
@@ -175,6 +176,12 @@ class PackageMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     graphs: tuple[DeclaredGraph, ...] = ()
     triggers: tuple[DeclaredTrigger, ...] = ()
     workflows: tuple[DeclaredWorkflow, ...] = ()
+
+    def tasks_only(self) -> "PackageMetadata":
+        """Return what is declared for tasks: the workflows without what starts them, and graphs that tasks may call."""
+        graphs = [replace(one, feeds=()) for one in self.graphs if one.reactor is None]
+        workflows = [replace(one, schedules=(), triggers=(), firings=(), outputs=()) for one in self.workflows]
+        return replace(self, reactors=(), graphs=tuple(graphs), triggers=(), workflows=tuple(workflows))
 
 
 # -- from what was declared; the graphs and workflows fit together by then

@@ -73,6 +73,17 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
             held_back=held_back,
         )
 
+    def tasks_only(self) -> "Package":
+        """Return what tasks need: the workflows without what starts them, and graphs that tasks may call."""
+        return replace(
+            self,
+            shared=frozenset(),
+            reactors=(),
+            graphs=tuple(one for one in self.graphs if one.reactor_name is None),
+            workflows=tuple(one.standalone() for one in self.workflows),
+            triggers=(),
+        )
+
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to load."""

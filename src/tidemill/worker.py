@@ -1,0 +1,91 @@
+"""The worker: runs attempts of tasks with the executor `worker`, for the nodes that plan the runs of its store."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from tidemill.engine.tasks import TaskScope
+from tidemill.engine.workflows.client.handle import RunHandle
+from tidemill.engine.workflows.executors.code import LoadedWorkflows
+from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor
+from tidemill.engine.workflows.executors.worker import WorkerProcesses
+from tidemill.graphs.result import Receipt
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import DefinitionError, RequestError
+from tidemill.kernel.limits import WORD_RULE, is_word, parse_labels
+from tidemill.kernel.settings import Settings
+from tidemill.node import Node
+from tidemill.node_parts import NodeParts
+from tidemill.workflows.node_calls import NodeCall, PushCall
+
+DRAIN_CHECK_INTERVAL = 0.02  # seconds between two checks whether everything has ended
+
+
+class WorkerNode(Node):
+    """Claims attempts of tasks with the executor `worker` whose labels it has, and runs each in a process of its own.
+
+    It does not plan runs, poll triggers or run reactors. It has the code of what is published in its store, and of what
+    it is given: of packages, it loads only what their tasks need.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        *,
+        load: Iterable[Any] = (),
+        settings: Settings | Mapping[str, Any] | None = None,
+        concurrency: int = 8,
+        labels: Iterable[str] = (),
+        name: str | None = None,
+    ) -> None:
+        self._labels = _check_labels(labels)
+        self._name = _check_name(name)
+        read = Settings.read(settings)
+        super().__init__(store, load=load, settings=replace(read, load_published=True), concurrency=concurrency)
+
+    @property
+    def name(self) -> str:
+        """The name under which the store lists it."""
+        return self._owner.name
+
+    @property
+    def running_count(self) -> int:
+        """The number of attempts that run here."""
+        return len(self._workflows.attempts.running())
+
+    def _make_parts(self) -> NodeParts:
+        return NodeParts(kind="worker", name=self._name, labels=self._labels)
+
+    def _make_checkpointer(self, clock: Clock, tasks: TaskScope) -> None:  # noqa: ARG002 - it runs no reactors
+        self._ownership = None
+
+    def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
+        clock, concurrency = self._graph_runtime.clock, self._concurrency
+        executor = WorkerProcesses(workflows, listener, clock, concurrency=concurrency, handle_call=self._handle_call)
+        return {executor.name: executor}
+
+    async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Receipt | RunHandle:
+        if isinstance(call, PushCall):
+            message = f"accumulator '{call.accumulator}' is on another node, and a worker cannot push there"
+            raise RequestError(message, code="not_on_worker", status=409, accumulator=call.accumulator)
+        return await super()._handle_call(request, call)
+
+    async def drain(self) -> None:
+        """Claim nothing more, and wait until everything that was claimed has ended and is written."""
+        self._workflows.stop_claiming()
+        while not self._workflows.is_drained:
+            await self._graph_runtime.clock.sleep(DRAIN_CHECK_INTERVAL)
+
+
+def _check_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    try:
+        return parse_labels(labels)
+    except ValueError as error:
+        raise DefinitionError.single("worker", str(error)) from error
+
+
+def _check_name(name: str | None) -> str | None:
+    if name is not None and not is_word(name):
+        raise DefinitionError.single("worker", f"a worker has a name, {WORD_RULE}, not {name!r}")
+    return name
