@@ -14,6 +14,7 @@ from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.interface import AttemptRequest
 from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.errors import RequestError
@@ -187,6 +188,11 @@ class NodeOperations:
     # -- services, for the server
 
     @property
+    def is_running(self) -> bool:
+        """Whether the node was started and is not closing."""
+        return self._is_open
+
+    @property
     def store(self) -> Store:
         """The store of the node: in memory if no address was given."""
         return self._run_store
@@ -205,6 +211,15 @@ class NodeOperations:
     def package_service(self) -> PackageService:
         """The packages of the node."""
         return self._packages
+
+    @property
+    def metrics_registry(self) -> Metrics:
+        """The metrics of the node with their labels."""
+        return self._metrics
+
+    def count_reactors(self, health: ReactorHealth) -> int:
+        """Return how many loaded reactors of all tenants have a health."""
+        return sum(one.health is health for one in self._scheduler.reactors)
 
     def packages(self) -> list[PackageStatus]:
         """Return the status of every package that is loaded or wanted, of every tenant."""

@@ -16,6 +16,7 @@ from tidemill.graphs.health import ACCUMULATOR_TRANSITIONS, REACTOR_TRANSITIONS
 from tidemill.graphs.result import NodeError
 from tidemill.kernel import errors
 from tidemill.kernel.settings import Settings
+from tidemill.server.metrics import SERVER_METRICS
 from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS
 from tidemill.workflows.rules import RULES
 from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS
@@ -55,7 +56,9 @@ def default_in_words(name: str, cell: str) -> Any:
 def test_every_metric_is_listed_once() -> None:
     """The page explains what `node.metrics()` returns."""
     metrics, _, _ = page("metrics.md").partition("## Reasons for drops")
-    assert sorted(name for name, _ in rows(metrics)) == sorted(GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS)
+    assert sorted(name for name, _ in rows(metrics)) == sorted(
+        GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS | SERVER_METRICS
+    )
 
 
 def test_every_event_of_the_feed_is_listed_with_its_meaning() -> None:

@@ -11,6 +11,7 @@ from tidemill.server.authorization import Authorization
 from tidemill.server.context import Authenticator, ServerContext
 from tidemill.server.errors import answer_http_exception, answer_tidemill_error, answer_unexpected_error
 from tidemill.server.injection import dependencies
+from tidemill.server.metrics import ServerMetrics
 from tidemill.server.openapi import openapi_document
 from tidemill.server.request_context import RequestContext
 from tidemill.server.requests import ApiRequest
@@ -45,4 +46,4 @@ def make_app(node: Node, authenticator: Authenticator) -> "ASGIApp":
         debug=False,
         pdb_on_exception=False,
     )
-    return cast("ASGIApp", RequestContext(app))
+    return cast("ASGIApp", RequestContext(app, ServerMetrics(node)))

@@ -7,21 +7,30 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from litestar.datastructures import MutableScopeHeaders
+from litestar.enums import ScopeType
+
+from tidemill.server.event_stream import EVENT_STREAM
+from tidemill.server.metrics import UNMATCHED, ServerMetrics
+from tidemill.telemetry import events
+from tidemill.telemetry.log_context import log_fields
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 REQUEST_ID_HEADER = "x-request-id"
+SWITCHING_PROTOCOLS = 101
+"""The status of a connection that became a WebSocket."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 logger = logging.getLogger("tidemill.server")
 
 
 class RequestContext:
-    """Wraps the application: gives each request an id, and logs how it was answered."""
+    """Wraps the application: gives each request an id, counts it, and logs how it was answered."""
 
-    def __init__(self, app: "ASGIApp") -> None:
+    def __init__(self, app: "ASGIApp", metrics: ServerMetrics) -> None:
         self._app = app
+        self._metrics = metrics
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Handle a connection."""
@@ -30,21 +39,72 @@ class RequestContext:
             return
         request_id = _choose_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
-        began, status = time.perf_counter(), 0
+        exchange = _Exchange(scope, receive, send, self._metrics)
+        began = time.perf_counter()
+        with log_fields(request_id=request_id):
+            try:
+                await self._app(scope, exchange.receive, exchange.send)
+            finally:
+                exchange.end(round(time.perf_counter() - began, 6))
 
-        async def send_with_id(message: "Message") -> None:
-            nonlocal status
-            if message["type"] in ("http.response.start", "websocket.accept"):
-                message.setdefault("headers", [])
-                MutableScopeHeaders.from_message(message)[REQUEST_ID_HEADER] = request_id
-                status = message["status"] if message["type"] == "http.response.start" else 101
-            await send(message)
 
-        try:
-            await self._app(scope, receive, send_with_id)
-        finally:
-            duration = round(time.perf_counter() - began, 6)
-            logger.info("request", extra=_describe(scope, status, duration, request_id))
+class _Exchange:
+    """One request with its answer, or one WebSocket connection with its frames."""
+
+    def __init__(self, scope: "Scope", receive: "Receive", send: "Send", metrics: ServerMetrics) -> None:
+        self._scope = scope
+        self._send = send
+        self._receive = receive
+        self._metrics = metrics
+        self.receive = receive if scope["type"] == ScopeType.HTTP else self._receive_frame
+        self._status = 0
+        self._is_stream = self._is_connected = False
+
+    @property
+    def _route(self) -> str:
+        return self._scope.get("path_template", UNMATCHED)
+
+    async def send(self, message: "Message") -> None:
+        """Send a message of the application; the first one gets the id of the request."""
+        if message["type"] in ("http.response.start", "websocket.accept"):
+            message.setdefault("headers", [])
+            headers = MutableScopeHeaders.from_message(message)
+            headers[REQUEST_ID_HEADER] = request_id_of(self._scope)
+            self._on_answered(message, headers.get("content-type", ""))
+        elif message["type"] == "websocket.send":
+            self._metrics.frames[self._route, "sent"] += 1
+        await self._send(message)
+
+    def _on_answered(self, message: "Message", content_type: str) -> None:
+        if message["type"] == "websocket.accept":
+            self._status, self._is_stream, self._is_connected = SWITCHING_PROTOCOLS, True, True
+            self._metrics.connections[self._route] += 1
+        elif message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._is_stream = content_type.startswith(EVENT_STREAM)
+
+    async def _receive_frame(self) -> Any:
+        message = await self._receive()
+        if message["type"] == "websocket.receive":
+            self._metrics.frames[self._route, "received"] += 1
+        return message
+
+    def end(self, duration: float) -> None:
+        """Count and log the request after its answer."""
+        if self._is_connected:
+            self._metrics.connections[self._route] -= 1
+        method = str(self._scope.get("method", "WEBSOCKET"))
+        self._metrics.count_request(method, self._route, self._status, None if self._is_stream else duration)
+        principal = self._scope.get("user")
+        fields = {
+            "method": method,
+            "route": self._route,  # never the query, which may hold a ticket
+            "status": self._status,
+            "duration": duration,
+            "actor": getattr(principal, "actor", None),
+            "tenant": getattr(principal, "tenant", None),
+        }
+        logger.info(events.REQUEST_ANSWERED, extra=fields)
 
 
 def request_id_of(scope: "Scope") -> str:
@@ -59,16 +119,3 @@ def _choose_id(scope: "Scope") -> str:
             text = value.decode("latin-1")
             return text if _SANE_ID.fullmatch(text) else token_hex(8)
     return token_hex(8)
-
-
-def _describe(scope: "Scope", status: int, duration: float, request_id: str) -> dict[str, Any]:
-    """Return the fields of the log record of a request; never its query, which may hold a ticket."""
-    principal = scope.get("user")
-    return {
-        "method": scope.get("method", "WEBSOCKET"),
-        "route": scope.get("path_template", scope["path"]),
-        "status": status,
-        "duration": duration,
-        "actor": getattr(principal, "actor", None),
-        "request_id": request_id,
-    }

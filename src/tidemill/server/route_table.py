@@ -16,6 +16,8 @@ META = (
     get("/me", meta.get_me, KNOWN),
     get("//api/docs", meta.get_api_docs, NONE),
     get("//health/live", meta.get_health_live, NONE),
+    get("//health/ready", meta.get_health_ready, NONE),
+    get("//metrics", meta.get_metrics, READ),
 )
 
 ROUTES: tuple[Route, ...] = (*META,)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tidemill.telemetry.metrics import Sample
+from tidemill.telemetry.metrics import Histogram, Sample
 from tidemill.workflows.states import RunState, TaskState
 
 WORKFLOW_METRICS = {
@@ -13,7 +13,7 @@ WORKFLOW_METRICS = {
     "orphan_panic": "candidates of the run reaper that raised",
     "dispatch_queue_depth": "claimed attempts that wait for their executor to accept them",
     "dispatch_at_capacity": "ticks and wake-ups that left a task scheduled because the dispatch queue was full",
-    "dispatch_latency_seconds": "time from dispatch to acceptance by the executor, summed",
+    "dispatch_latency_seconds": "time from dispatch to acceptance by the executor",
     "dispatch_latency_seconds_count": "attempts accepted by their executor",
     "dispatch_errors_total": "attempts that their executor refused",
     "dispatch_worker_restarts_total": "dispatch workers that crashed and were restarted",
@@ -50,7 +50,8 @@ CounterKey = tuple[str, tuple[tuple[str, str], ...]]
 """The name of a counter and its labels."""
 
 CLAIMS: CounterKey = ("claims_total", ())
-DISPATCHED: CounterKey = ("dispatch_latency_seconds_count", ())
+DISPATCHED_AT_ONCE: CounterKey = ("dispatched_at_once", ())
+"""Attempts that their executor accepted at once: the histogram of latencies counts them as 0."""
 TASKS_BY_STATE: dict[TaskState, CounterKey] = {state: ("tasks_total", (("state", state),)) for state in TaskState}
 RUNS_BY_STATE: dict[RunState, CounterKey] = {state: ("runs_total", (("state", state),)) for state in RunState}
 
@@ -62,6 +63,7 @@ class WorkflowMetrics:
         self.counters: defaultdict[CounterKey, float] = defaultdict(float)
         """By name and labels. Hot paths add to it directly, all others call `increment`."""
         self._gauges: dict[str, float] = {}
+        self.dispatch_latency = Histogram()
 
     def increment(self, name: str, amount: float = 1, **labels: str) -> None:
         """Add to a counter."""
@@ -72,8 +74,12 @@ class WorkflowMetrics:
         self._gauges[name] = value
 
     def samples(self) -> Iterator[Sample]:
-        """Yield all counters and gauges as samples."""
-        for (name, labels), value in self.counters.items():
-            yield Sample(name, value, labels)
+        """Yield all counters, gauges and histograms as samples."""
+        for key, value in self.counters.items():
+            if key != DISPATCHED_AT_ONCE:
+                name, labels = key
+                yield Sample(name, value, labels)
+        at_once = self.counters.get(DISPATCHED_AT_ONCE, 0)
+        yield from self.dispatch_latency.samples("dispatch_latency_seconds", zeros=at_once)
         for name, value in self._gauges.items():
             yield Sample(name, value)

@@ -7,7 +7,10 @@ from litestar.enums import MediaType
 from tidemill import __version__
 from tidemill.access.principal import Role
 from tidemill.server.docs_page import DOCS_POLICY, read_docs_page
+from tidemill.server.exposition import render_metrics
 from tidemill.server.injection import InjectedContext, InjectedPrincipal
+from tidemill.server.readiness import Readiness, check_readiness
+from tidemill.server.requests import ApiRequest
 
 
 class ServerVersion(msgspec.Struct, frozen=True):
@@ -41,6 +44,24 @@ async def get_me(principal: InjectedPrincipal) -> Me:
 async def get_health_live() -> dict[str, str]:
     """Say that the process answers."""
     return {"status": "live"}
+
+
+async def get_health_ready(context: InjectedContext) -> Response[Readiness]:
+    """Say whether this server should get requests: 503 if it should not, with the part that is not well, and why."""
+    readiness = await check_readiness(context.node)
+    return Response(readiness, status_code=200 if readiness.status == "ready" else 503)
+
+
+async def get_metrics(request: ApiRequest, context: InjectedContext, principal: InjectedPrincipal) -> Response[bytes]:
+    """Return the metrics of the server in the format of Prometheus.
+
+    An admin of the instance sees those of all tenants; others see those of the whole server and of their own tenant.
+    """
+    samples = context.node.metrics_registry.samples()
+    if not principal.is_instance_admin:
+        samples = [one for one in samples if dict(one.labels).get("tenant", principal.tenant) == principal.tenant]
+    rendered = render_metrics(samples, request.headers.get("accept", ""))
+    return Response(rendered.content, media_type=rendered.content_type)
 
 
 async def get_openapi(context: InjectedContext) -> Response[bytes]:

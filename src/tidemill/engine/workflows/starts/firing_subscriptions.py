@@ -67,7 +67,8 @@ class _DeliveryQueue:
 
     @property
     def labels(self) -> dict[str, str]:
-        return {"workflow": self.subscription.workflow, "reactor": self.reactor[1]}
+        tenant, reactor = self.reactor
+        return {"workflow": self.subscription.workflow, "reactor": reactor, "tenant": tenant}
 
 
 class FiringSubscriptions:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 
 from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor, LogRecord
-from tidemill.engine.workflows.metrics import CLAIMS, DISPATCHED
+from tidemill.engine.workflows.metrics import CLAIMS, DISPATCHED_AT_ONCE
 from tidemill.engine.workflows.runtime import StoreRetry, WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.dispatcher import Dispatcher
@@ -144,7 +144,7 @@ class LocalAttempts(AttemptListener):
         else:
             try:
                 executor.submit_now(request)
-                self._metrics.counters[DISPATCHED] += 1
+                self._metrics.counters[DISPATCHED_AT_ONCE] += 1
             except Exception as error:  # the error concerns this attempt only
                 self.dispatcher.report_refused(request, error)
         if (attempt := self.claimed.get(request.key)) is not None:

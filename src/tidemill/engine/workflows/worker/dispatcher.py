@@ -108,8 +108,7 @@ class Dispatcher:
         except Exception as error:  # the error concerns this attempt only
             self.report_refused(request, error)
         else:
-            self._metrics.increment("dispatch_latency_seconds", self._clock.monotonic() - queued_at)
-            self._metrics.increment("dispatch_latency_seconds_count")
+            self._metrics.dispatch_latency.observe(self._clock.monotonic() - queued_at)
 
     def report_refused(self, request: AttemptRequest, error: Exception) -> None:
         """Report an attempt that its executor refused. An error other than OperationError is a bug, and logged."""

@@ -1,0 +1,59 @@
+"""The metrics of the server: requests, WebSocket connections and frames, and which build runs for how long."""
+
+import platform
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from tidemill import __version__
+from tidemill.node import Node
+from tidemill.telemetry.metrics import Collector, Histogram, Sample
+
+SERVER_METRICS = {
+    "http_requests_total": "requests that were answered, by method, route and status",
+    "http_request_duration_seconds": "time from a request to the end of its answer, event streams not included",
+    "http_request_duration_seconds_count": "requests in it",
+    "websocket_connections": "open WebSocket connections, by route",
+    "websocket_frames_total": "WebSocket frames, by route and direction",
+    "event_feed_readers": "readers of the event feed",
+    "build_info": "always 1; the labels say which build runs",
+    "uptime_seconds": "time since the server was started",
+}
+
+UNMATCHED = "unmatched"
+"""The route of requests that match none: their paths would be labels without limit."""
+
+
+class ServerMetrics:
+    """Counts what the server does."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._clock = node.event_feed.clock
+        self._started = self._clock.monotonic()
+        self._requests: Counter[tuple[str, str, int]] = Counter()
+        self._durations: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
+        self.connections: Counter[str] = Counter()
+        """Open WebSocket connections, by route."""
+        self.frames: Counter[tuple[str, str]] = Counter()
+        """WebSocket frames, by route and direction."""
+        node.metrics_registry.register(Collector(self, ServerMetrics.samples), SERVER_METRICS)
+
+    def count_request(self, method: str, route: str, status: int, duration: float | None) -> None:
+        """Count an answered request; a stream of events has no duration."""
+        self._requests[method, route, status] += 1
+        if duration is not None:
+            self._durations[method, route].observe(duration)
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield all samples."""
+        for (method, route, status), count in self._requests.items():
+            yield Sample("http_requests_total", count, (("method", method), ("route", route), ("status", str(status))))
+        for (method, route), durations in self._durations.items():
+            yield from durations.samples("http_request_duration_seconds", (("method", method), ("route", route)))
+        for route, count in self.connections.items():
+            yield Sample("websocket_connections", count, (("route", route),))
+        for (route, direction), count in self.frames.items():
+            yield Sample("websocket_frames_total", count, (("route", route), ("direction", direction)))
+        yield Sample("event_feed_readers", self._node.event_feed.reader_count)
+        yield Sample("build_info", 1, (("version", __version__), ("python", platform.python_version())))
+        yield Sample("uptime_seconds", self._clock.monotonic() - self._started)
