@@ -1,12 +1,17 @@
 """Rows of access control for the contract suite, with everything filled in that a test does not care about."""
 
+from datetime import timedelta
 from typing import Any
 
 from tests.contract.samples import NOON
+from tidemill.access.accounts import Account
 from tidemill.access.audit import AuditEntry
 from tidemill.access.keys import ApiKey
-from tidemill.access.principal import Resource, Role
+from tidemill.access.principal import Principal, Resource, Role
+from tidemill.access.sessions import Session, Ticket
 from tidemill.access.tenants import Tenant
+from tidemill.storage.request_ports import RequestRecord
+from tidemill.storage.variable_ports import StoredSecret, Variable
 
 
 def tenant(name: str = "acme", **given: Any) -> Tenant:
@@ -25,3 +30,39 @@ def audit_entry(id: str = "e1", **given: Any) -> AuditEntry:
     """Return an audit entry."""
     fields = {"at": NOON, "tenant": "acme", "actor": "key:1", "action": "run.cancel", "target": "r1"}
     return AuditEntry(id=id, **fields | given)
+
+
+PRINCIPAL = Principal(tenant="acme", role=Role.WRITE, actor="account:ada", only=frozenset(), credential="session:s1")
+
+
+def account(name: str = "ada", **given: Any) -> Account:
+    """Return an account."""
+    return Account(name=name, **{"tenant": "acme", "role": Role.WRITE, "created_at": NOON, "created_by": "x"} | given)
+
+
+def session(id: str = "s1", **given: Any) -> Session:
+    """Return a session that lasts for an hour."""
+    times = {"created_at": NOON, "seen_at": NOON, "expires_at": NOON + timedelta(hours=1)}
+    return Session(id=id, **{"tenant": "acme", "actor": "account:ada", "principal": PRINCIPAL} | times | given)
+
+
+def ticket(**given: Any) -> Ticket:
+    """Return a ticket."""
+    return Ticket(**{"tenant": "acme", "endpoint": "/ws/events", "principal": PRINCIPAL, "expires_at": NOON} | given)
+
+
+def variable(name: str = "region", **given: Any) -> Variable:
+    """Return a variable."""
+    return Variable(name=name, **{"tenant": "acme", "value": "eu", "updated_at": NOON, "updated_by": "x"} | given)
+
+
+def secret(name: str = "password", **given: Any) -> StoredSecret:
+    """Return a secret."""
+    fields = {"tenant": "acme", "version": 1, "key_id": "k1", "wrapped_key": b"\0wrapped", "ciphertext": b"\xffcipher"}
+    return StoredSecret(name=name, **fields | {"updated_at": NOON, "updated_by": "x"} | given)
+
+
+def request(key: str = "i1", **given: Any) -> RequestRecord:
+    """Return a request that is being handled."""
+    fields = {"tenant": "acme", "route": "POST /runs", "digest": b"\0digest", "owner": "o1", "at": NOON}
+    return RequestRecord(key=key, **fields | given)

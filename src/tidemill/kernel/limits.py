@@ -37,7 +37,7 @@ def parse_labels(values: Iterable[object]) -> tuple[str, ...]:
 
 def validate_tenant(name: str) -> str:
     """Return the name of a tenant; RequestError for one that is ambiguous in `tenant/name`."""
-    if not is_name(name):
+    if not is_name(name) or name == "*":  # "*" stands for every tenant
         raise RequestError(f"a tenant's name is {NAME_RULE}, not {name!r}", code="invalid_tenant")
     return name
 

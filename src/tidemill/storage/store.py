@@ -10,6 +10,9 @@ from tidemill.storage.access_ports import ApiKeys, AuditEntries, Tenants
 from tidemill.storage.graph_ports import Checkpoints, DeadLetters, PartOwners, Pauses, Producers, Recoveries
 from tidemill.storage.migrations import SchemaState
 from tidemill.storage.package_ports import Packages, PackageStates, TrustedKeys
+from tidemill.storage.request_ports import RequestRecords
+from tidemill.storage.session_ports import Accounts, Sessions, Tickets
+from tidemill.storage.variable_ports import Secrets, Variables
 from tidemill.storage.workflow_ports import WorkflowStore
 
 
@@ -28,6 +31,12 @@ class Store(WorkflowStore, Protocol):
     tenants: Tenants
     api_keys: ApiKeys
     audit_entries: AuditEntries
+    accounts: Accounts
+    sessions: Sessions
+    tickets: Tickets
+    variables: Variables
+    secrets: Secrets
+    requests: RequestRecords
 
     @property
     def title(self) -> str:

@@ -1,6 +1,7 @@
 """The tables whose rows belong to a tenant, and are deleted with it."""
 
 TENANT_TABLES = (
+    "accounts",
     "api_keys",
     "backfills",
     "dead_letters",
@@ -15,8 +16,13 @@ TENANT_TABLES = (
     "pauses",
     "pushes",
     "recoveries",
+    "requests",
     "schedules",
+    "secrets",
+    "sessions",
+    "tickets",
     "trusted_keys",
+    "variables",
     "workflow_pauses",
     "workflow_versions",
 )

@@ -54,7 +54,13 @@ def _rows_of(tables: Tables, tenant: str) -> Iterator[tuple[dict[Any, Any], Any]
     yield from ((tables.api_keys, key) for key, row in tables.api_keys.items() if row.key.tenant == tenant)
     yield from ((tables.parts, key) for key in tables.parts if key[0].tenant == tenant)
     yield from ((tables.loaded_versions, key) for key in tables.loaded_versions if key[1].tenant == tenant)
+    yield from ((tables.sessions, key) for key, (row, _) in tables.sessions.items() if row.tenant == tenant)
+    yield from ((tables.tickets, key) for key, row in tables.tickets.items() if row.tenant == tenant)
     by_tenant: list[dict[Any, Any]] = [
+        tables.accounts,
+        tables.variables,
+        tables.secrets,
+        tables.requests,
         tables.journals,
         tables.part_owners,
         tables.pauses,

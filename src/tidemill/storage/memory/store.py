@@ -17,8 +17,11 @@ from tidemill.storage.memory.graph_tables import (
 )
 from tidemill.storage.memory.leases import MemoryLeases, MemoryPartOwners
 from tidemill.storage.memory.package_tables import MemoryPackages, MemoryPackageStates, MemoryTrustedKeys
+from tidemill.storage.memory.request_tables import MemoryRequestRecords
 from tidemill.storage.memory.runs import MemoryRuns
+from tidemill.storage.memory.session_tables import MemoryAccounts, MemorySessions, MemoryTickets
 from tidemill.storage.memory.tables import MemoryUnit, Tables
+from tidemill.storage.memory.variable_tables import MemorySecrets, MemoryVariables
 from tidemill.storage.memory.workflow_tables import (
     MemoryBackfills,
     MemoryLogs,
@@ -63,6 +66,12 @@ class MemoryStore(Store):
         self.tenants = MemoryTenants(tables, self._committer)
         self.api_keys = MemoryApiKeys(tables, self._committer)
         self.audit_entries = MemoryAuditEntries(tables, self._committer)
+        self.accounts = MemoryAccounts(tables, self._committer)
+        self.sessions = MemorySessions(tables, self._committer)
+        self.tickets = MemoryTickets(tables, self._committer)
+        self.variables = MemoryVariables(tables, self._committer)
+        self.secrets = MemorySecrets(tables, self._committer)
+        self.requests = MemoryRequestRecords(tables, self._committer)
         first = Tenant(name=INSTANCE_TENANT, created_at=now(), created_by="migration")
         tables.tenants.setdefault(INSTANCE_TENANT, first)
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tidemill.access.audit import AuditEntry
+from tidemill.access.sessions import Session, Ticket
 from tidemill.access.tenants import Tenant
 from tidemill.storage.access_ports import StoredKey
 from tidemill.storage.committer import Committed, GroupCommitter, Transactor
@@ -22,6 +23,9 @@ from tidemill.storage.graph_ports import (
 )
 from tidemill.storage.package_ports import LoadedPackage, PublishedPackage, TrustedKey
 from tidemill.storage.queries import check_timezone
+from tidemill.storage.request_ports import RequestRecord
+from tidemill.storage.session_ports import StoredAccount
+from tidemill.storage.variable_ports import StoredSecret, Variable
 from tidemill.storage.workflow_ports import (
     Backfill,
     LogChunk,
@@ -112,6 +116,12 @@ class Tables(Transactor["MemoryUnit"]):
         self.tenants: dict[str, Tenant] = {}
         self.api_keys: dict[str, StoredKey] = {}
         self.audit_entries: dict[str, AuditEntry] = {}
+        self.accounts: dict[tuple[str, str], StoredAccount] = {}  # by tenant and name
+        self.sessions: dict[str, tuple[Session, bytes]] = {}  # with the digest of the token
+        self.tickets: dict[bytes, Ticket] = {}  # by the digest of the token
+        self.variables: dict[tuple[str, str], Variable] = {}  # by tenant and name, as are secrets
+        self.secrets: dict[tuple[str, str], StoredSecret] = {}
+        self.requests: dict[tuple[str, str], RequestRecord] = {}  # by tenant and key
         self._undo_log: list[tuple[dict[Any, Any], Any, Any]] = []
 
     def put(self, table: dict[Key, Row], key: Key, row: Row) -> None:

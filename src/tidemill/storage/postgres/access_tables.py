@@ -8,53 +8,24 @@ from tidemill.access.audit import AuditEntry
 from tidemill.access.keys import ApiKey
 from tidemill.access.tenants import Tenant
 from tidemill.storage.access_ports import ApiKeys, AuditEntries, AuditFilter, StoredKey, Tenants
-from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.postgres.database import Database, PostgresTable
-from tidemill.storage.postgres.writes import PostgresUnit, StatementRows
-from tidemill.storage.queries import Queries, check_timezone
-from tidemill.storage.row_codec import RowCodec, make_fragments
+from tidemill.storage.postgres.database import NotifyingTable, PostgresTable
+from tidemill.storage.postgres.row_codecs import make_codec, parameter
+from tidemill.storage.postgres.writes import StatementRows
+from tidemill.storage.queries import check_timezone
+from tidemill.storage.row_codec import make_fragments
 from tidemill.storage.tenant_tables import TENANT_TABLES
 
+_TENANT, _API_KEY, _AUDIT = make_codec(Tenant), make_codec(ApiKey), make_codec(AuditEntry)
 
-def _write_time(time: datetime) -> datetime:
-    check_timezone(time)
-    return time
-
-
-def _read_time(time: datetime) -> datetime:
-    return time
-
-
-_TENANT = RowCodec(Tenant, _write_time, _read_time)
-_API_KEY = RowCodec(ApiKey, _write_time, _read_time)
-_AUDIT = RowCodec(AuditEntry, _write_time, _read_time)
-
-
-ACCESS_FRAGMENTS = make_fragments({"tenant": _TENANT, "api_key": _API_KEY, "audit": _AUDIT}, "${}".format)
+ACCESS_FRAGMENTS = make_fragments({"tenant": _TENANT, "api_key": _API_KEY, "audit": _AUDIT}, parameter)
 """What statements may name in braces."""
 
 
-class PostgresNotifyingTable(PostgresTable):
-    """A table whose changes other stores are notified of."""
-
-    def __init__(
-        self, database: Database, committer: GroupCommitter[PostgresUnit], queries: Queries, sender_id: str
-    ) -> None:
-        super().__init__(database, committer, queries)
-        self._sender_id = sender_id
-
-
-class PostgresTenants(PostgresNotifyingTable, Tenants):
+class PostgresTenants(NotifyingTable, Tenants):
     """The table `tenants`."""
 
     async def add(self, tenant: Tenant) -> bool:
-        row = _TENANT.encode(tenant)
-
-        async def write(connection: Any) -> bool:
-            return bool(await connection.fetch(self._queries.add_tenant, *row))
-
-        is_added: bool = await self._committer.commit(write)
-        return is_added
+        return bool(await self._write_returning(self._queries.add_tenant, *_TENANT.encode(tenant)))
 
     async def get(self, name: str) -> Tenant | None:
         rows = await self._read(self._queries.tenant, name)
@@ -73,7 +44,7 @@ class PostgresTenants(PostgresNotifyingTable, Tenants):
         return was_there
 
 
-class PostgresApiKeys(PostgresNotifyingTable, ApiKeys):
+class PostgresApiKeys(NotifyingTable, ApiKeys):
     """The table `api_keys`."""
 
     async def add(self, key: ApiKey, digest: bytes) -> None:
@@ -89,15 +60,12 @@ class PostgresApiKeys(PostgresNotifyingTable, ApiKeys):
 
     async def revoke(self, tenant: str, id: str, at: datetime) -> bool:
         check_timezone(at)
-
-        async def write(connection: Any) -> bool:
-            return bool(await connection.fetch(self._queries.revoke_api_key, tenant, id, at, self._sender_id))
-
-        is_known: bool = await self._committer.commit(write)
-        return is_known
+        return bool(await self._write_returning(self._queries.revoke_api_key, tenant, id, at, self._sender_id))
 
     async def record_uses(self, uses: Mapping[str, datetime]) -> None:
-        rows = [(id_, _write_time(at)) for id_, at in sorted(uses.items())]
+        for at in uses.values():
+            check_timezone(at)
+        rows = sorted(uses.items())
         await self._write(StatementRows(self._queries.record_api_key_use, rows))
 
 
@@ -119,9 +87,4 @@ class PostgresAuditEntries(PostgresTable, AuditEntries):
 
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
         check_timezone(before)
-
-        async def write(connection: Any) -> int:
-            return len(await connection.fetch(self._queries.prune_audit_entries, tenant, before, limit))
-
-        number: int = await self._committer.commit(write)
-        return number
+        return len(await self._write_returning(self._queries.prune_audit_entries, tenant, before, limit))

@@ -9,6 +9,7 @@ import asyncpg
 import msgspec
 
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.acting_tenant import EVERY_TENANT
 from tidemill.storage.migrations import SchemaState, load_migrations, pending_migrations
 from tidemill.storage.postgres.errors import DRIVER_ERRORS, translating_errors
 from tidemill.storage.postgres.tls_request import correct_driver
@@ -30,6 +31,7 @@ _SESSION_SETTINGS = {
     "tcp_keepalives_interval": "1",
     "tcp_keepalives_count": "3",
     "jit": "off",  # costs more than any statement here
+    "tidemill.tenant": EVERY_TENANT,  # without it, row-level security shows nothing
 }
 
 

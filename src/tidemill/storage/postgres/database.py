@@ -1,8 +1,8 @@
 """Transactions on PostgreSQL whose outcome is always known.
 
-One connection writes and one reads. Both are opened when they are needed, and again after they were lost, so no node
-has to be restarted when the server was. Everything has a deadline, on the server and here: a connection that swallows
-what it is sent becomes an error, never a wait.
+One connection writes, one reads, and one reads for requests. They are opened when they are needed, and again after they
+were lost, so no node has to be restarted when the server was. Everything has a deadline, on the server and here: a
+connection that swallows what it is sent becomes an error, never a wait.
 
 When a connection is lost during a COMMIT, only the server knows whether that happened. Its transaction numbers do not
 tell for sure: after a crash the server gives the number of a lost transaction to another one. So each transaction also
@@ -11,13 +11,15 @@ transaction was committed, and reading it waits for a transaction that is still 
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
 
 from tidemill.kernel.errors import StoreError
 from tidemill.kernel.ids import new_instance_id
+from tidemill.storage.acting_tenant import EVERY_TENANT, acting_tenant
 from tidemill.storage.committer import Ambiguous, CommitFuture, Committed, GroupCommitter, Transactor
 from tidemill.storage.postgres.connection import PostgresUrl, ReconnectingConnection
 from tidemill.storage.postgres.errors import (
@@ -41,8 +43,8 @@ class Database(Transactor[PostgresUnit]):
         self._title = address.title
         self._queries = queries
         self._write_connection = ReconnectingConnection(address)
-        self._read_connection = ReconnectingConnection(address)
-        self._read_lock = asyncio.Lock()
+        self._reader = _Reader(address)
+        self._request_reader = _Reader(address)
         self._writer_id = new_instance_id()
         self._transaction_number = 0
         self._begin = queries.begin.replace(":writer", self._writer_id)
@@ -50,19 +52,21 @@ class Database(Transactor[PostgresUnit]):
     def open(self) -> None:
         """Allow connections from now on."""
         self._write_connection.open()
-        self._read_connection.open()
+        self._reader.open()
+        self._request_reader.open()
 
     async def open_read_only(self) -> None:
         """Connect to read as of this moment: all reads from now on share one transaction."""
-        self._read_connection.open()
+        self._reader.open()
         with translating_errors(self._title):
-            connection = await self._read_connection.ensure_connected()
+            connection = await self._reader.ensure_connected()
             await connection.transaction(isolation="repeatable_read", readonly=True).start()
 
     async def close(self) -> None:
-        """Close both connections."""
+        """Close all connections."""
         await self._write_connection.close()
-        await self._read_connection.close()
+        await self._reader.close()
+        await self._request_reader.close()
 
     async def read(self, statement: str, *arguments: Any) -> list[Any]:
         """Return the rows of a query."""
@@ -75,32 +79,34 @@ class Database(Transactor[PostgresUnit]):
 
     async def read_value(self, statement: str, *arguments: Any) -> Any:
         """Return the one value of a query, in one round trip."""
-        async with self._read_lock:
-            with translating_errors(self._title):
-                connection = await self._read_connection.ensure_connected()
-                try:
-                    return await connection.fetchval(statement, *arguments)
-                except BaseException:
-                    self._read_connection.terminate()
-                    raise
+        async with self._reading() as connection:
+            return await connection.fetchval(statement, *arguments)
 
     async def _read(self, isolation: str | None, statements: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
         """Return the rows of queries, fetched in pages: so the deadline holds for any number of rows."""
-        async with self._read_lock:
+        async with self._reading() as connection:
+            transaction = connection.transaction(isolation=isolation, readonly=True)
+            await transaction.start()
+            results = [
+                [row async for row in connection.cursor(statement, *arguments, prefetch=READ_PAGE_SIZE)]
+                for statement, *arguments in statements
+            ]
+            await transaction.commit()
+            return results
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Any]:
+        """Lend a connection to read with; requests have their own, which shows the rows of their tenant only."""
+        tenant = acting_tenant()
+        reader = self._reader if tenant is None else self._request_reader
+        async with reader.lock:
             with translating_errors(self._title):
-                connection = await self._read_connection.ensure_connected()
+                connection = await reader.ensure_connected(tenant or EVERY_TENANT)
                 try:
-                    transaction = connection.transaction(isolation=isolation, readonly=True)
-                    await transaction.start()
-                    results = [
-                        [row async for row in connection.cursor(statement, *arguments, prefetch=READ_PAGE_SIZE)]
-                        for statement, *arguments in statements
-                    ]
-                    await transaction.commit()
+                    yield connection
                 except BaseException:
-                    self._read_connection.terminate()
+                    reader.terminate()
                     raise
-                return results
 
     async def transact(self, units: Sequence[PostgresUnit]) -> Committed | Ambiguous:
         """Run units in one transaction; retry if it conflicts with another one."""
@@ -159,6 +165,26 @@ class Database(Transactor[PostgresUnit]):
             self._write_connection.terminate()
 
 
+class _Reader(ReconnectingConnection):
+    """A connection to read with, which sees the rows of one tenant, or of all."""
+
+    def __init__(self, address: PostgresUrl) -> None:
+        super().__init__(address)
+        self.lock = asyncio.Lock()
+        self._acting = EVERY_TENANT
+        self._acting_on: Any = None
+
+    async def ensure_connected(self, tenant: str = EVERY_TENANT) -> Any:
+        """Return a connection that acts for a tenant."""
+        connection = await super().ensure_connected()
+        if self._acting_on is not connection:
+            self._acting, self._acting_on = EVERY_TENANT, connection
+        if self._acting != tenant:
+            await connection.execute("SELECT set_config('tidemill.tenant', $1, false)", tenant)
+            self._acting = tenant
+        return connection
+
+
 class PostgresTable:
     """What every port of this store is built on: reads go to the database, writes through the committer."""
 
@@ -174,3 +200,22 @@ class PostgresTable:
     def _write(self, *steps: StatementRows) -> CommitFuture[None]:
         """Write rows in the next transaction, folded with the same writes of others."""
         return self._committer.submit(FoldableWrite(steps))
+
+    async def _write_returning(self, statement: str, *arguments: Any) -> list[Any]:
+        """Run a statement in the next transaction, and return its rows."""
+
+        async def write(connection: Any) -> list[Any]:
+            return list(await connection.fetch(statement, *arguments))
+
+        rows: list[Any] = await self._committer.commit(write)
+        return rows
+
+
+class NotifyingTable(PostgresTable):
+    """A table whose changes other stores are notified of; its statements name this store as the sender."""
+
+    def __init__(
+        self, database: Database, committer: GroupCommitter[PostgresUnit], queries: Queries, sender_id: str
+    ) -> None:
+        super().__init__(database, committer, queries)
+        self._sender_id = sender_id

@@ -25,8 +25,16 @@ from tidemill.storage.postgres.leases import PostgresLeases, PostgresPartOwners
 from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.postgres.notifications import NotificationListener
 from tidemill.storage.postgres.package_tables import PostgresPackages, PostgresPackageStates, PostgresTrustedKeys
+from tidemill.storage.postgres.request_tables import REQUEST_FRAGMENTS, PostgresRequestRecords
 from tidemill.storage.postgres.run_rows import COLUMN_FRAGMENTS
 from tidemill.storage.postgres.runs import PostgresRuns
+from tidemill.storage.postgres.session_tables import (
+    SESSION_FRAGMENTS,
+    PostgresAccounts,
+    PostgresSessions,
+    PostgresTickets,
+)
+from tidemill.storage.postgres.variable_tables import VARIABLE_FRAGMENTS, PostgresSecrets, PostgresVariables
 from tidemill.storage.postgres.workflow_tables import (
     PostgresBackfills,
     PostgresLogs,
@@ -42,7 +50,10 @@ from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ChangeTopic
 
-QUERIES = Queries.from_package(__package__, STATE_FRAGMENTS | COLUMN_FRAGMENTS | ACCESS_FRAGMENTS)
+QUERIES = Queries.from_package(
+    __package__,
+    STATE_FRAGMENTS | COLUMN_FRAGMENTS | ACCESS_FRAGMENTS | SESSION_FRAGMENTS | VARIABLE_FRAGMENTS | REQUEST_FRAGMENTS,
+)
 
 
 class PostgresStore(Store):
@@ -83,6 +94,12 @@ class PostgresStore(Store):
         self.tenants = PostgresTenants(*parts, sender)
         self.api_keys = PostgresApiKeys(*parts, sender)
         self.audit_entries = PostgresAuditEntries(*parts)
+        self.accounts = PostgresAccounts(*parts)
+        self.sessions = PostgresSessions(*parts, sender)
+        self.tickets = PostgresTickets(*parts)
+        self.variables = PostgresVariables(*parts)
+        self.secrets = PostgresSecrets(*parts)
+        self.requests = PostgresRequestRecords(*parts)
 
     @property
     def title(self) -> str:

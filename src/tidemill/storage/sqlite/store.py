@@ -40,8 +40,11 @@ from tidemill.storage.sqlite.graph_tables import (
 )
 from tidemill.storage.sqlite.leases import SqliteLeases, SqlitePartOwners
 from tidemill.storage.sqlite.package_tables import SqlitePackages, SqlitePackageStates, SqliteTrustedKeys
+from tidemill.storage.sqlite.request_tables import REQUEST_FRAGMENTS, SqliteRequestRecords
 from tidemill.storage.sqlite.run_rows import COLUMN_FRAGMENTS
 from tidemill.storage.sqlite.runs import SqliteRuns
+from tidemill.storage.sqlite.session_tables import SESSION_FRAGMENTS, SqliteAccounts, SqliteSessions, SqliteTickets
+from tidemill.storage.sqlite.variable_tables import VARIABLE_FRAGMENTS, SqliteSecrets, SqliteVariables
 from tidemill.storage.sqlite.workflow_tables import (
     SqliteBackfills,
     SqliteLogs,
@@ -56,7 +59,10 @@ from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ChangeTopic
 
-QUERIES = Queries.from_package(__package__, STATE_FRAGMENTS | COLUMN_FRAGMENTS | ACCESS_FRAGMENTS)
+QUERIES = Queries.from_package(
+    __package__,
+    STATE_FRAGMENTS | COLUMN_FRAGMENTS | ACCESS_FRAGMENTS | SESSION_FRAGMENTS | VARIABLE_FRAGMENTS | REQUEST_FRAGMENTS,
+)
 
 
 class SqliteStore(Store):
@@ -93,6 +99,12 @@ class SqliteStore(Store):
         self.tenants = SqliteTenants(*parts)
         self.api_keys = SqliteApiKeys(*parts)
         self.audit_entries = SqliteAuditEntries(*parts)
+        self.accounts = SqliteAccounts(*parts)
+        self.sessions = SqliteSessions(*parts)
+        self.tickets = SqliteTickets(*parts)
+        self.variables = SqliteVariables(*parts)
+        self.secrets = SqliteSecrets(*parts)
+        self.requests = SqliteRequestRecords(*parts)
 
     @property
     def title(self) -> str:

@@ -1,0 +1,145 @@
+"""Row-level security on PostgreSQL: the second wall between tenants, tried by an ordinary role without any help."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.contract.access_samples import api_key, audit_entry, secret, tenant, variable
+from tests.contract.package_samples import trusted
+from tests.contract.run_samples import creation, make, run_row
+from tests.postgres import PostgresServer
+from tidemill.storage.acting_tenant import acting_for
+from tidemill.storage.postgres.store import PostgresStore
+from tidemill.storage.store import Store
+from tidemill.storage.workflow_ports import RunFilter
+
+INSTANCE_TABLES = {"schema_versions", "writers", "leases", "owners", "pools"}
+"""Tables that belong to no tenant."""
+INSERT_VARIABLE = "INSERT INTO tidemill.variables VALUES ('acme', 'n', NULL, now(), 'x')"
+
+
+@pytest.fixture
+async def url(postgres: PostgresServer) -> str:
+    """The address of an empty database of an ordinary role: superusers bypass row-level security."""
+    name = (await postgres.fresh_database()).rpartition("/")[2]
+    await postgres.execute("DROP SCHEMA IF EXISTS tidemill CASCADE", name)
+    await postgres.execute("DROP ROLE IF EXISTS ordinary", name)
+    await postgres.execute("CREATE ROLE ordinary LOGIN", name)
+    await postgres.execute(f"ALTER DATABASE {name} OWNER TO ordinary", name)
+    return postgres.url(name).replace("postgres@", "ordinary@")
+
+
+@pytest.fixture
+async def store(url: str, postgres: PostgresServer) -> AsyncIterator[Store]:
+    """A store of the ordinary role, with rows of two tenants."""
+    store = PostgresStore(url)
+    await store.open()
+    for name in ("acme", "beta"):
+        await store.tenants.add(tenant(name))
+        await store.api_keys.add(api_key(f"k-{name}", tenant=name), b"digest")
+        await store.audit_entries.append(audit_entry(f"e-{name}", tenant=name))
+        await store.variables.upsert(variable(tenant=name))
+        await store.secrets.put(secret(tenant=name))
+        await store.trusted_keys.add(trusted(tenant=name))
+        await make(store, creation(run_row(f"r-{name}", tenant=name)))
+    yield store
+    await store.close()
+    name = url.rpartition("/")[2]
+    await postgres.execute(f"ALTER DATABASE {name} OWNER TO postgres", name)
+    await postgres.execute("REASSIGN OWNED BY ordinary TO postgres", name)
+    await postgres.execute("DROP OWNED BY ordinary", name)
+
+
+async def connected(url: str, acting: str | None = None) -> Any:
+    """Return a connection of the role that owns the tables, acting for a tenant or forgetful."""
+    connection = await asyncpg.connect(url)
+    if acting is not None:
+        await connection.execute("SELECT set_config('tidemill.tenant', $1, false)", acting)
+    return connection
+
+
+async def tables_of(connection: Any) -> list[str]:
+    """Return the tables that hold rows of tenants."""
+    rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'tidemill' ORDER BY 1")
+    return [name for (name,) in rows if name not in INSTANCE_TABLES]
+
+
+async def test_every_table_of_tenants_is_protected(store: Store, url: str) -> None:
+    """S-5: also from its owner; a table that is added later joins them."""
+    connection = await connected(url)
+    rows = await connection.fetch(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'tidemill'::regnamespace AND relkind = 'r' "
+        "AND relrowsecurity AND relforcerowsecurity ORDER BY 1"
+    )
+    assert [name for (name,) in rows] == await tables_of(connection)
+    await connection.close()
+
+
+async def test_a_connection_that_forgets_its_tenant_sees_nothing_and_writes_nothing(store: Store, url: str) -> None:
+    """S-5."""
+    forgetful = await connected(url)
+    for name in await tables_of(forgetful):
+        assert await forgetful.fetchval(f"SELECT count(*) FROM tidemill.{name}") == 0, name
+        assert await forgetful.execute(f"DELETE FROM tidemill.{name}") == "DELETE 0", name
+    for statement in (
+        INSERT_VARIABLE,
+        "INSERT INTO tidemill.notes VALUES ('r-acme', false, '', 'text', now())",
+        "INSERT INTO tidemill.tenants VALUES ('zeta', now(), 'x')",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await forgetful.execute(statement)
+    await forgetful.close()
+    assert await store.variables.for_tenant("acme") == [variable()]
+
+
+async def test_a_connection_acts_for_its_tenant_only(store: Store, url: str) -> None:
+    """S-5: rows of another tenant cannot be read, changed, added or taken over."""
+    beta = await connected(url, "beta")
+    for name in ("runs", "task_runs", "api_keys", "audit_entries", "variables", "secrets", "trusted_keys"):
+        rows = await beta.fetch(f"SELECT DISTINCT tenant FROM tidemill.{name}")
+        assert [tuple(row) for row in rows] == [("beta",)], name
+    assert [tuple(row) for row in await beta.fetch("SELECT DISTINCT run FROM tidemill.run_events")] == [("r-beta",)]
+    assert await beta.execute("UPDATE tidemill.variables SET value = '1' WHERE tenant = 'acme'") == "UPDATE 0"
+    for statement in (INSERT_VARIABLE, "UPDATE tidemill.variables SET tenant = 'acme', name = 'n'"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await beta.execute(statement)
+    await beta.close()
+
+
+async def test_the_reads_of_a_request_show_its_tenant_only(store: Store) -> None:
+    """S-5: even those of a query that names another one, or none."""
+    with acting_for("beta"):
+        assert [one.name for one in await store.tenants.list_all()] == ["beta"]
+        assert await store.runs.find(RunFilter(tenant="acme")) == []
+        assert await store.runs.load(["r-acme"]) == []
+        assert await store.runs.read_events("r-acme") == []
+        assert await store.runs.read_events("r-beta")
+        assert await store.api_keys.find("k-acme") is None
+    with acting_for("acme"):
+        assert [one.id for one in await store.runs.find(RunFilter(tenant="acme"))] == ["r-acme"]
+    assert [one.name for one in await store.tenants.list_all()] == ["acme", "beta", "public"]
+
+
+async def test_what_a_request_starts_works_for_every_tenant(store: Store) -> None:
+    """A task of the engine may begin while a request is handled: it is not restricted."""
+    with acting_for("beta"):
+        async with asyncio.TaskGroup() as tasks:
+            of_engine = tasks.create_task(store.tenants.list_all(), name="engine")
+        assert len(of_engine.result()) == 3
+        assert len(await store.tenants.list_all()) == 1
+
+
+async def test_requests_of_different_tenants_do_not_mix(store: Store) -> None:
+    """S-5: they share a connection."""
+
+    async def read(name: str) -> None:
+        with acting_for(name):
+            for _ in range(20):
+                assert [one.name for one in await store.tenants.list_all()] == [name]
+
+    async with asyncio.TaskGroup() as tasks:
+        for name in ("acme", "beta", "public", "acme", "beta"):
+            tasks.create_task(read(name), name=name)
