@@ -47,8 +47,8 @@ def answer_http_exception(request: Request[Any, Any, Any], error: Exception) -> 
     """Answer with an error of the framework: an unknown route, a wrong method, an invalid parameter."""
     assert isinstance(error, HTTPException)
     if isinstance(error, ValidationException):
-        fields = [_to_field_problem(one) for one in error.extra or () if isinstance(one, dict)]
-        message = "; ".join(f"{one.path}: {one.message}" for one in fields) or error.detail
+        fields = [_to_field_problem(request, one) for one in error.extra or () if isinstance(one, dict)]
+        message = "; ".join(f"{one.path}: {one.message}".removeprefix(": ") for one in fields) or error.detail
         return answer_tidemill_error(request, InvalidRequestError(message, fields))
     status = error.status_code
     problem = ProblemDetails(
@@ -64,8 +64,14 @@ def answer_http_exception(request: Request[Any, Any, Any], error: Exception) -> 
 _HTTP_DETAILS = {404: "there is no such route", 405: "this route does not have this method"}
 
 
-def _to_field_problem(extra: dict[str, Any]) -> FieldProblem:
-    return FieldProblem(path=str(extra.get("key", "")), message=str(extra.get("message", "")))
+def _to_field_problem(request: Request[Any, Any, Any], extra: dict[str, Any]) -> FieldProblem:
+    """Return an invalid parameter under the name that clients know, or the body that is missing."""
+    key = str(extra.get("key", ""))
+    if key == "data":
+        return FieldProblem("", "a body is missing")
+    field = request.route_handler.parsed_fn_signature.parameters.get(key)
+    name = getattr(field.kwarg_definition, "name", None) if field is not None else None
+    return FieldProblem(path=name or key, message=str(extra.get("message", "")))
 
 
 def answer_unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[ProblemDetails]:

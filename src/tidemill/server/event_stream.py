@@ -2,13 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from litestar import Request
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.errors import RequestError, TidemillError
+from tidemill.server.problems import code_and_status
+
+if TYPE_CHECKING:
+    from litestar import Litestar
+    from litestar.response.base import ASGIResponse
 
 EVENT_STREAM = "text/event-stream"
 KEEP_ALIVE_SECONDS = 15.0
@@ -18,8 +23,8 @@ KEEP_ALIVE_SECONDS = 15.0
 class StreamEvent(NamedTuple):
     """One event of a stream."""
 
-    id: int | str
-    """The id that a client sends back as Last-Event-ID to continue after this event."""
+    id: int | str | None
+    """The id that a client sends back as Last-Event-ID to continue after this event; None: it has none of its own."""
     type: str
     data: Any
 
@@ -40,8 +45,18 @@ def last_event_number(request: Request[Any, Any, Any]) -> int | None:
 
 
 def event_stream(events: AsyncIterator[StreamEvent]) -> ServerSentEvent:
-    """Return an answer that sends events as they come, and ends with them."""
-    return ServerSentEvent(_messages(events))
+    """Return an answer that sends events as they come, and ends with them; an error is the last event."""
+    return _EventStream(_messages(events))
+
+
+class _EventStream(ServerSentEvent):
+    """An answer whose type is that of a stream, although its handler also answers with lists."""
+
+    def to_asgi_response(
+        self, app: "Litestar | None", request: Request[Any, Any, Any], **options: Any
+    ) -> "ASGIResponse":
+        """Begin the answer."""
+        return super().to_asgi_response(app, request, **{**options, "media_type": EVENT_STREAM})
 
 
 async def _messages(events: AsyncIterator[StreamEvent]) -> AsyncIterator[ServerSentEventMessage]:
@@ -58,6 +73,10 @@ async def _messages(events: AsyncIterator[StreamEvent]) -> AsyncIterator[ServerS
             yield ServerSentEventMessage(id=event.id, event=event.type, data=msgspec.json.encode(event.data).decode())
     except StopAsyncIteration:
         return
+    except TidemillError as error:  # the answer has begun, so its status cannot say it any more
+        code, _ = code_and_status(error)
+        problem = {"code": code, "detail": str(error)}
+        yield ServerSentEventMessage(event="error", data=msgspec.json.encode(problem).decode())
     finally:
         if following is not None:
             following.cancel()

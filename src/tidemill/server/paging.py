@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
-from litestar.params import Parameter
+from litestar.params import QueryParameter
 
 from tidemill.kernel.errors import RequestError
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 500
 
-Limit = Annotated[int, Parameter(ge=1, le=MAX_LIMIT, description="The number of items of a page, 500 at most.")]
+Limit = Annotated[int, QueryParameter(ge=1, le=MAX_LIMIT, description="The number of items of a page, 500 at most.")]
 Cursor = Annotated[
-    str | None, Parameter(description="`next` of the page before; absent for the first page.", required=False)
+    str | None, QueryParameter(description="`next` of the page before; absent for the first page.", required=False)
 ]
 
 Item = TypeVar("Item")

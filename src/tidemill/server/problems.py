@@ -69,8 +69,13 @@ def to_problem(error: TidemillError, request_id: str) -> ProblemDetails:
         code=code,
         request_id=request_id,
         suggestions=list(facts.get("suggestions", ())),
-        errors=list(facts.get("errors", ())),
+        errors=[*facts.get("errors", ()), *_param_problems(facts.get("params", {}))],
     )
+
+
+def _param_problems(params: dict[str, str]) -> list[FieldProblem]:
+    """Return the invalid params of a new run as fields of the request; those of all together have no name."""
+    return [FieldProblem(f"params.{name}" if name else "params", message) for name, message in params.items()]
 
 
 def code_and_status(error: TidemillError) -> tuple[str, int]:

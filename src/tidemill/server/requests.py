@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -51,6 +52,13 @@ def decode_body(body: bytes, media_type: str, kind: Any) -> Any:
         raise RequestError(f"the body is not {name}: {error}", code="malformed_body") from error
     except RecursionError as error:
         raise RequestError("the body is nested too deeply", code="malformed_body") from error
+
+
+def require_offset(name: str, time: datetime | None) -> None:
+    """Raise a RequestError if a parameter is a time without an offset."""
+    if time is not None and time.tzinfo is None:
+        message = f"{name} needs an offset, such as {time.isoformat()}Z"
+        raise InvalidRequestError(message, [FieldProblem(name, message)])
 
 
 def field_problem(error: Exception, kind: Any = Any) -> FieldProblem:

@@ -20,7 +20,9 @@ class ApiResponse(Response[Any]):
         self, app: "Litestar | None", request: "Request[Any, Any, Any]", **options: Any
     ) -> "ASGIResponse":
         """Encode the answer."""
-        if self.media_type == MediaType.JSON and request.headers.get("accept") in MSGPACK_MEDIA_TYPES:
+        media_type = self.media_type or options.get("media_type") or MediaType.JSON
+        has_body = self.content is not None
+        if has_body and media_type == MediaType.JSON and request.headers.get("accept") in MSGPACK_MEDIA_TYPES:
             self.media_type = MSGPACK
         return super().to_asgi_response(app, request, **options)
 

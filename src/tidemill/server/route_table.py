@@ -5,8 +5,8 @@ tests of authorization walk them.
 """
 
 from tidemill.access.principal import Permission
-from tidemill.server.routes import meta
-from tidemill.server.routing import Route, get
+from tidemill.server.routes import meta, runs, workflows
+from tidemill.server.routing import Route, get, post, put
 
 NONE, KNOWN, READ, WRITE, ADMIN, INSTANCE = Permission
 
@@ -20,4 +20,18 @@ META = (
     get("//metrics", meta.get_metrics, READ),
 )
 
-ROUTES: tuple[Route, ...] = (*META,)
+WORKFLOWS = (
+    post("/workflows/{name:str}/runs", workflows.start_run, WRITE, audit="run.start", status=201, takes_key=True),
+)
+
+RUNS = (
+    get("/runs", runs.list_runs, READ),
+    get("/runs/{run:str}", runs.get_run, READ),
+    get("/runs/{run:str}/events", runs.list_run_events, READ),
+    post("/runs/{run:str}/cancel", runs.cancel_run, WRITE, audit="run.cancel"),
+    post("/runs/{run:str}/retry", runs.retry_run, WRITE, audit="run.retry"),
+    post("/runs/{run:str}/clear", runs.clear_run, WRITE, audit="run.clear"),
+    put("/runs/{run:str}/note", runs.put_run_note, WRITE, audit="run.note"),
+)
+
+ROUTES: tuple[Route, ...] = (*META, *WORKFLOWS, *RUNS)

@@ -103,6 +103,13 @@ class ClearPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Every task that is cleared, begun or not; True if only its failed and waiting elements are."""
 
     @property
+    def reused(self) -> list[str]:
+        """The tasks that succeeded and are not cleared, in topological order: their values are used as they are."""
+        rows = self.record.by_task()
+        kept = [task.name for task in self.spec.topological_order if task.name not in self.scope]
+        return [name for name in kept if any(row.state is TaskState.SUCCESS for row in rows.get(name, ()))]
+
+    @property
     def elements(self) -> dict[str, tuple[int, int]]:
         """For each mapped task in `names`: how many of its elements rerun, and how many it has.
 

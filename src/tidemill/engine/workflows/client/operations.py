@@ -34,7 +34,7 @@ from tidemill.workflows.clearing import (
 from tidemill.workflows.definition import WORKER_EXECUTOR
 from tidemill.workflows.explain import ExplainContext, WorkerView, explain_task
 from tidemill.workflows.lookup import pinned_note, unknown_run, unknown_task
-from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, TaskError, TaskKey, VersionKey
+from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, RunRow, TaskError, TaskKey, VersionKey
 from tidemill.workflows.result import RunResult, build_run_result, last_errors
 from tidemill.workflows.run_draft import TaskRef
 from tidemill.workflows.spec import WorkflowSpec
@@ -71,17 +71,25 @@ class RunOperations:
         """
         return await self._build_result(FinishedRun(await self.load_record(caller, run), None))
 
-    async def _build_result(self, finished: FinishedRun) -> RunResult:
+    async def load_plain_result(self, record: RunRecord, *, with_outputs: bool = False) -> RunResult:
+        """Return the results of a loaded run's tasks; their outputs as plain values, whatever code is loaded here."""
+        outputs = await self._read_outputs(record) if with_outputs else {}
+        return await self._build_result(FinishedRun(record, outputs), is_plain=True)
+
+    async def _read_outputs(self, record: RunRecord) -> dict[TaskRef, bytes]:
+        stored = await self._store.runs.read_outputs(record.run.id, sorted({row.task for row in record.tasks}))
+        return {(output.key.task, output.key.element): output.value for output in stored}
+
+    async def _build_result(self, finished: FinishedRun, *, is_plain: bool = False) -> RunResult:
         record, outputs = finished
         spec, problem = await self._load_spec_or_problem(record)
         attempts = await self._failed_attempts(record)
         if outputs is None:
-            stored = await self._store.runs.read_outputs(record.run.id, sorted({row.task for row in record.tasks}))
-            outputs = {(output.key.task, output.key.element): output.value for output in stored}
+            outputs = await self._read_outputs(record)
         mapped = [task.name for task in spec.tasks if task.each is not None]
         order = {task.name: number for number, task in enumerate(spec.topological_order)}
         ordered = record._replace(tasks=sorted(record.tasks, key=lambda row: order.get(row.task, 0)))
-        values, unreadable = self._decode_outputs(record, outputs)
+        values, unreadable = self._decode_outputs(record, outputs, is_plain=is_plain)
         result = build_run_result(ordered, last_errors(attempts) | unreadable, values, mapped)
         return result if problem is None else replace(result, reason="; ".join(filter(None, [result.reason, problem])))
 
@@ -96,11 +104,11 @@ class RunOperations:
         return await self._store.runs.read_events(run)
 
     def _decode_outputs(
-        self, record: RunRecord, outputs: Mapping[TaskRef, bytes]
+        self, record: RunRecord, outputs: Mapping[TaskRef, bytes], *, is_plain: bool
     ) -> tuple[dict[TaskKey, Any], dict[TaskKey, TaskError]]:
         """Return the decoded outputs of tasks, and the errors of those that cannot be decoded."""
-        version = VersionKey(record.run.tenant, record.run.workflow, record.run.version)
-        runner = self._runners.get(*version) if version in self._versions.loaded else None
+        version = record.run.version_key
+        runner = self._runners.get(*version) if version in self._versions.loaded and not is_plain else None
         values: dict[TaskKey, Any] = {}
         unreadable: dict[TaskKey, TaskError] = {}
         succeeded = {(row.task, row.index): row for row in record.tasks if row.state is TaskState.SUCCESS}
@@ -271,6 +279,7 @@ class RunOperations:
         is_pinned = switch is None and newest != record.run.version_key
         return ClearResult(
             names=plan.names,
+            reused=plan.reused,
             elements=plan.elements,
             version=record.run.version if switch is None else switch.version,
             missing_tasks=missing,
@@ -313,6 +322,10 @@ class RunOperations:
         if task is not None and task not in (known := record.by_task()):
             raise unknown_task(record.run.workflow, [task], known)
         await self._store.notes.upsert(RunNote(run, task, text, self._clock.now()))
+
+    async def read_notes(self, runs: Collection[RunRow]) -> dict[str, str]:
+        """Return the notes on some loaded runs themselves, by run."""
+        return await self._store.notes.for_runs([run.id for run in runs])
 
     async def notes(self, caller: Caller, run: str) -> dict[str | None, str]:
         """Return the notes on a run: its own under None, those on tasks under their names."""

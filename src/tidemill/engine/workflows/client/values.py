@@ -40,6 +40,8 @@ class ClearResult(msgspec.Struct, frozen=True, kw_only=True):
     """The tasks that clearing a run reruns."""
 
     names: list[str]
+    reused: list[str]
+    """The tasks whose results are kept."""
     elements: Mapping[str, tuple[int, int]]
     """By mapped task: how many of its elements rerun, and how many it has."""
     version: str

@@ -33,6 +33,7 @@ from tidemill.engine.workflows.worker.task_logs import TaskLogReader
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, StoreError
 from tidemill.kernel.limits import MAX_INTEGER, is_storable
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage, RunPosition, RunQuery
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.lookup import resolve_task, unknown_run
 from tidemill.workflows.records import RunRow, TaskKey
@@ -116,6 +117,33 @@ class WorkflowClient(RunOperations):
             return []
         run_filter = RunFilter(tenant=caller.tenant, workflow=workflow, states=states, limit=min(limit, MAX_INTEGER))
         return await self._store.runs.find(run_filter)
+
+    async def list_runs(
+        self,
+        caller: Caller,
+        *,
+        workflow: str | None = None,
+        states: Collection[RunState] = (),
+        since: datetime = EARLIEST,
+        until: datetime = LATEST,
+        text: str = "",
+        after: RunPosition | None = None,
+        limit: int = 50,
+    ) -> RunPage:
+        """Return a page of the list of runs, newest first: those after a position, created in [since, until]."""
+        if not (is_storable(text) and (workflow is None or is_storable(workflow))):
+            return RunPage([], 0)  # no run has what no store can hold
+        query = RunQuery(
+            tenant=caller.tenant,
+            workflow=workflow,
+            states=states,
+            since=max(since, EARLIEST),  # in UTC, a time of another zone may lie outside the calendar
+            until=min(until, LATEST),
+            text=text,
+            after=after,
+            limit=limit,
+        )
+        return await self._store.runs.list_page(query)
 
     async def resolve_run_id(self, caller: Caller, part: str) -> str:
         """Return the id of a run from its id, or from a beginning or end of it that only one run has."""

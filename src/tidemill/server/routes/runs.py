@@ -1,0 +1,262 @@
+"""Runs: lists, one run, its events, and the commands on it."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated
+from zlib import crc32
+
+import msgspec
+from litestar import Response
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+
+from tidemill.engine.workflows.client.values import Caller
+from tidemill.engine.workflows.client.workflow_client import WorkflowClient
+from tidemill.kernel.errors import RequestError
+from tidemill.kernel.limits import is_storable
+from tidemill.server.event_stream import StreamEvent, event_stream, last_event_number, wants_stream
+from tidemill.server.injection import InjectedCaller, InjectedContext
+from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, decode_cursor, encode_cursor
+from tidemill.server.preconditions import check_etag, has_etag
+from tidemill.server.requests import ApiRequest, require_offset
+from tidemill.server.responses import ApiResponse
+from tidemill.server.views.runs import (
+    RerunView,
+    RunDetails,
+    RunEventView,
+    RunSummary,
+    to_rerun,
+    to_run_details,
+    to_run_event,
+    to_run_events,
+    to_run_summary,
+)
+from tidemill.storage.run_lists import EARLIEST, LATEST, RunPosition
+from tidemill.workflows.records import RunRecord
+from tidemill.workflows.states import RunState
+
+_From = Annotated[datetime | None, QueryParameter(name="from", description="Runs created at this time or later.")]
+_To = Annotated[datetime | None, QueryParameter(name="to", description="Runs created at this time or earlier.")]
+_States = Annotated[list[RunState] | None, QueryParameter(name="state", description="Repeat it for several states.")]
+_Text = Annotated[
+    str, QueryParameter(name="q", description="A part of the id, the workflow or the note, or of a text in the params.")
+]
+_WithOutputs = Annotated[bool, QueryParameter(description="Whether tasks have their outputs, and their elements.")]
+
+
+class CancelRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a run is cancelled."""
+
+    reason: str = "cancelled"
+
+
+class RetryRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What to rerun of a run."""
+
+    from_: Annotated[str | list[str] | None, msgspec.Meta(examples=["load"])] = msgspec.field(name="from", default=None)
+    """The task, or tasks, from which on it reruns; null for everything that failed."""
+    latest: bool = False
+    """Whether it continues with the newest version of its workflow."""
+    preview: bool = False
+    """Whether nothing is changed."""
+
+
+class ClearTasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which tasks to clear, with all tasks after them."""
+
+    tasks: Annotated[list[str], msgspec.Meta(min_length=1, examples=[["load"]])]
+    latest: bool = False
+    """Whether the run continues with the newest version of its workflow."""
+    preview: bool = False
+    """Whether nothing is changed."""
+
+
+_CANCELLED, _ALL_FAILED = CancelRun(), RetryRun()
+"""The bodies of requests without one."""
+
+
+class RunNoteText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The note on a run; an empty one removes it."""
+
+    text: str
+
+
+# -- reading
+
+
+async def list_runs(
+    context: InjectedContext,
+    caller: InjectedCaller,
+    workflow: FromQuery[str | None] = None,
+    states: _States = None,
+    since: _From = None,
+    until: _To = None,
+    text: _Text = "",
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> Page[RunSummary]:
+    """List runs, newest first."""
+    require_offset("from", since)
+    require_offset("to", until)
+    client = context.node.workflow_client
+    page = await client.list_runs(
+        caller,
+        workflow=workflow,
+        states=states or (),
+        since=since or EARLIEST,
+        until=until or LATEST,
+        text=text,
+        after=_decode_position(cursor),
+        limit=limit + 1,
+    )
+    shown = page.runs[:limit]
+    notes = await client.read_notes(shown)
+    return Page(
+        items=[to_run_summary(row, notes.get(row.id)) for row in shown],
+        total=page.total,
+        next=encode_cursor((shown[-1].created_at, shown[-1].id)) if len(page.runs) > limit else None,
+    )
+
+
+def _decode_position(cursor: str | None) -> RunPosition | None:
+    if cursor is None:
+        return None
+    created_at, run = decode_cursor(cursor, tuple[Annotated[datetime, msgspec.Meta(tz=True)], str])
+    if not is_storable(run):
+        raise RequestError("this cursor is not one of this list", code="invalid_cursor")
+    return RunPosition(created_at, run)
+
+
+async def get_run(
+    request: ApiRequest,
+    context: InjectedContext,
+    caller: InjectedCaller,
+    run: FromPath[str],
+    outputs: _WithOutputs = False,
+) -> Response[RunDetails]:
+    """Return a run with the states of its tasks.
+
+    With `outputs` the tasks have their return values, and mapped tasks their elements: then the answer has everything
+    of tm.RunResult. The ETag changes with the run.
+    """
+    client = context.node.workflow_client
+    record = await client.load_record(caller, run)
+    note = await read_note(client, record)
+    etag = _etag_of(record, note)
+    if has_etag(request, etag):
+        return ApiResponse(None, status_code=304, headers={"etag": etag})
+    result = await client.load_plain_result(record, with_outputs=outputs)
+    return ApiResponse(to_run_details(record, result, note, with_outputs=outputs), headers={"etag": etag})
+
+
+async def read_run(client: WorkflowClient, caller: Caller, run: str) -> RunDetails:
+    """Return a run with its tasks, without their outputs."""
+    record = await client.load_record(caller, run)
+    result = await client.load_plain_result(record)
+    return to_run_details(record, result, await read_note(client, record), with_outputs=False)
+
+
+async def read_note(client: WorkflowClient, record: RunRecord) -> str | None:
+    """Return the note on a run."""
+    return (await client.read_notes([record.run])).get(record.run.id)
+
+
+def _etag_of(record: RunRecord, note: str | None) -> str:
+    """Return the ETag of a run: it has another one after each of its changes, and after each change of its note."""
+    return f'"{record.run.revision}-{crc32((note or "").encode()):x}"'
+
+
+async def list_run_events(
+    request: ApiRequest,
+    context: InjectedContext,
+    caller: InjectedCaller,
+    run: FromPath[str],
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> Page[RunEventView]:
+    """List the events of a run, oldest first; as server-sent events, follow them until the run has ended."""
+    client = context.node.workflow_client
+    events = await client.load_events(caller, run)
+    if wants_stream(request):
+        after = last_event_number(request) or 0
+        return event_stream(_follow_events(client, caller, run, after))  # type: ignore[return-value]
+    rest = to_run_events(events, decode_cursor(cursor, int) or 0)
+    shown = rest[:limit]
+    following = encode_cursor(shown[-1].number) if len(rest) > limit else None
+    return Page(items=shown, total=len(events), next=following)
+
+
+async def _follow_events(client: WorkflowClient, caller: Caller, run: str, after: int) -> AsyncIterator[StreamEvent]:
+    number = 0
+    async for snapshot in client.watch(caller, run, tasks=(), events=True):
+        for event in snapshot.events:
+            number += 1
+            if number > after:
+                yield StreamEvent(number, "event", to_run_event(number, event))
+
+
+# -- commands
+
+
+async def cancel_run(
+    request: ApiRequest,
+    context: InjectedContext,
+    caller: InjectedCaller,
+    run: FromPath[str],
+    data: JSONBody[CancelRun] = _CANCELLED,
+) -> RunDetails:
+    """Cancel a run and its active tasks; running code is stopped."""
+    client = context.node.workflow_client
+    await _check_unchanged(request, client, caller, run)
+    await client.cancel(caller, run, data.reason)
+    return await read_run(client, caller, run)
+
+
+async def retry_run(
+    request: ApiRequest,
+    context: InjectedContext,
+    caller: InjectedCaller,
+    run: FromPath[str],
+    data: JSONBody[RetryRun] = _ALL_FAILED,
+) -> RerunView:
+    """Rerun what failed in a run, or from some tasks on; a preview says what reruns and what is reused."""
+    client = context.node.workflow_client
+    await _check_unchanged(request, client, caller, run)
+    tasks = [data.from_] if isinstance(data.from_, str) else data.from_
+    cleared = await client.clear(caller, run, tasks, preview=data.preview, latest=data.latest)
+    return to_rerun(run, cleared, preview=data.preview)
+
+
+async def clear_run(
+    request: ApiRequest,
+    context: InjectedContext,
+    caller: InjectedCaller,
+    run: FromPath[str],
+    data: JSONBody[ClearTasks],
+) -> RerunView:
+    """Clear tasks of a run, and all tasks after them, so that they rerun; a preview changes nothing."""
+    client = context.node.workflow_client
+    await _check_unchanged(request, client, caller, run)
+    cleared = await client.clear(caller, run, data.tasks, preview=data.preview, latest=data.latest)
+    return to_rerun(run, cleared, preview=data.preview)
+
+
+async def put_run_note(
+    request: ApiRequest,
+    context: InjectedContext,
+    caller: InjectedCaller,
+    run: FromPath[str],
+    data: JSONBody[RunNoteText],
+) -> RunSummary:
+    """Write the note on a run in place of the previous one."""
+    client = context.node.workflow_client
+    await _check_unchanged(request, client, caller, run)
+    await client.note(caller, run, data.text)
+    record = await client.load_record(caller, run)
+    return to_run_summary(record.run, await read_note(client, record))
+
+
+async def _check_unchanged(request: ApiRequest, client: WorkflowClient, caller: Caller, run: str) -> None:
+    """Raise a RequestError if the run has changed since the client read it, as If-Match says."""
+    if "if-match" in request.headers:
+        record = await client.load_record(caller, run)
+        check_etag(request, _etag_of(record, await read_note(client, record)))

@@ -1,0 +1,1 @@
+"""The answers of the HTTP API, one module per noun. The handlers in `routes` make them."""
