@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test versions check map soak bench demo lock clean
+.PHONY: help setup format lint test versions check map client soak bench demo lock clean
 
 # `make test PYTHON=python3.13` runs in an environment of its own, .venv-python3.13, and leaves .venv alone.
 PYTHON   :=
@@ -54,6 +54,9 @@ check: lint test versions ## Do what CI does
 
 map: $(READY) ## Write docs/development/code-map.md from the docstrings of the modules
 	$(BIN)/python -m scripts.code_map
+
+client: $(READY) ## Write the blocking Python client from the asynchronous one
+	$(BIN)/python -m scripts.blocking_client
 
 soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 	$(BIN)/python -m pytest -n auto --hypothesis-profile=soak --timeout=0 tests/simulation tests/unit/workflows $(ARGS)

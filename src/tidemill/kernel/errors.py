@@ -80,7 +80,7 @@ class RequestError(TidemillError):
         self.facts = facts
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_request_error, (type(self), str(self), self.code, self.status, self.facts)
+        return rebuild_request_error, (type(self), str(self), self.code, self.status, self.facts)
 
 
 class NotFoundError(RequestError):
@@ -104,10 +104,10 @@ class FullError(RequestError):
         )
 
 
-def _rebuild_request_error(
+def rebuild_request_error(
     kind: type[RequestError], message: str, code: str, status: int, details: dict[str, Any]
 ) -> RequestError:
-    """Rebuild a request error that was pickled for another process."""
+    """Rebuild a request error that was sent from another process."""
     error = kind.__new__(kind)
     RequestError.__init__(error, message, code=code, status=status, **details)
     return error

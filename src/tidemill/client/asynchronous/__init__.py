@@ -1,0 +1,1 @@
+"""The asynchronous client. `make client` writes the blocking one from it."""

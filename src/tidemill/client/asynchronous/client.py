@@ -1,0 +1,54 @@
+"""The client: everything that a server can do, as methods."""
+
+from types import TracebackType
+from typing import Self
+
+from tidemill.client import calls
+from tidemill.client.asynchronous.transport import AsyncTransport
+from tidemill.client.connection import DEFAULT_RETRY, DEFAULT_TIMEOUT, Connection
+from tidemill.client.values import Identity, ServerInfo
+from tidemill.kernel.backoff import Retry
+from tidemill.kernel.durations import Duration
+
+
+class AsyncClient:
+    """A client of a Tidemill server.
+
+    `key` is an API key; `tenant` names the tenant that an admin of the instance acts for. `timeout` is that of one
+    request. `retry` says how often a request is repeated that did not reach the server, or that the server asks to
+    repeat; starts and pushes keep their idempotency key, so that they happen once.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        timeout: Duration = DEFAULT_TIMEOUT,
+        retry: Retry = DEFAULT_RETRY,
+    ) -> None:
+        self._transport = AsyncTransport(Connection(url, key=key, tenant=tenant, timeout=timeout, retry=retry))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._transport.connection.url}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections to the server."""
+        await self._transport.aclose()
+
+    async def version(self) -> ServerInfo:
+        """Return the version of the server."""
+        return await self._transport.send(calls.get("/version", ServerInfo))
+
+    async def me(self) -> Identity:
+        """Return who the server takes this client for."""
+        return await self._transport.send(calls.get("/me", Identity))

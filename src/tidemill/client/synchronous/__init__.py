@@ -1,0 +1,1 @@
+"""The blocking client, written from the asynchronous one by `make client`."""
