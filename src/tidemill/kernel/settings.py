@@ -73,17 +73,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allow_downgrade: bool = False
     require_signatures: bool = False
     trusted_keys: str | None = None
+    secret_keys: str | None = None
     unfinished: Literal["pin", "upgrade", "cancel"] = "pin"
 
     def __repr__(self) -> str:
-        """Show everything but the password in the store's address."""
+        """Show everything but the password in the store's address, and the keys of secrets."""
         fields = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
         return f"Settings({fields})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Return each field with the value to show."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
-        return list((values | {"store": self.store and mask_password(self.store)}).items())
+        masked = {"store": self.store and mask_password(self.store), "secret_keys": self.secret_keys and "***"}
+        return list((values | masked).items())
 
     @classmethod
     def read(

@@ -57,5 +57,11 @@ class Store(WorkflowStore, Protocol):
     async def read_schema_state(self) -> SchemaState:
         """Return the version of the schema without changing anything; works on a store that is not open."""
 
+    def read_local_keys(self) -> str | None:
+        """Return the master keys that a local store keeps for its secrets, and makes on first use; blocks.
+
+        None if other hosts can use the store: they would not have the keys.
+        """
+
     async def check_integrity(self) -> list[str]:
         """Return the damage that the database itself finds, one sentence each; works while open."""

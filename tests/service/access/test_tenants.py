@@ -28,7 +28,7 @@ async def test_an_admin_of_the_instance_acts_for_every_tenant(access: AccessServ
     assert await access.tenants.act_for(acme, "acme") == acme
     with pytest.raises(tm.RequestError) as caught:
         await access.tenants.act_for(acme, "public")
-    assert (caught.value.code, caught.value.status) == ("forbidden", 403)
+    assert (caught.value.code, caught.value.status) == ("not_allowed", 403)
     with pytest.raises(tm.RequestError, match="did you mean 'acme'") as caught:
         await access.tenants.act_for(LOCAL_PRINCIPAL, "acne")
     assert (caught.value.code, caught.value.status) == ("tenant_not_found", 404)

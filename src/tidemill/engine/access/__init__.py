@@ -1,1 +1,1 @@
-"""Access services: tenants, API keys and the audit log, for the server and for commands on a store."""
+"""Access services: tenants, API keys, accounts, secrets and the audit log, for servers and commands."""

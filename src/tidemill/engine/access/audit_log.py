@@ -14,7 +14,6 @@ from tidemill.kernel.limits import make_storable
 from tidemill.kernel.settings import Settings
 from tidemill.storage.access_ports import AuditEntries, AuditFilter, Tenants
 
-PRUNE_INTERVAL = 3600.0  # seconds
 PRUNE_BATCH = 1000  # entries in one transaction
 
 current_request_id: ContextVar[str | None] = ContextVar("current_request_id", default=None)

@@ -67,7 +67,7 @@ class TenantService:
             return principal.tenant
         if not principal.is_instance_admin:
             message = f"only an admin of the tenant '{INSTANCE_TENANT}' acts for the tenant '{tenant}'"
-            raise RequestError(message, code="forbidden", status=403)
+            raise RequestError(message, code="not_allowed", status=403)
         await self._ensure_known(tenant)
         return tenant
 

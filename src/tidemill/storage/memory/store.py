@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 
+from tidemill.access.envelope import new_master_keys_text
 from tidemill.access.principal import INSTANCE_TENANT
 from tidemill.access.tenants import Tenant
 from tidemill.kernel.clock import SystemClock
@@ -63,6 +64,7 @@ class MemoryStore(Store):
         self.packages = MemoryPackages(tables, self._committer)
         self.package_states = MemoryPackageStates(tables, self._committer)
         self.trusted_keys = MemoryTrustedKeys(tables, self._committer)
+        self._local_keys: str | None = None
         self.tenants = MemoryTenants(tables, self._committer)
         self.api_keys = MemoryApiKeys(tables, self._committer)
         self.audit_entries = MemoryAuditEntries(tables, self._committer)
@@ -90,6 +92,11 @@ class MemoryStore(Store):
 
     async def read_schema_state(self) -> SchemaState:
         return SchemaState(found=0, known=0)
+
+    def read_local_keys(self) -> str | None:
+        """Return keys that last as long as the object."""
+        self._local_keys = self._local_keys or new_master_keys_text()
+        return self._local_keys
 
     async def check_integrity(self) -> list[str]:
         return []

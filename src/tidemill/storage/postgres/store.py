@@ -137,6 +137,10 @@ class PostgresStore(Store):
     async def read_schema_state(self) -> SchemaState:
         return await read_schema_state(self._address, QUERIES)
 
+    def read_local_keys(self) -> str | None:
+        """Return None: keys in the database would protect nothing."""
+        return None
+
     async def check_integrity(self) -> list[str]:
         invalid = await self._database.read(QUERIES.invalid_indexes)
         [(failures,)] = await self._database.read(QUERIES.checksum_failures)

@@ -38,6 +38,7 @@ from tidemill.storage.sqlite.graph_tables import (
     SqliteProducers,
     SqliteRecoveries,
 )
+from tidemill.storage.sqlite.key_file import KEY_FILE_SUFFIX, read_or_create_keys
 from tidemill.storage.sqlite.leases import SqliteLeases, SqlitePartOwners
 from tidemill.storage.sqlite.package_tables import SqlitePackages, SqlitePackageStates, SqliteTrustedKeys
 from tidemill.storage.sqlite.request_tables import REQUEST_FRAGMENTS, SqliteRequestRecords
@@ -127,6 +128,10 @@ class SqliteStore(Store):
     async def read_schema_state(self) -> SchemaState:
         found: int = await call_in_thread(_read_file_version, self._path)
         return SchemaState(found, len(MIGRATIONS))
+
+    def read_local_keys(self) -> str | None:
+        """Return the keys in the file beside the database, which only its owner can read."""
+        return read_or_create_keys(Path(f"{self._path}{KEY_FILE_SUFFIX}"))
 
     async def check_integrity(self) -> list[str]:
         found: list[str] = await call_in_thread(_find_damage, self._path)

@@ -1,0 +1,81 @@
+"""Accounts: creates, lists and deletes them, and signs people in."""
+
+import asyncio
+from datetime import timedelta
+
+from tidemill.access.accounts import Account
+from tidemill.access.passwords import UNKNOWN_HASH, hash_password, is_password
+from tidemill.access.principal import INSTANCE_TENANT, Principal, Role
+from tidemill.engine.access.audit_log import AuditLog
+from tidemill.engine.access.tenants import TenantService
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.concurrency import call_in_thread
+from tidemill.kernel.errors import NotFoundError, RequestError
+from tidemill.kernel.limits import NAME_RULE, is_name, is_storable
+from tidemill.storage.session_ports import Accounts, LoginAttempt, Sessions
+
+FAILURE_LIMIT = 5  # failed attempts in a row that lock an account
+LOCK_TIME = timedelta(minutes=1)  # for which it is locked, after each further failure too
+HASH_LIMIT = 2  # passwords that are hashed at a time: each takes 32 MiB
+
+
+class AccountService:
+    """Local accounts of all tenants."""
+
+    def __init__(
+        self, accounts: Accounts, sessions: Sessions, tenants: TenantService, audit: AuditLog, clock: Clock
+    ) -> None:
+        self._accounts = accounts
+        self._sessions = sessions
+        self._tenants = tenants
+        self._audit = audit
+        self._clock = clock
+        self._hashing = asyncio.Semaphore(HASH_LIMIT)
+
+    async def create(
+        self, principal: Principal, name: str, role: Role, password: str, *, tenant: str | None = None
+    ) -> Account:
+        """Create an account; only an admin of the instance creates those of another tenant."""
+        owner = await self._tenants.resolve(principal, tenant)
+        if not is_name(name):
+            raise RequestError(f"the name of an account is {NAME_RULE}, not {name!r}", code="invalid_account")
+        async with self._hashing:
+            password_hash: str = await call_in_thread(hash_password, password)
+        account = Account(tenant=owner, name=name, role=role, created_at=self._clock.now(), created_by=principal.actor)
+        if not await self._accounts.add(account, password_hash):
+            raise RequestError(f"there is an account '{name}' already", code="account_exists", status=409)
+        await self._audit.record(principal, "account.create", name, {"role": role}, tenant=owner)
+        return account
+
+    async def list_for(self, principal: Principal) -> list[Account]:
+        """Return the accounts of the principal's tenant, by name."""
+        return await self._accounts.for_tenant(principal.tenant)
+
+    async def delete(self, principal: Principal, name: str) -> None:
+        """Delete an account of the principal's tenant, and its sessions."""
+        if not await self._accounts.delete(principal.tenant, name):
+            known = [one.name for one in await self._accounts.for_tenant(principal.tenant)]
+            raise NotFoundError("account", name, f"there is no account '{name}'", known)
+        await self._sessions.delete_of_actor(principal.tenant, f"account:{name}")
+        await self._audit.record(principal, "account.delete", name)
+
+    async def sign_in(self, name: str, password: str, tenant: str = INSTANCE_TENANT) -> Principal:
+        """Return the principal of an account; RequestError if the password is wrong.
+
+        The error does not tell a wrong password from an unknown or a locked account, and takes as long.
+        """
+        now = self._clock.now()
+        attempt = LoginAttempt(tenant=tenant, name=name, at=now, limit=FAILURE_LIMIT, locked_until=now + LOCK_TIME)
+        is_possible = is_storable(name) and is_storable(tenant)
+        stored = await self._accounts.begin_login(attempt) if is_possible else None
+        async with self._hashing:
+            known_hash = UNKNOWN_HASH if stored is None else stored.password_hash
+            is_right: bool = await call_in_thread(is_password, password, known_hash)
+        if stored is None or not is_right:
+            message = (
+                "the name or the password is wrong, or the account is locked for a minute after "
+                f"{FAILURE_LIMIT} failed attempts"
+            )
+            raise RequestError(message, code="invalid_login", status=401)
+        await self._accounts.record_login(tenant, name, now)
+        return stored.account.principal

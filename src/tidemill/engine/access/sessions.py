@@ -1,0 +1,76 @@
+"""Sessions of browsers: opens them, authenticates their requests, and closes them."""
+
+from datetime import timedelta
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tidemill.access.principal import Principal
+from tidemill.access.sessions import IDLE_LIFETIME, LIFETIME, Session
+from tidemill.access.tokens import digest_token, new_secret
+from tidemill.engine.access.audit_log import AuditLog
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import RequestError
+from tidemill.kernel.ids import new_instance_id
+from tidemill.storage.session_ports import Sessions
+
+USE_ACCURACY = timedelta(minutes=1)  # of `seen_at`
+_KIND = "session:"
+
+
+class NewSession(NamedTuple):
+    """A new session, and its token, which only the browser keeps."""
+
+    session: Session
+    token: str
+
+
+class SessionService:
+    """Sessions of all tenants."""
+
+    def __init__(self, sessions: Sessions, audit: AuditLog, clock: Clock) -> None:
+        self._sessions = sessions
+        self._audit = audit
+        self._clock = clock
+
+    async def open(self, principal: Principal) -> NewSession:
+        """Open a session for a principal who has proved who they are."""
+        now, id_, token = self._clock.now(), new_instance_id(), new_secret()
+        session = Session(
+            id=id_,
+            tenant=principal.tenant,
+            actor=principal.actor,
+            principal=replace(principal, credential=f"{_KIND}{id_}"),
+            created_at=now,
+            seen_at=now,
+            expires_at=now + LIFETIME,
+        )
+        await self._sessions.add(session, digest_token(token))
+        await self._audit.record(principal, "session.open", id_)
+        return NewSession(session, token)
+
+    async def authenticate(self, token: str) -> Principal:
+        """Return the principal of a session's token; RequestError if the session has ended."""
+        session = await self._sessions.find(digest_token(token))
+        now = self._clock.now()
+        if session is None or not session.is_valid(now):
+            raise RequestError("the session has ended: sign in again", code="session_ended", status=401)
+        if now - session.seen_at >= USE_ACCURACY:
+            await self._sessions.record_use(session.id, now)
+        return session.principal
+
+    async def close(self, principal: Principal) -> None:
+        """Close the session of a principal; nothing happens to one with a key."""
+        kind, _, id_ = (principal.credential or "").partition(":")
+        if kind == "session" and await self._sessions.delete(id_):
+            await self._audit.record(principal, "session.close", id_)
+
+    async def is_valid(self, id: str) -> bool:
+        """Return whether a session has not ended."""
+        session = await self._sessions.get(id)
+        return session is not None and session.is_valid(self._clock.now())
+
+    async def prune(self) -> int:
+        """Delete the sessions that have ended; return their number."""
+        now = self._clock.now()
+        return await self._sessions.prune(now, now - IDLE_LIFETIME)

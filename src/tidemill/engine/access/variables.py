@@ -1,0 +1,61 @@
+"""Variables: values that operators set and author code reads."""
+
+from typing import Any
+
+from tidemill.access.principal import Principal
+from tidemill.engine.access.audit_log import AuditLog
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import NotFoundError, RequestError
+from tidemill.kernel.limits import NAME_RULE, is_name
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.storage.variable_ports import Variable, Variables
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise RequestError unless a text can name a variable or a secret."""
+    if not is_name(name):
+        raise RequestError(f"the name of a {kind} is {NAME_RULE}, not {name!r}", code="invalid_name")
+
+
+class VariableService:
+    """Variables of all tenants."""
+
+    def __init__(self, variables: Variables, audit: AuditLog, clock: Clock) -> None:
+        self._variables = variables
+        self._audit = audit
+        self._clock = clock
+
+    async def set(self, principal: Principal, name: str, value: Any) -> Variable:
+        """Set a variable of the principal's tenant to anything that JSON can express."""
+        check_name("variable", name)
+        variable = Variable(
+            tenant=principal.tenant,
+            name=name,
+            value=value,
+            updated_at=self._clock.now(),
+            updated_by=principal.actor,
+        )
+        await self._variables.upsert(variable)
+        await self._audit.record(principal, "variable.set", name)
+        return variable
+
+    async def get(self, tenant: str, name: str) -> Variable:
+        """Return a variable of a tenant."""
+        variable = await self._variables.get(tenant, name) if is_name(name) else None
+        if variable is None:
+            raise await self._not_found(tenant, name)
+        return variable
+
+    async def list_for(self, principal: Principal) -> list[Variable]:
+        """Return the variables of the principal's tenant, by name."""
+        return await self._variables.for_tenant(principal.tenant)
+
+    async def delete(self, principal: Principal, name: str) -> None:
+        """Delete a variable of the principal's tenant."""
+        if not is_name(name) or not await self._variables.delete(principal.tenant, name):
+            raise await self._not_found(principal.tenant, name)
+        await self._audit.record(principal, "variable.delete", name)
+
+    async def _not_found(self, tenant: str, name: str) -> NotFoundError:
+        known = [one.name for one in await self._variables.for_tenant(tenant)]
+        return NotFoundError("variable", name, f"there is no variable '{name}'{did_you_mean(name, known)}", known)
