@@ -57,11 +57,22 @@ def page_of(
     cursor: str | None,
     key: Callable[[Source], str],
     view: Callable[[Source], Item],
+    descending: bool = False,
 ) -> Page[Item]:
-    """Return a page of a short list that is in memory as a whole, by an ascending unique key."""
+    """Return a page of a short list that is in memory as a whole, in the order of a unique key."""
     after = decode_cursor(cursor)
-    ordered = sorted(items, key=key)
-    rest = [one for one in ordered if after is None or key(one) > after]
+    ordered = sorted(items, key=key, reverse=descending)
+    rest = [one for one in ordered if after is None or (key(one) < after if descending else key(one) > after)]
     shown = rest[:limit]
     following = encode_cursor(key(shown[-1])) if len(rest) > limit else None
     return Page(items=[view(one) for one in shown], total=len(items), next=following)
+
+
+def page_after(items: Sequence[Item], *, limit: int, cursor: str | None, key: Callable[[Item], str]) -> Page[Item]:
+    """Return a page of a list that is in memory in its own order, newest first, and loses only its oldest items."""
+    after = decode_cursor(cursor)
+    positions = {key(one): index for index, one in enumerate(items)}
+    start = 0 if after is None else positions.get(after, len(items)) + 1
+    shown = list(items[start : start + limit])
+    following = encode_cursor(key(shown[-1])) if start + limit < len(items) else None
+    return Page(items=shown, total=len(items), next=following)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 from litestar import Request
@@ -20,6 +20,7 @@ MSGPACK_MEDIA_TYPES = frozenset([MSGPACK, "application/x-msgpack", "application/
 
 _PATH_PATTERN = re.compile(r"^(?P<message>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
 _UNKNOWN_FIELD_PATTERN = re.compile(r"unknown field `(?P<name>.*)`$")
+_UNKNOWN_VALUE_PATTERN = re.compile(r"Invalid enum value '(?P<value>.*)'$")
 
 
 class ApiRequest(Request[Principal, Any, State]):
@@ -70,4 +71,12 @@ def field_problem(error: Exception, kind: Any = Any) -> FieldProblem:
         known = getattr(kind, "__struct_fields__", ())
         message += did_you_mean(unknown["name"], known)
         path = f"{path}.{unknown['name']}" if path else unknown["name"]
+    elif wrong := _UNKNOWN_VALUE_PATTERN.search(message):
+        message += did_you_mean(wrong["value"], _known_values(kind, path))
     return FieldProblem(path, message)
+
+
+def _known_values(kind: Any, field: str) -> list[str]:
+    """Return the values that a field of a body may have, if it declares them."""
+    annotation = get_type_hints(kind).get(field) if isinstance(kind, type) else None
+    return [one for one in get_args(annotation) if isinstance(one, str)]

@@ -5,11 +5,12 @@ can walk it. A route that is not in the table does not exist.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.openapi.spec import Example
+from litestar.openapi.spec import Example, OpenAPIMediaType, Operation, RequestBody, Schema
 from litestar.types import Empty
 
 from tidemill.access.principal import Permission, Resource, ResourceKind
@@ -20,6 +21,14 @@ BASE_PATH = "/api/v1"
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "WEBSOCKET"]
 
 Handler = Callable[..., Any]
+
+
+class RawBody(NamedTuple):
+    """A body that a handler reads itself, as the OpenAPI document shows it."""
+
+    media_type: str
+    description: str
+    example: Any = None
 
 
 class Route(NamedTuple):
@@ -38,6 +47,8 @@ class Route(NamedTuple):
     """Whether the route takes an Idempotency-Key: it makes something."""
     body_limit: int | None = None
     """The limit of the body in bytes, if it is not the server's."""
+    bodies: tuple[RawBody, ...] = ()
+    """The forms of a body that the handler does not declare as `data`."""
 
     @property
     def operation_id(self) -> str:
@@ -105,10 +116,26 @@ def to_handler(route: Route) -> HTTPRouteHandler | WebsocketRouteHandler:
         tags=[route.noun],
         responses=_error_responses(route),
         security=[] if route.permission is Permission.NONE else [{"key": []}],
+        operation_class=_operation_class(route) if route.bodies else Operation,
         request_max_body_size=Empty if route.body_limit is None else route.body_limit,
         **options,
     )
     return declare(route.handler)
+
+
+def _operation_class(route: Route) -> type[Operation]:
+    """Return the class of an operation whose body the handler reads itself."""
+    content = {
+        one.media_type: OpenAPIMediaType(schema=Schema(description=one.description), example=one.example)
+        for one in route.bodies
+    }
+
+    @dataclass
+    class RawBodyOperation(Operation):
+        def __post_init__(self) -> None:
+            self.request_body = RequestBody(content=content, required=True)
+
+    return RawBodyOperation
 
 
 _ERRORS = {

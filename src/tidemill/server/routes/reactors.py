@@ -1,0 +1,116 @@
+"""Reactors: state, firings, recoveries and commands.
+
+A reactor that another tenant shares is read as `tenant/name`, where its own reactors have only a name.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar.params import FromPath, JSONBody
+
+from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
+from tidemill.graphs.state import ReactorState, Recovery
+from tidemill.server.injection import InjectedCaller, InjectedContext
+from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, page_after, page_of
+
+
+class CommandRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A command to a reactor."""
+
+    command: Annotated[ReactorCommand, msgspec.Meta(description="What the reactor is to do.", examples=["fire_with"])]
+    inputs: Annotated[
+        dict[str, Any] | None,
+        msgspec.Meta(
+            description="The inputs of `fire_with`, by accumulator; those that are left out are absent afterwards.",
+            examples=[{"orderbook": {"bid": 1.0, "ask": 1.1}}],
+        ),
+    ] = None
+
+
+class Timeseries(msgspec.Struct, frozen=True):
+    """Firing counts."""
+
+    per_minute: list[int]
+    """The firings of each of the last 60 minutes, oldest first, the current minute last."""
+
+
+async def list_reactors(
+    context: InjectedContext, caller: InjectedCaller, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> Page[ReactorState]:
+    """List the reactors with their state."""
+    reactors = await context.node.graph_client.list_reactors(caller)
+    return page_of(reactors, limit=limit, cursor=cursor, key=lambda one: one.name, view=lambda one: one)
+
+
+async def get_reactor(context: InjectedContext, caller: InjectedCaller, name: FromPath[str]) -> ReactorState:
+    """Return the state of a reactor: health, cache, flags, queue and counters, with its accumulators."""
+    return await context.node.graph_client.reactor_state(caller, name)
+
+
+async def list_firings(
+    context: InjectedContext,
+    caller: InjectedCaller,
+    name: FromPath[str],
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> Page[FiringView]:
+    """List the firings of a reactor, newest first; the newest 200 are kept."""
+    firings = await context.node.graph_client.firings(caller, name)
+    return page_after(firings, limit=limit, cursor=cursor, key=lambda one: one.id)
+
+
+async def get_timeseries(context: InjectedContext, caller: InjectedCaller, name: FromPath[str]) -> Timeseries:
+    """Return how often a reactor has fired in each of the last 60 minutes."""
+    return Timeseries(await context.node.graph_client.timeseries(caller, name))
+
+
+async def list_recoveries(
+    context: InjectedContext,
+    caller: InjectedCaller,
+    name: FromPath[str],
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> Page[Recovery]:
+    """List the recoveries of a reactor and its accumulators, newest first."""
+    recoveries = await context.node.graph_client.recoveries(caller, name)
+    return page_after(recoveries, limit=limit, cursor=cursor, key=_recovery_key)
+
+
+def _recovery_key(recovery: Recovery) -> str:
+    return f"{recovery.at.isoformat()} {recovery.component} {recovery.name} {recovery.action} {recovery.failures}"
+
+
+async def command_reactor(
+    context: InjectedContext, caller: InjectedCaller, name: FromPath[str], data: JSONBody[CommandRequest]
+) -> CommandResult:
+    """Pause, resume, restart or fire a reactor.
+
+    `force_fire` fires with the cache as it is, `fire_with` with the given inputs; both return the firing.
+    """
+    return await context.node.graph_client.command(caller, name, data.command, data.inputs)
+
+
+async def get_shared_reactor(
+    context: InjectedContext, caller: InjectedCaller, owner: FromPath[str], name: FromPath[str]
+) -> ReactorState:
+    """Return the state of a reactor that another tenant shares."""
+    return await context.node.graph_client.reactor_state(caller, f"{owner}/{name}")
+
+
+async def list_shared_firings(
+    context: InjectedContext,
+    caller: InjectedCaller,
+    owner: FromPath[str],
+    name: FromPath[str],
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> Page[FiringView]:
+    """List the firings of a reactor that another tenant shares, newest first."""
+    return await list_firings(context, caller, f"{owner}/{name}", limit, cursor)
+
+
+async def get_shared_timeseries(
+    context: InjectedContext, caller: InjectedCaller, owner: FromPath[str], name: FromPath[str]
+) -> Timeseries:
+    """Return how often a reactor that another tenant shares has fired in each of the last 60 minutes."""
+    return await get_timeseries(context, caller, f"{owner}/{name}")
