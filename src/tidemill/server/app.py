@@ -7,9 +7,11 @@ from litestar.exceptions import HTTPException
 
 from tidemill.kernel.errors import TidemillError
 from tidemill.node import Node
+from tidemill.server.auditing import Auditing
 from tidemill.server.authorization import Authorization
 from tidemill.server.context import Authenticator, ServerContext
 from tidemill.server.errors import answer_http_exception, answer_tidemill_error, answer_unexpected_error
+from tidemill.server.idempotency import Idempotency
 from tidemill.server.injection import dependencies
 from tidemill.server.metrics import ServerMetrics
 from tidemill.server.openapi import openapi_document
@@ -32,7 +34,11 @@ def make_app(node: Node, authenticator: Authenticator) -> "ASGIApp":
     app = Litestar(
         [to_handler(route) for route in ROUTES],
         dependencies=dependencies(context),
-        middleware=[Authorization(context)],
+        middleware=[
+            Authorization(context),
+            Idempotency(node.access.requests, BODY_LIMIT),
+            Auditing(node.access.audit),
+        ],
         exception_handlers={
             TidemillError: answer_tidemill_error,
             HTTPException: answer_http_exception,

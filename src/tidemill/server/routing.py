@@ -43,6 +43,8 @@ class Route(NamedTuple):
     resource: ResourceKind | None = None
     """The kind of the endpoint `{name}`, if principals can be restricted to it."""
     status: int = 200
+    is_audited_by_service: bool = False
+    """Whether the service that the handler calls records the event, so that commands on a store are audited too."""
     takes_key: bool = False
     """Whether the route takes an Idempotency-Key: it makes something."""
     body_limit: int | None = None
