@@ -61,8 +61,14 @@ class WorkerNode(Node):
         self._ownership = None
 
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
-        clock, concurrency = self._graph_runtime.clock, self._concurrency
-        executor = WorkerProcesses(workflows, listener, clock, concurrency=concurrency, handle_call=self._handle_call)
+        executor = WorkerProcesses(
+            workflows,
+            listener,
+            self._graph_runtime.clock,
+            concurrency=self._concurrency,
+            handle_call=self._handle_call,
+            lease=self.settings.heartbeat_timeout - self.settings.heartbeat_interval,
+        )
         return {executor.name: executor}
 
     async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Receipt | RunHandle:

@@ -110,6 +110,7 @@ class ExecutorHarness:
         concurrency: int = 8,
         grace: float = STOP_GRACE_PERIOD,
         import_timeout: float = IMPORT_TIMEOUT,
+        lease: float | None = None,
     ) -> None:
         self.clock = VirtualClock()
         self.listener = RecordingListener()
@@ -121,6 +122,7 @@ class ExecutorHarness:
         self._concurrency = concurrency
         self._grace = grace
         self._import_timeout = import_timeout
+        self._lease = lease
         self._numbers = 0
         self.calls: list[NodeCall] = []
         """The calls of tasks, in the order of their arrival."""
@@ -146,6 +148,7 @@ class ExecutorHarness:
             handle_call=self._handle_call,
             grace=self._grace,
             import_timeout=self._import_timeout,
+            lease=self._lease,
         )
 
     async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:

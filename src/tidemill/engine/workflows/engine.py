@@ -187,14 +187,16 @@ class WorkflowEngine:
         self.metrics.set_gauge("scheduler_leader", 0)
 
     async def close(self, timeout: float) -> None:
-        """Let running attempts end for a while, hand the rest back, and resign."""
+        """Let running attempts end for a while, hand the rest back, and resign. Drained before, they had their time."""
         coordinator = self.leader.coordinator
         if coordinator is not None:
             coordinator.accepts_runs = False
+        is_draining = self.attempts.is_closing
         self.stop_claiming()
         deadline = monotonic() + timeout  # real time: author code takes it
         grace = timeout / 5  # for code to react to its cancellation; part of the timeout, so that closing keeps to it
-        await wait_until(lambda: not self.attempts.running() and not self.is_writing, timeout - grace)
+        if not is_draining:
+            await wait_until(lambda: not self.attempts.running() and not self.is_writing, timeout - grace)
         await asyncio.gather(*(executor.close(grace) for executor in self.executors.values()))
         for key in self.attempts.claimed.keys() - self.attempts.running():  # code that runs must not start elsewhere
             self.attempts.report_to_store(key, HandedBack("its node was closed"))

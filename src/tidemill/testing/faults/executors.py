@@ -63,6 +63,9 @@ class FaultyExecutor(Executor):
     def running(self) -> set[AttemptKey]:
         return self._inner.running()
 
+    def on_leases_renewed(self) -> None:
+        self._inner.on_leases_renewed()
+
     async def cancel(self, key: AttemptKey, reason: str) -> None:
         await self._inner.cancel(key, reason)
 

@@ -168,6 +168,9 @@ class InProcess(Executor):
         else:
             self._waiting.append(attempt)
 
+    def on_leases_renewed(self) -> None:
+        """Do nothing: attempts that run here cannot outlive the node."""
+
     async def cancel(self, key: AttemptKey, reason: str) -> None:
         attempt = self._attempts.get(key)
         if attempt is None or attempt.stop_ending is not None:

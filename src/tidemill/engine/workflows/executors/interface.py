@@ -131,5 +131,8 @@ class Executor(Protocol):
     def running(self) -> set[AttemptKey]:
         """Return the accepted attempts that have not ended."""
 
+    def on_leases_renewed(self) -> None:
+        """Let the running attempts continue: the node has told the store that it owns them."""
+
     async def cancel(self, key: AttemptKey, reason: str) -> None:
         """Stop an attempt as far as possible; it then reports Cancelled. Unknown keys are ignored."""

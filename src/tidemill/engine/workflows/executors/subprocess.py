@@ -265,13 +265,16 @@ class Subprocess(Executor):
         handle_call: HandleCall | None = None,
         grace: float = STOP_GRACE_PERIOD,
         import_timeout: float = IMPORT_TIMEOUT,
+        lease: float | None = None,
     ) -> None:
+        """Create the executor; with a `lease`, an attempt ends that is not renewed for so many seconds."""
         self._listener = listener
         self._clock = clock
         self._concurrency = concurrency
         self._handle_call = handle_call
         self._grace = grace
-        self._pool = ForkServerPool(workflows, import_timeout)
+        self._lease = lease
+        self._pool = ForkServerPool(workflows, import_timeout, lease)
         self._runners: VersionCache[TaskRunner] = VersionCache(workflows, TaskRunner)
         self._tasks = TaskScope()
         self._attempts: AttemptTable[_ProcessAttempt] = AttemptTable()
@@ -311,6 +314,10 @@ class Subprocess(Executor):
 
     def running(self) -> set[AttemptKey]:
         return self._attempts.keys()
+
+    def on_leases_renewed(self) -> None:
+        if self._lease is not None:
+            self._pool.renew_leases()
 
     async def submit(self, request: AttemptRequest) -> None:
         if self._attempts.is_known(request.key):

@@ -166,4 +166,6 @@ class Heartbeats:
         if tracked:
             owner, timeout = self._attempts.owner.id, self._settings.heartbeat_timeout
             renewed = await self._store.runs.renew_leases(owner, tracked, timeout)
+            for executor in self._attempts.executors.values():
+                executor.on_leases_renewed()
             await self._attempts.stop(tracked - renewed)

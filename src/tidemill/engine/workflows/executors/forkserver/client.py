@@ -22,6 +22,8 @@ SERVER_MODULE = "tidemill.engine.workflows.executors.forkserver.main"
 
 SERVER_DIED = "the fork server has died"
 
+LEASE_EXPIRED = "its worker could not renew its lease in time, and ended it"
+
 SHUTDOWN_TIMEOUT = 2.0
 """Seconds that a fork server has to kill its children and end."""
 
@@ -38,8 +40,9 @@ class ChildExit(msgspec.Struct, frozen=True):
 class ForkServerClient:
     """One fork server. The exit of each child is reported to the callback it was spawned with."""
 
-    def __init__(self, location: CodeLocation) -> None:
+    def __init__(self, location: CodeLocation, lease: float | None = None) -> None:
         self.location = location
+        self._lease = lease
         self.mtime_ns = location.read_mtime_ns()
         self.versions: dict[str, str] = {}
         self.is_alive = False
@@ -65,7 +68,7 @@ class ForkServerClient:
         self._socket.setblocking(False)
         self.is_alive = True
         self._loop.add_reader(self._socket, self._on_readable)
-        self._send_message(protocol.Prepare(self.location))
+        self._send_message(protocol.Prepare(self.location, self._lease))
         if self._abort_reason:  # `abort` was called while the process was being started
             self._disconnect(self._abort_reason)
         try:
@@ -149,6 +152,11 @@ class ForkServerClient:
         if child_id in self._exit_callbacks:
             self._send_message(protocol.Signal(child_id, signum))
 
+    def renew_leases(self) -> None:
+        """Let all children run on for the length of a lease."""
+        if self.is_alive and self._exit_callbacks:
+            self._send_message(protocol.LeasesRenewed())
+
     # -- the socket
 
     def _send_message(self, message: msgspec.Struct, descriptors: list[int] | None = None) -> None:
@@ -196,6 +204,8 @@ class ForkServerClient:
                     self._process_groups[number] = group
                 case protocol.Exited(number, status):
                     self._on_child_exit(number, ChildExit(status))
+                case protocol.Expired(number):
+                    self._on_child_exit(number, ChildExit(reason=LEASE_EXPIRED))
                 case protocol.SpawnFailed(number, reason):
                     self._on_child_exit(number, ChildExit(reason=f"cannot start a process: {reason}"))
 

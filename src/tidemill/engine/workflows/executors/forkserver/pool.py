@@ -20,8 +20,11 @@ CodeKey = tuple[str, str]
 class ForkServerPool:
     """Finds the fork server that has the code of a version, and starts another one when the file has changed."""
 
-    def __init__(self, workflows: LoadedWorkflows, import_timeout: float = IMPORT_TIMEOUT) -> None:
+    def __init__(
+        self, workflows: LoadedWorkflows, import_timeout: float = IMPORT_TIMEOUT, lease: float | None = None
+    ) -> None:
         self._import_timeout = import_timeout
+        self._lease = lease
         self._locations: VersionCache[CodeLocation] = VersionCache(workflows, locate_code)
         self._servers: dict[CodeKey, list[ForkServerClient]] = {}
         self._locks: dict[CodeKey, asyncio.Lock] = {}
@@ -41,6 +44,11 @@ class ForkServerPool:
         self._servers.clear()
         self._retired.clear()
         await asyncio.gather(*(server.close() for server in servers))
+
+    def renew_leases(self) -> None:
+        """Let the children of all fork servers run on for the length of a lease."""
+        for server in (*self._retired, *(one for servers in self._servers.values() for one in servers)):
+            server.renew_leases()
 
     async def get_server(self, tenant: str, workflow: str, version: str) -> ForkServerClient:
         """Return a fork server that has this code; OperationError if neither a fork server nor the file has it."""
@@ -72,7 +80,7 @@ class ForkServerPool:
         return alive[-1] if alive else None
 
     async def _start_server(self, code_key: CodeKey, location: CodeLocation) -> ForkServerClient:
-        server = ForkServerClient(location)
+        server = ForkServerClient(location, self._lease)
         watchdog = self._tasks.start(f"import: {location.module}", self._abort_after_timeout(server))
         try:
             await server.open()

@@ -12,6 +12,8 @@
      | <--------- ResultMessage ------- |       over the control socket
      | <---- Exited ----- |
      | ----- Signal ----> |                     at any time
+     | -- LeasesRenewed-> |                     if children have leases: at every heartbeat
+     | <---- Expired ---- |                     in place of Exited
 
 A disconnected process ends: a fork server whose socket to the node is closed kills its children and exits, and a child
 whose control socket is closed is killed.
@@ -57,6 +59,8 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
     """To a fork server: import this code."""
 
     source: CodeLocation
+    lease: float | None = None
+    """Seconds that a child may run without a renewal; None: any time."""
 
 
 class PrepareReply(msgspec.Struct, frozen=True, tag=True):
@@ -81,6 +85,10 @@ class Signal(msgspec.Struct, frozen=True, tag=True):
     signal: int
 
 
+class LeasesRenewed(msgspec.Struct, frozen=True, tag=True):
+    """To a fork server: the node still owns the attempts of all its children."""
+
+
 class Spawned(msgspec.Struct, frozen=True, tag=True):
     """From a fork server: a child was forked, with this process group. It may be delayed until the next message."""
 
@@ -94,6 +102,12 @@ class Exited(msgspec.Struct, frozen=True, tag=True):
     number: int
     status: int
     """Its exit code; negative for the signal that ended it."""
+
+
+class Expired(msgspec.Struct, frozen=True, tag=True):
+    """From a fork server: a child was killed, because its lease was not renewed in time."""
+
+    number: int
 
 
 class SpawnFailed(msgspec.Struct, frozen=True, tag=True):
@@ -198,8 +212,8 @@ class ResultMessage(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         return self.failed
 
 
-ToServer = Prepare | Spawn | Signal
-FromServer = PrepareReply | Spawned | Exited | SpawnFailed
+ToServer = Prepare | Spawn | Signal | LeasesRenewed
+FromServer = PrepareReply | Spawned | Exited | Expired | SpawnFailed
 FromChild = LogMessage | CallMessage | ResultMessage
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -1,7 +1,8 @@
 """The fork server: a warm process that imports an author's module once and forks a child for every attempt.
 
 The node starts it through `main`. It has one thread, so that a fork never copies a half-finished operation of another
-one. When the node disconnects, it kills its children and ends.
+one. When the node disconnects, it kills its children and ends. If children have leases, it also kills those that were
+not renewed in time: then the node is frozen or cut off from its store, and another one is about to run their tasks.
 """
 
 import gc
@@ -11,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from _thread import _count as count_threads
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -43,6 +45,11 @@ class ForkServer:
         self._runners: dict[str, TaskRunner] = {}
         self._child_ids: dict[int, int] = {}
         """The number of each child by its pid."""
+        self._lease: float | None = None
+        self._expires_at: dict[int, float] = {}
+        """By pid, when the lease of each child ends, on the monotonic clock; empty if they have none."""
+        self._expired: set[int] = set()
+        """The children that were killed because their lease has ended."""
         self._unsent = b""
         self._is_urgent = False
         """Whether the node waits for an unsent message."""
@@ -58,6 +65,7 @@ class ForkServer:
             return
         request = protocol.TO_SERVER_DECODER.decode(data)
         assert isinstance(request, protocol.Prepare)
+        self._lease = request.lease
         with _exiting_on_disconnect(self._node_socket):
             reply = self._prepare(request)
         self._queue_message(reply)
@@ -98,7 +106,7 @@ class ForkServer:
             poll.register(descriptor, select.POLLIN)
         try:
             while True:
-                ready = poll.poll(SPAWNED_REPORT_DELAY_MS if self._unsent else None)
+                ready = poll.poll(SPAWNED_REPORT_DELAY_MS if self._unsent else self._next_expiry_ms())
                 for descriptor, _ in ready:
                     if descriptor == self._wakeup_read_fd:
                         self._reap()
@@ -106,6 +114,8 @@ class ForkServer:
                         return
                 if self._is_urgent or not ready:
                     self._flush_unsent()
+                if self._expires_at:
+                    self._kill_expired()
         finally:
             self._kill_all()
 
@@ -128,6 +138,8 @@ class ForkServer:
                     self._spawn(spawn, child_fds)
                 case protocol.Signal(number, signum):
                     self._signal(number, signum)
+                case protocol.LeasesRenewed():
+                    self._expires_at = dict.fromkeys(self._expires_at, self._lease_end())
         return bool(data)
 
     def _queue_message(self, message: protocol.FromServer, *, is_urgent: bool = True) -> None:
@@ -154,6 +166,8 @@ class ForkServer:
             if pid == 0:
                 child.child_main(call, descriptors, self._child_setup)
             self._child_ids[pid] = spawn.number
+            if self._lease is not None:
+                self._expires_at[pid] = self._lease_end()
             self._queue_message(protocol.Spawned(spawn.number, pid), is_urgent=False)
         finally:
             for descriptor in descriptors:
@@ -168,11 +182,35 @@ class ForkServer:
                 return
             pid = ended.si_pid
             number = self._child_ids.pop(pid, None)
+            self._expires_at.pop(pid, None)
             if number is not None:
                 _signal_group(pid, signal.SIGKILL)  # before it is reaped: until then its pid is not reused
             _, status = os.waitpid(pid, 0)
             if number is not None:
-                self._queue_message(protocol.Exited(number, os.waitstatus_to_exitcode(status)))
+                self._queue_message(self._describe_end(pid, number, status))
+
+    def _describe_end(self, pid: int, number: int, status: int) -> protocol.FromServer:
+        if pid in self._expired:
+            self._expired.discard(pid)
+            return protocol.Expired(number)
+        return protocol.Exited(number, os.waitstatus_to_exitcode(status))
+
+    # -- leases
+
+    def _lease_end(self) -> float:
+        """Return when a lease ends that begins now."""
+        return time.monotonic() + (self._lease or 0.0)  # real time: a process does not follow the node's clock
+
+    def _next_expiry_ms(self) -> float | None:
+        """Return the milliseconds until the next lease ends; None if no child has one."""
+        return max(0.0, min(self._expires_at.values()) - time.monotonic()) * 1000 if self._expires_at else None
+
+    def _kill_expired(self) -> None:
+        now = time.monotonic()
+        for pid in [pid for pid, end in self._expires_at.items() if end <= now]:
+            del self._expires_at[pid]
+            self._expired.add(pid)
+            _signal_group(pid, signal.SIGKILL)
 
     def _signal(self, number: int, signum: int) -> None:
         for pid, child_id in self._child_ids.items():
