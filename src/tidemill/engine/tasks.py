@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context, copy_context
 from typing import Any, Never, TypeVar
 
 from tidemill.kernel.errors import OperationError, TidemillError
@@ -21,6 +22,7 @@ class TaskScope:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._context = Context()
         self._running: set[asyncio.Task[Any]] = set()
         self.is_closed = False
         """Whether the tasks are being stopped, or have been."""
@@ -28,13 +30,17 @@ class TaskScope:
     async def open(self) -> None:
         """Accept tasks from now on, on the running event loop."""
         self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
 
-    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Start a task. An error that it raises is a bug of the node: it is logged, and stops no other task."""
+    def start(self, name: str, work: Coroutine[Any, Any, Any], context: Context | None = None) -> "asyncio.Task[Any]":
+        """Start a task. An error that it raises is a bug of the node: it is logged, and stops no other task.
+
+        It has the context variables of the scope, not of the caller: it may serve others too, and outlive the caller.
+        """
         if self._loop is None:
             work.close()
             raise RuntimeError(f"task '{name}': its scope is not open")
-        task = self._loop.create_task(work, name=name)
+        task = self._loop.create_task(work, name=name, context=context or self._context.copy())
         self._running.add(task)
         task.add_done_callback(self._on_done)
         return task
@@ -47,7 +53,7 @@ class TaskScope:
     async def run_shielded(self, name: str, work: Coroutine[Any, Any, Result]) -> Result:
         """Wait for work that continues even if the caller is cancelled; its errors are the caller's."""
         outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        task = self.start(name, _run_into_future(work, outcome))
+        task = self.start(name, _run_into_future(work, outcome), copy_context())
         task.add_done_callback(lambda _: _fail_unfinished(name, work, outcome))
         return await outcome
 

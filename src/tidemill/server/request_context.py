@@ -12,7 +12,7 @@ from litestar.enums import ScopeType
 from tidemill.server.event_stream import EVENT_STREAM
 from tidemill.server.metrics import UNMATCHED, ServerMetrics
 from tidemill.telemetry import events
-from tidemill.telemetry.log_context import log_fields
+from tidemill.telemetry.log_context import request_scope
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Scope, Send
@@ -41,7 +41,7 @@ class RequestContext:
         scope.setdefault("state", {})["request_id"] = request_id
         exchange = _Exchange(scope, receive, send, self._metrics)
         began = time.perf_counter()
-        with log_fields(request_id=request_id):
+        with request_scope(request_id):
             try:
                 await self._app(scope, exchange.receive, exchange.send)
             finally:

@@ -4,35 +4,72 @@ import json
 import logging
 import sys
 from collections.abc import Hashable
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Literal
 
+from tidemill.telemetry.log_context import current_log_fields
 from tidemill.telemetry.log_fields import RECORD_ATTRIBUTES
+
+_ID_FIELDS = {"run": "run_id", "firing": "firing_id"}
+"""Fields of the engine's records that hold an id, and their names in lines: those that records of author code have."""
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one JSON object: time, level, logger, event, and every field passed in `extra`."""
+    """Formats a record as one JSON object: time, level, logger, event, the context, and every field of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line of JSON."""
         fields: dict[str, Any] = {
-            "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
         }
-        fields |= extra_fields(record)
+        fields |= current_log_fields()
+        fields |= {_ID_FIELDS.get(name, name): value for name, value in extra_fields(record).items()}
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         return json.dumps(fields, default=repr)
 
 
 class PlainFormatter(logging.Formatter):
-    """Formats a record as one line: the event, and every field passed in `extra`; a traceback below."""
+    """Formats a record as one line: the event, and every field of `extra`; a traceback below.
+
+    Control characters are escaped, so that no text from outside can look like another line, or colour a terminal.
+    """
+
+    has_context = False
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802, the name is Python's
         """Return the event with its fields."""
-        fields = ", ".join(f"{name}={_format_value(value)}" for name, value in extra_fields(record).items())
-        return f"{record.levelname} {record.message}: {fields}" if fields else f"{record.levelname} {record.message}"
+        context = current_log_fields() if self.has_context else {}
+        facts = context | extra_fields(record)
+        fields = ", ".join(f"{name}={_format_value(value)}" for name, value in facts.items())
+        line = f"{record.levelname} {escape_control_characters(record.message)}"
+        return f"{line}: {fields}" if fields else line
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802, as above
+        """Return a traceback, indented."""
+        lines = super().formatException(ei).splitlines()
+        return "\n".join(f"    {escape_control_characters(line)}" for line in lines)
+
+
+class TextFormatter(PlainFormatter):
+    """Formats a record as a line with time, logger and context, for a server that people read."""
+
+    has_context = True
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802, as above
+        """Return the time, the event with its fields, and the logger."""
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        return f"{at} {super().formatMessage(record)} [{record.name}]"
+
+
+def escape_control_characters(text: str) -> str:
+    """Return a text without control characters: line breaks and the escape codes of terminals are written out."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 class LastResortHandler(logging.StreamHandler[Any]):
@@ -80,11 +117,14 @@ def _format_value(value: Any) -> str:
     return text if text.isprintable() and " " not in text else repr(text)
 
 
-def write_json_logs(level: int = logging.INFO) -> logging.Handler:
-    """Send Tidemill's logs to standard error as JSON lines; return the handler, so that it can be removed."""
+LogFormat = Literal["text", "json"]
+
+
+def write_logs(log_format: LogFormat = "json", level: int = logging.INFO) -> logging.Handler:
+    """Send all logs of this process to standard error, a line each; return the handler, so that it can be removed."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter())
-    logger = logging.getLogger("tidemill")
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logger = logging.getLogger()
     logger.addHandler(handler)
     logger.setLevel(level)
     return handler

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import pytest
 
-from tidemill.telemetry.logs import write_json_logs
+from tidemill.telemetry.logs import write_logs
 
 WARNING = """
 import logging, sys
@@ -42,17 +42,16 @@ def test_a_warning_has_its_fields_if_logging_is_not_configured(set_up: str, writ
 @pytest.fixture
 def level() -> Iterator[None]:
     """Restore the level of the logs."""
-    logger = logging.getLogger("tidemill")
-    before = logger.level
+    before = logging.getLogger().level
     yield
-    logger.setLevel(before)
+    logging.getLogger().setLevel(before)
 
 
 @pytest.mark.usefixtures("level")
 def test_json_logs_are_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     """docs, Running, Logs: the event, its fields beside it, and a traceback in the same line."""
     logger = logging.getLogger("tidemill.engine.anything")
-    handler = write_json_logs()
+    handler = write_logs("json")
     try:
         logger.debug("not asked for")
         logger.info("run.started", extra={"run": "r1", "params": {"day": 3}, "node": Ellipsis})
@@ -61,10 +60,10 @@ def test_json_logs_are_one_object_per_line(capsys: pytest.CaptureFixture[str]) -
         except ValueError:
             logger.exception("a %s failed", "listener")
     finally:
-        logging.getLogger("tidemill").removeHandler(handler)
+        logging.getLogger().removeHandler(handler)
     started, failed = map(json.loads, capsys.readouterr().err.splitlines())
     assert datetime.fromisoformat(started.pop("at")).tzinfo is not None
-    fields = {"run": "r1", "params": {"day": 3}, "node": "Ellipsis"}
+    fields = {"run_id": "r1", "params": {"day": 3}, "node": "Ellipsis"}
     assert started == {"level": "info", "logger": "tidemill.engine.anything", "event": "run.started", **fields}
     assert (failed["level"], failed["event"]) == ("error", "a listener failed")
     assert failed["traceback"].endswith("ValueError: two\nlines")

@@ -19,6 +19,7 @@ from tidemill.graphs.inputs import Inputs
 from tidemill.graphs.routes import Routes
 from tidemill.graphs.wiring_model import Wiring
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
+from tidemill.telemetry.log_context import FIRING_ON_STACK, ReadFiringOnStack
 
 FastEntry = tuple[Any, ...]
 """(index of the source, boundary, started, ended, then one value per node)"""
@@ -107,6 +108,8 @@ class FastPathTarget(msgspec.Struct, frozen=True):
     inputs: Inputs
     finish_fast_firing: Callable[[], None]
     fail_fast_firing: Callable[["FastFiringFailure"], None]
+    describe_fast_firing: ReadFiringOnStack
+    """Returns the fields of log records about the fast firing that runs now."""
 
 
 class FastFiringFailure:
@@ -167,7 +170,8 @@ class FastPath:
             target.fail_fast_firing(FastFiringFailure(index, boundary, started, error, generated))
 
         function = generated.function
-        self._switch_to(function.__code__, function.__globals__ | {writer.failed: failed})
+        added = {writer.failed: failed, FIRING_ON_STACK: target.describe_fast_firing}
+        self._switch_to(function.__code__, function.__globals__ | added)
         self.is_open = True
 
     def _open_to_cache(self, source: FastPathSource, index: int, target: FastPathTarget) -> None:

@@ -159,6 +159,12 @@ class FiringLog:
             raise LookupError("no burst is running")
         return self._burst.latest_snapshot()
 
+    def fast_firing_id(self) -> str:
+        """Return the id of the fast firing that runs now."""
+        burst = self._burst
+        assert burst is not None, "fast firings run in a burst"
+        return self.firing_id(burst.series, burst.first_number + len(burst.entries))
+
     def next_number(self, at_least: int = 0) -> int:
         """Return the series number for a firing that is about to be logged whole."""
         self.close_burst()

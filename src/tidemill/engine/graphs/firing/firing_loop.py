@@ -69,11 +69,12 @@ class FiringLoop:
         self.paused = False
         self.incomplete = 0
         self.fast_graph: CompiledGraph | None = None  # the graph that fast paths may run
+        self._caller = GraphCaller(reactor, self.log, self.fast_path_state)
+        describe = self._caller.describe_fast_firing
         self.fast_path_target = FastPathTarget(
-            self.fast_path_state, self.inputs, self.finish_fast_firing, self.fail_fast_firing
+            self.fast_path_state, self.inputs, self.finish_fast_firing, self.fail_fast_firing, describe
         )
         self._burst_start = 0  # the number of the first firing in the running burst
-        self._caller = GraphCaller(definition.name, definition.accumulator_names, self.log)
         self._is_firing = False
         self._queue_pauses = 0  # retries and full outboxes that pause the queue
         self._refire_queue: deque[PendingFiring] = deque()  # interrupted firings and due retries, next one first

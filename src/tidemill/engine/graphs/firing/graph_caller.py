@@ -2,20 +2,34 @@
 
 import logging
 from collections.abc import Iterable
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import msgspec
 
+from tidemill.engine.graphs.firing.fast_path import FastPathState
 from tidemill.engine.graphs.firing.firing_log import FiringLog
+from tidemill.engine.graphs.firing.host import FiringHost
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.context import FiringContext
 from tidemill.graphs.inputs import FiringInputs
 from tidemill.graphs.result import GraphResult
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 from tidemill.kernel.concurrency import FirstErrorGroup
+from tidemill.telemetry.log_context import FIRING, FIRING_ON_STACK, LogFields
 from tidemill.telemetry.log_fields import FieldLogger
 
 logger = logging.getLogger("tidemill.graph")
+
+
+def _describe_firing_of(frame: FrameType) -> LogFields:
+    """Return the fields of the firing that a method of GraphCaller has as its argument."""
+    caller, firing = frame.f_locals.get("self"), frame.f_locals.get("firing")
+    return caller.describe(firing) if isinstance(caller, GraphCaller) and isinstance(firing, PendingFiring) else {}
+
+
+globals()[FIRING_ON_STACK] = _describe_firing_of
 
 
 class PendingFiring(msgspec.Struct, frozen=True):
@@ -39,14 +53,27 @@ class PendingFiring(msgspec.Struct, frozen=True):
 class GraphCaller:
     """Calls the graphs of a reactor for one firing, and collects their results."""
 
-    def __init__(self, reactor: str, names: tuple[str, ...], log: FiringLog) -> None:
-        self._reactor = reactor
-        self._names = names
+    def __init__(self, reactor: FiringHost, log: FiringLog, fast_path_state: FastPathState) -> None:
+        self._reactor = reactor.definition.name
+        self._tenant = reactor.tenant
+        self._names = reactor.definition.accumulator_names
         self._log = log
+        self._fast_path_state = fast_path_state
 
     def call(self, firing: PendingFiring) -> dict[str, GraphResult]:
         """Call synchronous graphs one after the other; a failing graph does not stop the next."""
         return self._call(firing.graphs, firing)
+
+    def describe(self, firing: PendingFiring) -> dict[str, Any]:
+        """Return the fields of log records about a firing."""
+        return self._log_fields(self._log.firing_id(firing.series, firing.number))
+
+    def describe_fast_firing(self, _: FrameType) -> dict[str, Any]:
+        """Return the fields of log records about the fast firing that runs now; none if none does."""
+        return self._log_fields(self._log.fast_firing_id()) if self._fast_path_state.credit is None else {}
+
+    def _log_fields(self, firing_id: str) -> dict[str, Any]:
+        return {"reactor": self._reactor, "tenant": self._tenant, "firing_id": firing_id}
 
     def _call(self, graphs: Iterable[CompiledGraph], firing: PendingFiring) -> dict[str, GraphResult]:
         results = {}
@@ -59,6 +86,13 @@ class GraphCaller:
 
     async def call_async(self, firing: PendingFiring) -> dict[str, GraphResult]:
         """Call graphs of which some are asynchronous; those run concurrently."""
+        token = FIRING.set(partial(self.describe, firing))  # graphs may run in tasks of their own, and on threads
+        try:
+            return await self._call_async(firing)
+        finally:
+            FIRING.reset(token)
+
+    async def _call_async(self, firing: PendingFiring) -> dict[str, GraphResult]:
         if len(firing.graphs) == 1 and firing.graphs[0].is_async:
             (graph,) = firing.graphs
             return {graph.name: await self._call_one_async(graph, firing)}

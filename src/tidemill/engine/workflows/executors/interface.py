@@ -13,6 +13,7 @@ import msgspec
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import AttemptResult
 from tidemill.workflows.node_calls import NodeCall
+from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey
 
 LOG_LINE_LIMIT = 64 * 1024
@@ -69,6 +70,13 @@ class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     has_begun: bool = False
     """Whether the attempt is already recorded as running; then `AttemptListener.record_start` is not called."""
+
+    def log_fields(self) -> dict[str, object]:
+        """Return the fields of log records about the attempt."""
+        key = self.key
+        index = {} if key.element == UNMAPPED else {"index": key.element}
+        ids = {"run_id": key.run, "workflow": self.workflow, "task": key.task, **index, "attempt": key.attempt}
+        return {**ids, "tenant": self.tenant}
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ from tidemill.engine.workflows.executors.interface import (
 from tidemill.kernel.author_errors import Fail, describe, is_cancelled_here
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
+from tidemill.telemetry.log_context import ATTEMPT
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
 from tidemill.workflows.context import Deferral, TaskContext
 from tidemill.workflows.definition import Skip
@@ -109,6 +110,7 @@ class TaskCall:
 
     def run(self, request: AttemptRequest, environment: CallEnvironment) -> AttemptResult:
         """Run the attempt on this thread. Any error of author code becomes a result."""
+        ATTEMPT.set(request.log_fields)  # until the end of the thread's or the process's context
         try:
             values, named = self._build_arguments(request, environment, request.deferrals)
             value = self._function(*values, **named)
@@ -123,6 +125,7 @@ class TaskCall:
     async def run_async(self, request: AttemptRequest, environment: CallEnvironment) -> AttemptResult:
         """Run the attempt on this loop. Raise only if the current task is cancelled; other errors become results."""
         deferrals = request.deferrals
+        ATTEMPT.set(request.log_fields)  # until the end of the task
         while True:
             try:
                 values, named = self._build_arguments(request, environment, deferrals)
