@@ -58,6 +58,13 @@ class RunPage(NamedTuple):
     """The number of all runs that match, on all pages."""
 
 
+class WorkflowActivity(NamedTuple):
+    """What a workflow does: how many of its runs are active, and its newest run."""
+
+    active: int
+    newest: RunRow | None
+
+
 def like_pattern(text: str) -> str:
     """Return the pattern for LIKE that matches every string with a text in it; it escapes with a backslash."""
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -12,6 +12,7 @@ ACTIVE_RUNS = tuple(state for state in RunState if not state.is_terminal)
 ENDED_RUNS = tuple(state for state in RunState if state.is_terminal)
 CLAIMED_TASKS = tuple(state for state in TaskState if state.is_claimed)
 ACTIVE_TASKS = tuple(state for state in TaskState if state.is_active)
+ENDED_TASKS = tuple(state for state in TaskState if state.is_terminal)
 
 
 def as_sql(states: Iterable[str]) -> str:
@@ -25,6 +26,7 @@ STATE_FRAGMENTS = {
     "ended_runs": as_sql(ENDED_RUNS),
     "claimed_tasks": as_sql(CLAIMED_TASKS),
     "active_tasks": as_sql(ACTIVE_TASKS),
+    "ended_tasks": as_sql(ENDED_TASKS),
     **{f"run_{state}": f"'{state}'" for state in RunState},
     **{f"task_{state}": f"'{state}'" for state in TaskState},
 }

@@ -11,8 +11,10 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from tidemill.storage.backfill_ports import Backfills
 from tidemill.storage.committer import CommitFuture
-from tidemill.storage.run_lists import RunPage, RunQuery
+from tidemill.storage.pool_ports import Pools
+from tidemill.storage.run_lists import RunPage, RunQuery, WorkflowActivity
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
     AttemptKey,
@@ -125,6 +127,9 @@ class Runs(Protocol):
         Pages that follow one another have every run of the list once, although runs are created meanwhile.
         """
 
+    async def read_activity(self, tenant: str, workflows: Collection[str]) -> dict[str, WorkflowActivity]:
+        """Return what each of some workflows does; those without runs included."""
+
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
         """Return queued and running task runs whose lease has expired, longest first."""
 
@@ -206,6 +211,8 @@ class WorkflowVersion(msgspec.Struct, frozen=True, kw_only=True):
     spec: bytes
     seen_at: datetime
     """When a node last loaded it."""
+    source: str = ""
+    """The source of the file that declares it, as it was first loaded; empty if it has none. Lists leave it out."""
 
 
 class LoadedVersion(NamedTuple):
@@ -273,7 +280,7 @@ class ScheduleCursor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedules(Protocol):
-    """Cursors of schedules, and paused workflows."""
+    """Cursors of schedules, and what is paused: workflows and triggers."""
 
     async def insert_missing(self, cursors: Sequence[ScheduleCursor]) -> list[ScheduleKey]:
         """Insert cursors of schedules that have none; return the keys of the inserted ones, sorted.
@@ -307,6 +314,15 @@ class Schedules(Protocol):
 
     async def list_paused_workflows(self) -> set[tuple[str, str]]:
         """Return (tenant, workflow) of every paused workflow."""
+
+    async def pause_trigger(self, tenant: str, trigger: str) -> None:
+        """Pause a trigger."""
+
+    async def resume_trigger(self, tenant: str, trigger: str) -> None:
+        """Resume a trigger; one that is not paused stays as it is."""
+
+    async def list_paused_triggers(self) -> set[tuple[str, str]]:
+        """Return (tenant, trigger) of every paused trigger."""
 
 
 class Lease(NamedTuple):
@@ -424,43 +440,6 @@ class Logs(Protocol):
 
     async def read(self, key: TaskKey, after: tuple[int, int] = (0, -1), limit: int = 100) -> list[LogChunk]:
         """Return chunks of a task run after (attempt, number), in order."""
-
-
-class Backfill(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs for slots of the past, created together."""
-
-    id: str
-    tenant: str
-    workflow: str
-    limit: int
-    """The maximum number of its runs that run at a time."""
-    created_at: datetime
-    cancelled_at: datetime | None = None
-
-
-class Backfills(Protocol):
-    """Backfills."""
-
-    async def upsert(self, backfill: Backfill) -> None:
-        """Write a backfill, in place of the one with its id."""
-
-    async def get(self, id: str) -> Backfill | None:
-        """Return a backfill."""
-
-
-class Pools(Protocol):
-    """The sizes of pools, which hold for every process that uses the store."""
-
-    async def set_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Set the sizes of pools; return the previous size of each pool whose size has changed."""
-
-    async def read_sizes(self) -> dict[str, int]:
-        """Return the size of each pool."""
-
-
-def changed_sizes(before: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the previous size of each pool whose size has changed."""
-    return {name: before[name] for name, slots in sizes.items() if before.get(name, slots) != slots}
 
 
 ChangeTopic = Literal["runs", "packages", "access"]

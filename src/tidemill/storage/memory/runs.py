@@ -11,7 +11,7 @@ from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.memory.apply_changes import apply_change
 from tidemill.storage.memory.claim_tasks import claim_tasks
 from tidemill.storage.memory.tables import MemoryTable, MemoryUnit, Tables, times_to_utc, to_utc
-from tidemill.storage.run_lists import RunPage, RunPosition, RunQuery
+from tidemill.storage.run_lists import RunPage, RunPosition, RunQuery, WorkflowActivity
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
@@ -91,6 +91,12 @@ class MemoryRuns(MemoryTable, Runs):
         note = self._tables.notes.get(row.id, {}).get(None)
         words = (row.id, row.workflow, "" if note is None else note.text)
         return any(_lower(text) in _lower(word) for word in words) or text.encode() in row.params
+
+    async def read_activity(self, tenant: str, workflows: Collection[str]) -> dict[str, WorkflowActivity]:
+        rows = sorted((row for row in self._tables.runs.values() if row.tenant == tenant), key=_age_key)
+        newest = {row.workflow: row for row in rows}
+        active = Counter(row.workflow for row in rows if not row.state.is_terminal)
+        return {name: WorkflowActivity(active[name], newest.get(name)) for name in workflows}
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
         now = self._now()

@@ -11,6 +11,7 @@ from tidemill.access.audit import AuditEntry
 from tidemill.access.sessions import Session, Ticket
 from tidemill.access.tenants import Tenant
 from tidemill.storage.access_ports import StoredKey
+from tidemill.storage.backfill_ports import Backfill
 from tidemill.storage.committer import Committed, GroupCommitter, Transactor
 from tidemill.storage.graph_ports import (
     JournalEntry,
@@ -26,15 +27,7 @@ from tidemill.storage.queries import check_timezone
 from tidemill.storage.request_ports import RequestRecord
 from tidemill.storage.session_ports import StoredAccount
 from tidemill.storage.variable_ports import StoredSecret, Variable
-from tidemill.storage.workflow_ports import (
-    Backfill,
-    LogChunk,
-    Owner,
-    RunNote,
-    ScheduleCursor,
-    ScheduleKey,
-    WorkflowVersion,
-)
+from tidemill.storage.workflow_ports import LogChunk, Owner, RunNote, ScheduleCursor, ScheduleKey, WorkflowVersion
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRow, TaskKey, TaskRow, VersionKey
 
 Key = TypeVar("Key")
@@ -104,6 +97,7 @@ class Tables(Transactor["MemoryUnit"]):
         self.loaded_versions: dict[tuple[str, VersionKey], bool] = {}  # by owner and key: whether it is current there
         self.cursors: dict[ScheduleKey, ScheduleCursor] = {}
         self.paused_workflows: dict[tuple[str, str], None] = {}
+        self.paused_triggers: dict[tuple[str, str], None] = {}
         self.leases: dict[str, LeaseRow] = {}
         self.owners: dict[str, tuple[Owner, datetime]] = {}
         self.backfills: dict[str, Backfill] = {}

@@ -1,16 +1,17 @@
 """Tables of the workflow engine in memory: backfills, logs, notes, owners, pools, schedules, versions."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 
 from msgspec.structs import replace
 
+from tidemill.storage.backfill_ports import Backfill, BackfillPage, Backfills
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.memory.tables import MemoryTable, MemoryUnit, Tables, times_to_utc, to_utc
+from tidemill.storage.pool_ports import PoolDemand, Pools, changed_sizes
 from tidemill.storage.workflow_ports import (
-    Backfill,
-    Backfills,
     LoadedVersion,
     LogChunk,
     Logs,
@@ -18,16 +19,15 @@ from tidemill.storage.workflow_ports import (
     Owner,
     OwnerBeat,
     Owners,
-    Pools,
     RunNote,
     ScheduleCursor,
     ScheduleKey,
     Schedules,
     Versions,
     WorkflowVersion,
-    changed_sizes,
 )
-from tidemill.workflows.records import TaskKey, VersionKey
+from tidemill.workflows.records import TaskKey, TaskRow, VersionKey
+from tidemill.workflows.states import TaskState
 
 
 class MemoryBackfills(MemoryTable, Backfills):
@@ -39,6 +39,11 @@ class MemoryBackfills(MemoryTable, Backfills):
 
     async def get(self, id: str) -> Backfill | None:
         return self._tables.backfills.get(id)
+
+    async def list_page(self, tenant: str, *, after: str | None = None, limit: int = 50) -> BackfillPage:
+        rows = [row for row in self._tables.backfills.values() if row.tenant == tenant]
+        rest = [row for row in rows if after is None or row.id < after]
+        return BackfillPage(sorted(rest, key=lambda row: row.id, reverse=True)[:limit], len(rows))
 
 
 class MemoryLogs(MemoryTable, Logs):
@@ -131,6 +136,28 @@ class MemoryPools(MemoryTable, Pools):
     async def read_sizes(self) -> dict[str, int]:
         return dict(self._tables.pools)
 
+    async def read_demand(self, tenant: str) -> dict[str, PoolDemand]:
+        rows = [(row, row.pool) for row in self._task_rows(tenant) if row.pool is not None]
+        used = Counter(pool for row, pool in rows if row.state.is_claimed)
+        waiting = Counter(pool for row, pool in rows if row.state is TaskState.SCHEDULED)
+        return {pool: PoolDemand(used[pool], waiting[pool]) for pool in used.keys() | waiting.keys()}
+
+    async def delete(self, name: str) -> bool:
+        def write(tables: Tables) -> bool:
+            is_needed = any(row.pool == name and not row.state.is_terminal for row in self._task_rows(None))
+            if not is_needed:
+                tables.delete(tables.pools, name)
+            return not is_needed
+
+        deleted: bool = await self._committer.commit(write)
+        return deleted
+
+    def _task_rows(self, tenant: str | None) -> Iterator[TaskRow]:
+        """Yield the task runs of active runs, of one tenant or of all."""
+        for run in self._tables.active_runs:
+            if tenant in (None, self._tables.runs[run].tenant):
+                yield from self._tables.tasks.get(run, {}).values()
+
 
 class MemorySchedules(MemoryTable, Schedules):
     """Cursors by schedule, and a set of paused workflows."""
@@ -195,6 +222,15 @@ class MemorySchedules(MemoryTable, Schedules):
     async def list_paused_workflows(self) -> set[tuple[str, str]]:
         return set(self._tables.paused_workflows)
 
+    async def pause_trigger(self, tenant: str, trigger: str) -> None:
+        await self._committer.commit(lambda tables: tables.put(tables.paused_triggers, (tenant, trigger), None))
+
+    async def resume_trigger(self, tenant: str, trigger: str) -> None:
+        await self._committer.commit(lambda tables: tables.delete(tables.paused_triggers, (tenant, trigger)))
+
+    async def list_paused_triggers(self) -> set[tuple[str, str]]:
+        return set(self._tables.paused_triggers)
+
 
 def _advanced_cursor(before: ScheduleCursor, row: ScheduleCursor) -> ScheduleCursor:
     """Return a cursor after an advance: neither `last` nor `dropped` goes back, and `armed` stays."""
@@ -210,7 +246,8 @@ class MemoryVersions(MemoryTable, Versions):
 
         def write(tables: Tables) -> None:
             known = tables.versions.get(row.key, row)
-            tables.put(tables.versions, row.key, replace(known, seen_at=max(known.seen_at, row.seen_at)))
+            seen_at, source = max(known.seen_at, row.seen_at), known.source or row.source
+            tables.put(tables.versions, row.key, replace(known, seen_at=seen_at, source=source))
             if owner is not None:
                 _retire_versions(tables, owner, *row.key[:2])
                 tables.put(tables.loaded_versions, (owner, row.key), True)
@@ -234,7 +271,7 @@ class MemoryVersions(MemoryTable, Versions):
         return self._tables.versions.get(key)
 
     async def for_tenant(self, tenant: str) -> list[WorkflowVersion]:
-        rows = [row for row in self._tables.versions.values() if row.key.tenant == tenant]
+        rows = [replace(row, source="") for row in self._tables.versions.values() if row.key.tenant == tenant]
         return sorted(rows, key=lambda row: (row.key.workflow, row.seen_at, row.key.version))
 
 

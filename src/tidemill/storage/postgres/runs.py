@@ -24,7 +24,7 @@ from tidemill.storage.postgres.run_rows import (
 )
 from tidemill.storage.postgres.writes import PostgresUnit, SharedWork, to_columns
 from tidemill.storage.queries import Queries, check_timezone
-from tidemill.storage.run_lists import RunPage, RunQuery
+from tidemill.storage.run_lists import RunPage, RunQuery, WorkflowActivity
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
@@ -114,6 +114,13 @@ class PostgresRuns(PostgresTable, Runs):
         check_timezones(query)
         rows, counts = await self._database.read_in_snapshot(build_page(query), build_count(query))
         return RunPage([decode_run(row) for row in rows], counts[0][0])
+
+    async def read_activity(self, tenant: str, workflows: Collection[str]) -> dict[str, WorkflowActivity]:
+        counts, rows = await self._database.read_in_snapshot(
+            (self._queries.active_counts, tenant), (self._queries.newest_runs, tenant, list(workflows))
+        )
+        active, newest = dict(counts), {row["workflow"]: decode_run(row) for row in rows}
+        return {name: WorkflowActivity(active.get(name, 0), newest.get(name)) for name in workflows}
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
         return await self._read_tasks(self._queries.expired_task_runs, self._now(), limit)

@@ -5,15 +5,15 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.kernel.limits import make_storable
+from tidemill.storage.backfill_ports import Backfill, BackfillPage, Backfills
 from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.pool_ports import PoolDemand, Pools, changed_sizes
 from tidemill.storage.postgres.database import Database, PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
 from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.postgres.writes import PostgresUnit, StatementRows, to_columns
 from tidemill.storage.queries import Queries, check_timezone
 from tidemill.storage.workflow_ports import (
-    Backfill,
-    Backfills,
     LoadedVersion,
     LogChunk,
     Logs,
@@ -21,14 +21,12 @@ from tidemill.storage.workflow_ports import (
     Owner,
     OwnerBeat,
     Owners,
-    Pools,
     RunNote,
     ScheduleCursor,
     ScheduleKey,
     Schedules,
     Versions,
     WorkflowVersion,
-    changed_sizes,
 )
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 
@@ -38,13 +36,19 @@ class PostgresBackfills(PostgresTable, Backfills):
 
     async def upsert(self, backfill: Backfill) -> None:
         check_timezones(backfill)
-        times = (backfill.created_at, backfill.cancelled_at)
+        times = (backfill.created_at, backfill.cancelled_at, backfill.range_start, backfill.range_end)
         row = (backfill.id, backfill.tenant, backfill.workflow, backfill.limit, *times)
         await self._write(StatementRows(self._queries.upsert_backfill, [row]))
 
     async def get(self, id: str) -> Backfill | None:
         rows = await self._read(self._queries.backfill, id)
         return Backfill(**rows[0]) if rows else None
+
+    async def list_page(self, tenant: str, *, after: str | None = None, limit: int = 50) -> BackfillPage:
+        rows, counts = await self._database.read_in_snapshot(
+            (self._queries.backfills, tenant, after, limit), (self._queries.count_backfills, tenant)
+        )
+        return BackfillPage([Backfill(**row) for row in rows], counts[0][0])
 
 
 class PostgresLogs(PostgresTable, Logs):
@@ -126,9 +130,24 @@ class PostgresPools(PostgresTable, Pools):
     async def read_sizes(self) -> dict[str, int]:
         return dict(await self._read(self._queries.pool_sizes))
 
+    async def read_demand(self, tenant: str) -> dict[str, PoolDemand]:
+        rows = await self._read(self._queries.pool_usage_of, tenant)
+        return {pool: PoolDemand(used, waiting) for pool, used, waiting in rows}
+
+    async def delete(self, name: str) -> bool:
+        async def write(connection: Any) -> bool:
+            await connection.fetch(self._queries.lock_pool_sizes, [name])
+            if await connection.fetchval(self._queries.needs_pool, name):
+                return False
+            await connection.execute(self._queries.delete_pool, name)
+            return True
+
+        deleted: bool = await self._committer.commit(write)
+        return deleted
+
 
 class PostgresSchedules(PostgresTable, Schedules):
-    """The tables `schedules` and `workflow_pauses`.
+    """The tables `schedules`, `workflow_pauses` and `trigger_pauses`.
 
     Nodes that load the same package write the same rows at the same time: always in the order of their keys.
     """
@@ -173,6 +192,15 @@ class PostgresSchedules(PostgresTable, Schedules):
     async def list_paused_workflows(self) -> set[tuple[str, str]]:
         return {(tenant, workflow) for tenant, workflow in await self._read(self._queries.paused_workflows)}
 
+    async def pause_trigger(self, tenant: str, trigger: str) -> None:
+        await self._write(StatementRows(self._queries.pause_trigger, [(tenant, trigger)]))
+
+    async def resume_trigger(self, tenant: str, trigger: str) -> None:
+        await self._write(StatementRows(self._queries.resume_trigger, [(tenant, trigger)]))
+
+    async def list_paused_triggers(self) -> set[tuple[str, str]]:
+        return {(tenant, trigger) for tenant, trigger in await self._read(self._queries.paused_triggers)}
+
 
 def _encode_cursor(cursor: ScheduleCursor) -> tuple[Any, ...]:
     return (*cursor.schedule, cursor.rule, cursor.last, cursor.dropped, cursor.armed)
@@ -183,7 +211,7 @@ class PostgresVersions(PostgresTable, Versions):
 
     async def upsert(self, version: WorkflowVersion, owner: str | None = None) -> None:
         check_timezones(version)
-        row = (*version.key, version.spec, version.seen_at)
+        row = (*version.key, version.spec, version.seen_at, make_storable(version.source))
 
         async def write(connection: Any) -> None:
             await connection.execute(self._queries.upsert_version, *row)

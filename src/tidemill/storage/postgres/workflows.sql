@@ -289,6 +289,16 @@ WHERE state IN {active_runs}
 ORDER BY created_at DESC, id DESC
 LIMIT $3;
 
+-- name: active_counts
+SELECT workflow, count(*) FROM tidemill.runs WHERE state IN {active_runs} AND tenant = $1 GROUP BY workflow;
+
+-- name: newest_runs
+SELECT newest.* FROM unnest($2::text[]) AS asked (workflow)
+CROSS JOIN LATERAL (
+    SELECT * FROM tidemill.runs AS r WHERE r.tenant = $1 AND r.workflow = asked.workflow
+    ORDER BY r.created_at DESC, r.id DESC LIMIT 1
+) AS newest;
+
 -- name: expired_task_runs
 SELECT * FROM tidemill.task_runs
 WHERE state IN {claimed_tasks} AND lease_until <= coalesce($1::timestamptz, clock_timestamp())
@@ -412,9 +422,11 @@ SELECT run, is_of_task, task, text, at FROM tidemill.notes WHERE run = $1 ORDER 
 SELECT run, text FROM tidemill.notes WHERE run = ANY($1::text[]) AND NOT is_of_task;
 
 -- name: upsert_version
-INSERT INTO tidemill.workflow_versions AS known (tenant, workflow, version, spec, seen_at)
-VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (tenant, workflow, version) DO UPDATE SET seen_at = greatest(known.seen_at, excluded.seen_at);
+INSERT INTO tidemill.workflow_versions AS known (tenant, workflow, version, spec, seen_at, source)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (tenant, workflow, version) DO UPDATE SET
+    seen_at = greatest(known.seen_at, excluded.seen_at),
+    source = CASE known.source WHEN '' THEN excluded.source ELSE known.source END;
 
 -- name: retire_versions
 UPDATE tidemill.loaded_versions SET is_current = false WHERE owner = $1 AND tenant = $2 AND workflow = $3;
@@ -434,7 +446,7 @@ SELECT owner, tenant, workflow, version, is_current FROM tidemill.loaded_version
 ORDER BY owner, tenant, workflow, version;
 
 -- name: version
-SELECT spec, seen_at FROM tidemill.workflow_versions WHERE tenant = $1 AND workflow = $2 AND version = $3;
+SELECT spec, seen_at, source FROM tidemill.workflow_versions WHERE tenant = $1 AND workflow = $2 AND version = $3;
 
 -- name: versions
 SELECT workflow, version, spec, seen_at FROM tidemill.workflow_versions WHERE tenant = $1
@@ -514,6 +526,15 @@ WHERE run = $1 AND task = $2 AND element = $3 AND (attempt, number) > ($4, $5)
 ORDER BY attempt, number
 LIMIT $6;
 
+-- name: pause_trigger
+INSERT INTO tidemill.trigger_pauses (tenant, trigger_name) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+
+-- name: resume_trigger
+DELETE FROM tidemill.trigger_pauses WHERE tenant = $1 AND trigger_name = $2;
+
+-- name: paused_triggers
+SELECT tenant, trigger_name FROM tidemill.trigger_pauses;
+
 -- name: lock_pool_sizes
 SELECT name, slots FROM tidemill.pools WHERE name = ANY($1::text[]) ORDER BY name FOR UPDATE;
 
@@ -524,18 +545,47 @@ ON CONFLICT (name) DO UPDATE SET slots = excluded.slots;
 -- name: pool_sizes
 SELECT name, slots FROM tidemill.pools;
 
+-- name: pool_usage_of
+-- The task runs of a tenant that use each pool, and those that wait for it, each by an index of its own.
+SELECT pool, count(*) FILTER (WHERE is_used), count(*) FILTER (WHERE NOT is_used) FROM (
+    SELECT pool, true AS is_used FROM tidemill.task_runs
+    WHERE tenant = $1 AND pool IS NOT NULL AND state IN {claimed_tasks}
+    UNION ALL
+    SELECT pool, false FROM tidemill.task_runs
+    WHERE state = {task_scheduled} AND tenant = $1 AND pool IS NOT NULL
+) AS needed GROUP BY pool;
+
+-- name: needs_pool
+SELECT EXISTS (
+    SELECT FROM tidemill.runs AS r JOIN tidemill.task_runs AS t ON t.run = r.id
+    WHERE r.state IN {active_runs} AND t.pool = $1 AND t.state NOT IN {ended_tasks}
+);
+
+-- name: delete_pool
+DELETE FROM tidemill.pools WHERE name = $1;
+
 -- name: upsert_backfill
-INSERT INTO tidemill.backfills (id, tenant, workflow, run_limit, created_at, cancelled_at)
-VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO tidemill.backfills (id, tenant, workflow, run_limit, created_at, cancelled_at, range_start, range_end)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (id) DO UPDATE SET
     tenant = excluded.tenant,
     workflow = excluded.workflow,
     run_limit = excluded.run_limit,
     created_at = excluded.created_at,
-    cancelled_at = excluded.cancelled_at;
+    cancelled_at = excluded.cancelled_at,
+    range_start = excluded.range_start,
+    range_end = excluded.range_end;
 
 -- name: backfill
-SELECT id, tenant, workflow, run_limit AS "limit", created_at, cancelled_at FROM tidemill.backfills WHERE id = $1;
+SELECT id, tenant, workflow, run_limit AS "limit", created_at, cancelled_at, range_start, range_end
+FROM tidemill.backfills WHERE id = $1;
+
+-- name: backfills
+SELECT id, tenant, workflow, run_limit AS "limit", created_at, cancelled_at, range_start, range_end
+FROM tidemill.backfills WHERE tenant = $1 AND ($2::text IS NULL OR id < $2) ORDER BY id DESC LIMIT $3;
+
+-- name: count_backfills
+SELECT count(*) FROM tidemill.backfills WHERE tenant = $1;
 
 -- name: current_lease
 SELECT holder, epoch FROM tidemill.leases WHERE name = $1 AND holder IS NOT NULL;

@@ -8,7 +8,7 @@ from typing import Any
 
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_lists import RunPage, RunQuery
+from tidemill.storage.run_lists import RunPage, RunQuery, WorkflowActivity
 from tidemill.storage.sqlite.apply_changes import PreparedChange
 from tidemill.storage.sqlite.claim_tasks import PreparedClaim
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
@@ -113,6 +113,17 @@ class SqliteRuns(SqliteTable, Runs):
 
         rows, total = await self._database.read(read)
         return RunPage([decode_run(row) for row in rows], total)
+
+    async def read_activity(self, tenant: str, workflows: Collection[str]) -> dict[str, WorkflowActivity]:
+        values = {"tenant": tenant, "workflows": json.dumps(list(workflows))}
+
+        def read(connection: sqlite3.Connection) -> tuple[dict[str, int], list[Any]]:
+            active = dict(connection.execute(self._queries.active_counts, (tenant,)))
+            return active, connection.execute(self._queries.newest_runs, values).fetchall()
+
+        active, rows = await self._database.read(read)
+        newest = {row.workflow: row for row in map(decode_run, rows)}
+        return {name: WorkflowActivity(active.get(name, 0), newest.get(name)) for name in workflows}
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
         rows = await self._fetch_all(self._queries.expired_tasks, (to_micros(self._now()), limit))

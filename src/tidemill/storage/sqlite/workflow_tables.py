@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from tidemill.kernel.limits import make_storable
+from tidemill.storage.backfill_ports import Backfill, BackfillPage, Backfills
 from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.pool_ports import PoolDemand, Pools, changed_sizes
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
 from tidemill.storage.sqlite.run_rows import from_micros, from_micros_or_none, to_micros, to_micros_or_none
 from tidemill.storage.workflow_ports import (
-    Backfill,
-    Backfills,
     LoadedVersion,
     LogChunk,
     Logs,
@@ -20,14 +21,12 @@ from tidemill.storage.workflow_ports import (
     Owner,
     OwnerBeat,
     Owners,
-    Pools,
     RunNote,
     ScheduleCursor,
     ScheduleKey,
     Schedules,
     Versions,
     WorkflowVersion,
-    changed_sizes,
 )
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 
@@ -37,22 +36,32 @@ class SqliteBackfills(SqliteTable, Backfills):
 
     async def upsert(self, backfill: Backfill) -> None:
         times = (to_micros(backfill.created_at), to_micros_or_none(backfill.cancelled_at))
-        row = (backfill.id, backfill.tenant, backfill.workflow, backfill.limit, *times)
+        bounds = (to_micros_or_none(backfill.range_start), to_micros_or_none(backfill.range_end))
+        row = (backfill.id, backfill.tenant, backfill.workflow, backfill.limit, *times, *bounds)
         await self._execute_many(self._queries.upsert_backfill, [row])
 
     async def get(self, id: str) -> Backfill | None:
-        for id_, tenant, workflow, limit, created_at, cancelled_at in await self._fetch_all(
-            self._queries.backfill_of, (id,)
-        ):
-            return Backfill(
-                id=id_,
-                tenant=tenant,
-                workflow=workflow,
-                limit=limit,
-                created_at=from_micros(created_at),
-                cancelled_at=from_micros_or_none(cancelled_at),
-            )
-        return None
+        rows = await self._fetch_all(self._queries.backfill_of, (id,))
+        return _decode_backfill(rows[0]) if rows else None
+
+    async def list_page(self, tenant: str, *, after: str | None = None, limit: int = 50) -> BackfillPage:
+        rows = await self._fetch_all(self._queries.backfills_of, (tenant, after, after, limit))
+        ((total,),) = await self._fetch_all(self._queries.count_backfills, (tenant,))
+        return BackfillPage([_decode_backfill(row) for row in rows], total)
+
+
+def _decode_backfill(row: Any) -> Backfill:
+    id_, tenant, workflow, limit, created_at, cancelled_at, start, end = row
+    return Backfill(
+        id=id_,
+        tenant=tenant,
+        workflow=workflow,
+        limit=limit,
+        created_at=from_micros(created_at),
+        cancelled_at=from_micros_or_none(cancelled_at),
+        range_start=from_micros_or_none(start),
+        range_end=from_micros_or_none(end),
+    )
 
 
 class SqliteLogs(SqliteTable, Logs):
@@ -141,9 +150,22 @@ class SqlitePools(SqliteTable, Pools):
     async def read_sizes(self) -> dict[str, int]:
         return dict(await self._fetch_all(self._queries.pool_sizes))
 
+    async def read_demand(self, tenant: str) -> dict[str, PoolDemand]:
+        rows = await self._fetch_all(self._queries.pool_usage_of, (tenant, tenant))
+        return {pool: PoolDemand(used, waiting) for pool, used, waiting in rows}
+
+    async def delete(self, name: str) -> bool:
+        def write(connection: sqlite3.Connection) -> bool:
+            (is_needed,) = connection.execute(self._queries.needs_pool, (name,)).fetchone()
+            if not is_needed:
+                connection.execute(self._queries.delete_pool, (name,))
+            return not is_needed
+
+        return await self._write(write)
+
 
 class SqliteSchedules(SqliteTable, Schedules):
-    """The tables `schedules` and `workflow_pauses`."""
+    """The tables `schedules`, `workflow_pauses` and `trigger_pauses`."""
 
     async def insert_missing(self, cursors: Sequence[ScheduleCursor]) -> list[ScheduleKey]:
         rows = sorted(map(_encode_cursor, cursors), key=lambda row: row[:3])
@@ -182,6 +204,15 @@ class SqliteSchedules(SqliteTable, Schedules):
     async def list_paused_workflows(self) -> set[tuple[str, str]]:
         return {(tenant, workflow) for tenant, workflow in await self._fetch_all(self._queries.paused_workflows)}
 
+    async def pause_trigger(self, tenant: str, trigger: str) -> None:
+        await self._execute_many(self._queries.pause_trigger, [(tenant, trigger)])
+
+    async def resume_trigger(self, tenant: str, trigger: str) -> None:
+        await self._execute_many(self._queries.resume_trigger, [(tenant, trigger)])
+
+    async def list_paused_triggers(self) -> set[tuple[str, str]]:
+        return {(tenant, trigger) for tenant, trigger in await self._fetch_all(self._queries.paused_triggers)}
+
 
 def _encode_cursor(cursor: ScheduleCursor) -> tuple[Any, ...]:
     return (*cursor.schedule, cursor.rule, to_micros(cursor.last), cursor.dropped, cursor.armed)
@@ -204,7 +235,7 @@ class SqliteVersions(SqliteTable, Versions):
     """The tables `workflow_versions` and `loaded_versions`."""
 
     async def upsert(self, version: WorkflowVersion, owner: str | None = None) -> None:
-        row = (*version.key, version.spec, to_micros(version.seen_at))
+        row = (*version.key, version.spec, to_micros(version.seen_at), make_storable(version.source))
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute(self._queries.upsert_version, row)
@@ -225,8 +256,8 @@ class SqliteVersions(SqliteTable, Versions):
         return [LoadedVersion(owner, VersionKey(*key), bool(is_current)) for owner, *key, is_current in rows]
 
     async def get(self, key: VersionKey) -> WorkflowVersion | None:
-        for spec, seen_at in await self._fetch_all(self._queries.version_of, tuple(key)):
-            return WorkflowVersion(key=key, spec=spec, seen_at=from_micros(seen_at))
+        for spec, seen_at, source in await self._fetch_all(self._queries.version_of, tuple(key)):
+            return WorkflowVersion(key=key, spec=spec, seen_at=from_micros(seen_at), source=source)
         return None
 
     async def for_tenant(self, tenant: str) -> list[WorkflowVersion]:

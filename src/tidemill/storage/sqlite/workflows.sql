@@ -164,6 +164,18 @@ SELECT {run_columns} FROM runs
 WHERE tenant = :tenant AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
+-- name: active_counts
+-- The plus keeps the planner off the index of all runs of a tenant.
+SELECT workflow, count(*) FROM runs WHERE state IN {active_runs} AND +tenant = ? GROUP BY workflow;
+
+-- name: newest_runs
+SELECT {run_columns} FROM runs WHERE id IN (
+    SELECT (
+        SELECT id FROM runs WHERE tenant = :tenant AND workflow = asked.value
+        ORDER BY created_at DESC, id DESC LIMIT 1
+    ) FROM json_each(:workflows) AS asked
+);
+
 -- name: expired_tasks
 SELECT {task_columns} FROM task_runs WHERE state IN {claimed_tasks} AND lease_until <= ?
 ORDER BY lease_until, run, task, element LIMIT ?;
@@ -269,8 +281,10 @@ SELECT run, task, text, at FROM notes WHERE run = ? ORDER BY task;
 SELECT run, text FROM notes WHERE run IN (SELECT value FROM json_each(?)) AND task IS NULL;
 
 -- name: upsert_version
-INSERT INTO workflow_versions (tenant, workflow, version, spec, seen_at) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (tenant, workflow, version) DO UPDATE SET seen_at = max(seen_at, excluded.seen_at);
+INSERT INTO workflow_versions (tenant, workflow, version, spec, seen_at, source) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (tenant, workflow, version) DO UPDATE SET
+    seen_at = max(seen_at, excluded.seen_at),
+    source = CASE source WHEN '' THEN excluded.source ELSE source END;
 
 -- name: retire_versions
 UPDATE loaded_versions SET is_current = 0 WHERE owner = ? AND tenant = ? AND workflow = ?;
@@ -289,7 +303,7 @@ DELETE FROM loaded_versions WHERE owner = ?;
 SELECT owner, tenant, workflow, version, is_current FROM loaded_versions ORDER BY owner, tenant, workflow, version;
 
 -- name: version_of
-SELECT spec, seen_at FROM workflow_versions WHERE tenant = ? AND workflow = ? AND version = ?;
+SELECT spec, seen_at, source FROM workflow_versions WHERE tenant = ? AND workflow = ? AND version = ?;
 
 -- name: versions_of
 SELECT workflow, version, spec, seen_at FROM workflow_versions WHERE tenant = ? ORDER BY workflow, seen_at, version;
@@ -382,20 +396,58 @@ SELECT run, task, element, attempt, number, payload FROM logs
 WHERE run = ? AND task = ? AND element = ? AND (attempt, number) > (?, ?)
 ORDER BY attempt, number LIMIT ?;
 
+-- name: pause_trigger
+INSERT INTO trigger_pauses (tenant, trigger_name) VALUES (?, ?) ON CONFLICT DO NOTHING;
+
+-- name: resume_trigger
+DELETE FROM trigger_pauses WHERE tenant = ? AND trigger_name = ?;
+
+-- name: paused_triggers
+SELECT tenant, trigger_name FROM trigger_pauses;
+
 -- name: upsert_pool
 INSERT INTO pools (name, slots) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET slots = excluded.slots;
 
 -- name: pool_sizes
 SELECT name, slots FROM pools;
 
+-- name: pool_usage_of
+-- The task runs of a tenant that use each pool, and those that wait for it, each by an index of its own.
+SELECT pool, sum(is_used), sum(NOT is_used) FROM (
+    SELECT pool, 1 AS is_used FROM task_runs
+    WHERE tenant = ? AND pool IS NOT NULL AND state IN {claimed_tasks}
+    UNION ALL
+    SELECT pool, 0 FROM task_runs INDEXED BY task_runs_scheduled
+    WHERE state = {task_scheduled} AND tenant = ? AND pool IS NOT NULL
+) GROUP BY pool;
+
+-- name: needs_pool
+SELECT EXISTS (
+    SELECT 1 FROM runs INDEXED BY runs_active CROSS JOIN task_runs ON task_runs.run = runs.id
+    WHERE runs.state IN {active_runs} AND task_runs.pool = ? AND task_runs.state NOT IN {ended_tasks}
+);
+
+-- name: delete_pool
+DELETE FROM pools WHERE name = ?;
+
 -- name: upsert_backfill
-INSERT INTO backfills (id, tenant, workflow, run_limit, created_at, cancelled_at) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO backfills (id, tenant, workflow, run_limit, created_at, cancelled_at, range_start, range_end)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     tenant = excluded.tenant,
     workflow = excluded.workflow,
     run_limit = excluded.run_limit,
     created_at = excluded.created_at,
-    cancelled_at = excluded.cancelled_at;
+    cancelled_at = excluded.cancelled_at,
+    range_start = excluded.range_start,
+    range_end = excluded.range_end;
 
 -- name: backfill_of
-SELECT id, tenant, workflow, run_limit, created_at, cancelled_at FROM backfills WHERE id = ?;
+SELECT id, tenant, workflow, run_limit, created_at, cancelled_at, range_start, range_end FROM backfills WHERE id = ?;
+
+-- name: backfills_of
+SELECT id, tenant, workflow, run_limit, created_at, cancelled_at, range_start, range_end FROM backfills
+WHERE tenant = ? AND (? IS NULL OR id < ?) ORDER BY id DESC LIMIT ?;
+
+-- name: count_backfills
+SELECT count(*) FROM backfills WHERE tenant = ?;
