@@ -26,7 +26,7 @@ _PATH_SETTINGS = frozenset(["packages", "trusted_keys"])
 """Paths, made absolute when they are read: author code may change the working directory later."""
 _BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _EDITION_DEFAULTS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
-_AT_LEAST_ONE = frozenset(["dispatch_workers", "dispatch_queue", "reap_limit"])
+_AT_LEAST_ONE = frozenset(["dispatch_workers", "dispatch_queue", "reap_limit", "requests_per_second"])
 """Numbers that must not be 0: work would silently never be done."""
 _MIN_HEARTBEATS_PER_TIMEOUT = 3
 """The number of heartbeats that fit into a lease, at least: two of them may be late or lost."""
@@ -74,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     require_signatures: bool = False
     trusted_keys: str | None = None
     secret_keys: str | None = None
+    requests_per_second: int = 1000
     unfinished: Literal["pin", "upgrade", "cancel"] = "pin"
 
     def __repr__(self) -> str:

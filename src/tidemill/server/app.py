@@ -15,6 +15,7 @@ from tidemill.server.idempotency import Idempotency
 from tidemill.server.injection import dependencies
 from tidemill.server.metrics import ServerMetrics
 from tidemill.server.openapi import openapi_document
+from tidemill.server.rate_limits import RateLimits
 from tidemill.server.request_context import RequestContext
 from tidemill.server.requests import ApiRequest
 from tidemill.server.responses import ApiResponse
@@ -30,7 +31,8 @@ BODY_LIMIT = 8 * 1024 * 1024
 
 def make_app(node: Node, authenticator: Authenticator) -> "ASGIApp":
     """Return the application that serves a node."""
-    context = ServerContext(node=node, authenticator=authenticator, openapi_document=openapi_document)
+    limits = RateLimits(node.access.clock, node.settings.requests_per_second)
+    context = ServerContext(node=node, authenticator=authenticator, limits=limits, openapi_document=openapi_document)
     app = Litestar(
         [to_handler(route) for route in ROUTES],
         dependencies=dependencies(context),

@@ -1,17 +1,23 @@
 """Authentication: finds the principal of a request."""
 
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
+from litestar.enums import ScopeType
 
 from tidemill.access.principal import Principal
-from tidemill.engine.access.keys import KeyService
-from tidemill.engine.access.services import LOCAL_PRINCIPAL
+from tidemill.engine.access.services import LOCAL_PRINCIPAL, AccessServices
 from tidemill.kernel.errors import RequestError
 
 Connection = ASGIConnection[object, Principal, object, State]
+
+SESSION_COOKIE = "tidemill_session"
+PAGE_HEADER = "x-requested-with"
+"""A header that scripts of our own pages send with every change: forms and links of other sites cannot."""
+_SAFE_METHODS = frozenset(["GET", "HEAD"])
 
 
 class NoAuthentication:
@@ -31,21 +37,38 @@ class NoAuthentication:
         return LOCAL_PRINCIPAL
 
 
-class KeyAuthentication:
-    """Finds the principal of an API key in the Authorization header."""
+class CredentialAuthentication:
+    """Finds the principal of a key, of a ticket, or of a browser's session."""
 
-    def __init__(self, keys: KeyService) -> None:
-        self._keys = keys
+    def __init__(self, access: AccessServices) -> None:
+        self._access = access
 
     async def authenticate(self, connection: Connection, /) -> Principal | None:
-        """Return the principal of the key; None without one."""
-        header = connection.headers.get("authorization")
-        if header is None:
-            return None
-        scheme, _, token = header.partition(" ")
-        if scheme.lower() != "bearer" or not token:
-            raise RequestError("send the key as `Authorization: Bearer KEY`", code="invalid_key", status=401)
-        return await self._keys.authenticate(token.strip())
+        """Return the principal of the request's credential; None without one."""
+        if (header := connection.headers.get("authorization")) is not None:
+            return await self._access.keys.authenticate(_bearer_token(header))
+        if connection.scope["type"] == ScopeType.WEBSOCKET and (ticket := connection.query_params.get("ticket")):
+            return await self._access.tickets.redeem(str(ticket), connection.scope["path"])
+        if (token := connection.cookies.get(SESSION_COOKIE)) is not None:
+            _check_own_page(connection)
+            return await self._access.sessions.authenticate(token)
+        return None
+
+
+def _bearer_token(header: str) -> str:
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise RequestError("send the key as `Authorization: Bearer KEY`", code="invalid_key", status=401)
+    return token.strip()
+
+
+def _check_own_page(connection: Connection) -> None:
+    """Raise RequestError unless a request with a cookie, which browsers add by themselves, is of our own page."""
+    check_origin(connection)
+    is_change = connection.scope.get("method", "GET") not in _SAFE_METHODS
+    if is_change and PAGE_HEADER not in connection.headers:
+        message = f"a change with a session needs the header {PAGE_HEADER}, which pages of other sites cannot send"
+        raise RequestError(message, code="foreign_page", status=403)
 
 
 def is_loopback(host: str) -> bool:
@@ -56,7 +79,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_origin(connection: Connection) -> None:
+def check_origin(connection: ASGIConnection[Any, Any, Any, Any]) -> None:
     """Raise RequestError if a browser sent the request for a page of another site."""
     origin = connection.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != connection.headers.get("host", ""):

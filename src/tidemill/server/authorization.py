@@ -9,13 +9,12 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.enums import ScopeType
 from litestar.middleware import ASGIMiddleware
-from msgspec.structs import replace
 
 from tidemill.access.principal import Permission, Principal
 from tidemill.kernel.errors import RequestError
-from tidemill.kernel.limits import validate_tenant
 from tidemill.server.context import ServerContext
 from tidemill.server.routing import Route
+from tidemill.storage.acting_tenant import EVERY_TENANT, acting_for
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Receive, Scope, Send
@@ -33,8 +32,13 @@ class Authorization(ASGIMiddleware):
 
     async def handle(self, scope: "Scope", receive: "Receive", send: "Send", next_app: "ASGIApp") -> None:
         """Authorize a request, then handle it."""
-        scope["user"] = await authorize(ASGIConnection(scope, receive, send), self._context)
-        await next_app(scope, receive, send)
+        scope["user"] = principal = await authorize(ASGIConnection(scope, receive, send), self._context)
+        if principal is None or scope.get("method") != "GET":
+            await next_app(scope, receive, send)
+            return
+        # Only reads: a change may have to look at what other tenants use, such as a shared reactor.
+        with acting_for(EVERY_TENANT if principal.is_instance_admin else principal.tenant):
+            await next_app(scope, receive, send)
 
 
 async def authorize(
@@ -44,13 +48,25 @@ async def authorize(
     route = route_of(connection.scope)
     if route.permission is Permission.NONE:
         return None
-    principal = await context.authenticator.authenticate(connection)
-    if principal is None:
-        raise RequestError("this needs a key: send `Authorization: Bearer KEY`", code="no_key", status=401)
+    principal = await _authenticate(connection, context)
     if not principal.has(route.permission, route.resource_of(connection.path_params)):
         message = f"{principal.actor} may not do this: it needs the permission '{route.permission}'"
         raise RequestError(message, code="not_allowed", status=403)
-    return _act_for_tenant(principal, connection.headers.get(TENANT_HEADER))
+    tenant = connection.headers.get(TENANT_HEADER)
+    return principal if tenant is None else context.node.access.tenants.act_for(principal, tenant)
+
+
+async def _authenticate(
+    connection: "ASGIConnection[object, Principal, object, State]", context: ServerContext
+) -> Principal:
+    """Return the principal of a connection; RequestError if it has none, or makes too many requests."""
+    with context.limits.counting_failures(connection.client.host if connection.client else ""):
+        principal = await context.authenticator.authenticate(connection)
+        if principal is None:
+            raise RequestError("this needs a key: send `Authorization: Bearer KEY`", code="no_key", status=401)
+    if principal.credential is not None:
+        context.limits.count_request(principal.credential)
+    return principal
 
 
 def route_of(scope: "Scope") -> Route:
@@ -59,13 +75,3 @@ def route_of(scope: "Scope") -> Route:
     if not isinstance(route, Route):
         raise RequestError("there is nothing here", code="route_not_found", status=404)
     return route
-
-
-def _act_for_tenant(principal: Principal, tenant: str | None) -> Principal:
-    """Return the principal, acting for the tenant that the request names."""
-    if tenant is None or tenant == principal.tenant:
-        return principal
-    if not principal.is_instance_admin:
-        message = "only an admin of the instance may name another tenant"
-        raise RequestError(message, code="not_allowed", status=403)
-    return replace(principal, tenant=validate_tenant(tenant), only=None)

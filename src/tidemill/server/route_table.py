@@ -5,7 +5,22 @@ tests of authorization walk them.
 """
 
 from tidemill.access.principal import Permission, ResourceKind
-from tidemill.server.routes import accumulators, dead_letters, graphs, meta, reactors, runs, workflows
+from tidemill.server.routes import (
+    accounts,
+    accumulators,
+    audit,
+    dead_letters,
+    graphs,
+    keys,
+    meta,
+    reactors,
+    runs,
+    secrets,
+    sessions,
+    tenants,
+    variables,
+    workflows,
+)
 from tidemill.server.routing import Handler, Route, delete, get, post, put
 
 NONE, KNOWN, READ, WRITE, ADMIN, INSTANCE = Permission
@@ -111,6 +126,36 @@ DEAD_LETTERS = (
     ),
 )
 
+BY_SERVICE = {"is_audited_by_service": True}
+
+ACCESS = (
+    get("/tenants", tenants.list_tenants, READ),
+    post("/tenants", tenants.create_tenant, INSTANCE, audit="tenant.create", **BY_SERVICE, status=201, takes_key=True),
+    delete("/tenants/{name:str}", tenants.delete_tenant, INSTANCE, audit="tenant.delete", **BY_SERVICE),
+    get("/keys", keys.list_keys, ADMIN),
+    post("/keys", keys.create_key, ADMIN, audit="key.create", **BY_SERVICE, status=201),
+    delete("/keys/{key:str}", keys.revoke_key, ADMIN, audit="key.revoke", **BY_SERVICE),
+    get("/accounts", accounts.list_accounts, ADMIN),
+    post("/accounts", accounts.create_account, ADMIN, audit="account.create", **BY_SERVICE, status=201, takes_key=True),
+    delete("/accounts/{name:str}", accounts.delete_account, ADMIN, audit="account.delete", **BY_SERVICE),
+    post("/session", sessions.open_session, NONE, audit="session.open", **BY_SERVICE, status=201),
+    delete("/session", sessions.close_session, KNOWN, audit="session.close", **BY_SERVICE),
+    post("/tickets", sessions.create_ticket, KNOWN, audit=None, status=201),
+    get("/audit", audit.list_audit_entries, ADMIN),
+)
+
+VARIABLES = (
+    get("/variables", variables.list_variables, READ),
+    get("/variables/{name:str}", variables.get_variable, READ),
+    put("/variables/{name:str}", variables.put_variable, WRITE, audit="variable.set", **BY_SERVICE),
+    delete("/variables/{name:str}", variables.delete_variable, WRITE, audit="variable.delete", **BY_SERVICE),
+    get("/secrets", secrets.list_secrets, READ),
+    get("/secrets/{name:str}", secrets.get_secret, READ),
+    put("/secrets/{name:str}", secrets.put_secret, ADMIN, audit="secret.set", **BY_SERVICE),
+    delete("/secrets/{name:str}", secrets.delete_secret, ADMIN, audit="secret.delete", **BY_SERVICE),
+    post("/secrets/rotate", secrets.rotate_secrets, INSTANCE, audit="secret.rotate", **BY_SERVICE),
+)
+
 ROUTES: tuple[Route, ...] = (
     *META,
     *WORKFLOWS,
@@ -119,4 +164,6 @@ ROUTES: tuple[Route, ...] = (
     *REACTORS,
     *ACCUMULATORS,
     *DEAD_LETTERS,
+    *ACCESS,
+    *VARIABLES,
 )

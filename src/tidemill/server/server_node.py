@@ -9,3 +9,7 @@ class ServerNode(Node):
 
     def _make_parts(self) -> NodeParts:
         return NodeParts(kind="server")
+
+    async def _start(self) -> None:
+        await super()._start()
+        self._graph_runtime.tasks.start("server: access", self.access.run())

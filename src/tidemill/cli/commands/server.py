@@ -42,7 +42,7 @@ def server(
     admin` makes the first one. Start as many servers on one PostgreSQL as you like. SIGTERM and Ctrl-C stop accepting
     requests, finish those that run, and stop the node; active runs continue on another server, or at the next start.
     """
-    from tidemill.server.authentication import KeyAuthentication, NoAuthentication, is_loopback
+    from tidemill.server.authentication import CredentialAuthentication, NoAuthentication, is_loopback
     from tidemill.server.server_node import ServerNode
 
     interrupts = Interrupts(on_second=lambda: print_error("stopped without waiting for running tasks"))
@@ -59,7 +59,7 @@ def server(
             concurrency=concurrency,
             pools=parse_pools(pool),
         )
-        authenticator = NoAuthentication() if no_auth else KeyAuthentication(node.access.keys)
+        authenticator = NoAuthentication() if no_auth else CredentialAuthentication(node.access)
         with interrupts.handling_signals():
             run_async(_serve(node, authenticator, host, port, interrupts, output))
     raise typer.Exit(0)  # a signal is how this command ends

@@ -31,7 +31,7 @@ class AccessServices:
 
     def __init__(self, store: Store, clock: Clock, settings: Settings) -> None:
         self._store = store
-        self._clock = clock
+        self.clock = clock
         self.audit = AuditLog(store.audit_entries, store.tenants, clock, settings)
         self.tenants = TenantService(store, self.audit, clock)
         self.keys = KeyService(store.api_keys, self.tenants, self.audit, clock)
@@ -51,7 +51,7 @@ class AccessServices:
             tasks.create_task(run_forever(self._prune_later, _log_prune_error), name="access: prune")
 
     async def _prune_later(self) -> None:
-        await self._clock.sleep(PRUNE_INTERVAL)
+        await self.clock.sleep(PRUNE_INTERVAL)
         for service in (self.audit, self.sessions, self.tickets, self.requests):
             await service.prune()
 

@@ -54,20 +54,21 @@ class TenantService:
         await self._store.tenants.delete(name)
         await self._audit.record(principal, "tenant.delete", name)
 
-    async def act_for(self, principal: Principal, tenant: str) -> Principal:
-        """Return the principal as an admin of another tenant, which only an admin of the instance may be."""
+    def act_for(self, principal: Principal, tenant: str) -> Principal:
+        """Return the principal as an admin of another tenant, which only an admin of the instance may be.
+
+        The tenant need not be in the list: a node can also load something for one that only its program knows.
+        """
         if tenant == principal.tenant:
             return principal
-        await self.resolve(principal, tenant)
-        return replace(principal, tenant=tenant, role=Role.ADMIN)
+        _check_instance_admin(principal, tenant)
+        return replace(principal, tenant=validate_tenant(tenant), role=Role.ADMIN)
 
     async def resolve(self, principal: Principal, tenant: str | None) -> str:
         """Return the tenant that a request is about, by default the principal's; RequestError if it may not be."""
         if tenant is None or tenant == principal.tenant:
             return principal.tenant
-        if not principal.is_instance_admin:
-            message = f"only an admin of the tenant '{INSTANCE_TENANT}' acts for the tenant '{tenant}'"
-            raise RequestError(message, code="not_allowed", status=403)
+        _check_instance_admin(principal, tenant)
         await self._ensure_known(tenant)
         return tenant
 
@@ -86,3 +87,9 @@ class TenantService:
         if runs := await self._store.runs.find(active):
             return f"wait for its active runs, or cancel them: {runs[0].id}"
         return None
+
+
+def _check_instance_admin(principal: Principal, tenant: str) -> None:
+    if not principal.is_instance_admin:
+        message = f"only an admin of the tenant '{INSTANCE_TENANT}' acts for the tenant '{tenant}'"
+        raise RequestError(message, code="not_allowed", status=403)

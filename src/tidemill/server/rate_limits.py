@@ -1,0 +1,82 @@
+"""Rate limits: how many requests a credential may make, and how often an address may fail to authenticate.
+
+Each is a token bucket: it holds as many requests as may come at once, and fills up at the rate that is allowed.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from math import ceil
+
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import RequestError
+
+BUCKET_LIMIT = 10_000  # buckets that are kept, the last used; a new one is full
+BURST_SECONDS = 2.0  # of the allowed rate that may come at once
+FAILURE_RATE = 1.0  # failed authentications per second from one address
+FAILURE_BURST = 30.0  # failed authentications at once
+
+
+class TokenBuckets:
+    """Token buckets by name."""
+
+    def __init__(self, clock: Clock, rate: float, burst: float) -> None:
+        self._clock = clock
+        self._rate = rate
+        self._burst = burst
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when they were counted
+
+    def take(self, name: str) -> float:
+        """Take a token; return 0, or the seconds until there is one."""
+        tokens = self._count(name)
+        if tokens < 1:
+            return (1 - tokens) / self._rate
+        self._put(name, tokens - 1)
+        return 0.0
+
+    def wait_of(self, name: str) -> float:
+        """Return the seconds until there is a token; takes none."""
+        tokens = self._count(name)
+        return 0.0 if tokens >= 1 else (1 - tokens) / self._rate
+
+    def _count(self, name: str) -> float:
+        tokens, counted_at = self._buckets.get(name, (self._burst, 0.0))
+        return min(self._burst, tokens + (self._clock.monotonic() - counted_at) * self._rate)
+
+    def _put(self, name: str, tokens: float) -> None:
+        self._buckets[name] = (tokens, self._clock.monotonic())
+        self._buckets.move_to_end(name)
+        if len(self._buckets) > BUCKET_LIMIT:
+            self._buckets.popitem(last=False)
+
+
+class RateLimits:
+    """The rate limits of one server."""
+
+    def __init__(self, clock: Clock, requests_per_second: float) -> None:
+        self._requests = TokenBuckets(clock, requests_per_second, requests_per_second * BURST_SECONDS)
+        self._failures = TokenBuckets(clock, FAILURE_RATE, FAILURE_BURST)
+
+    @contextmanager
+    def counting_failures(self, address: str) -> Iterator[None]:
+        """Authenticate in this context: RequestError at once for an address that has failed too often."""
+        if wait := self._failures.wait_of(address):
+            raise _too_many("too many requests from this address were refused", wait)
+        try:
+            yield
+        except RequestError as error:
+            if error.status == HTTPStatus.UNAUTHORIZED:
+                self._failures.take(address)
+            raise
+
+    def count_request(self, credential: str) -> None:
+        """Count a request; RequestError if its credential has made too many."""
+        if wait := self._requests.take(credential):
+            raise _too_many("this key or session makes too many requests", wait)
+
+
+def _too_many(reason: str, wait: float) -> RequestError:
+    seconds = ceil(wait)
+    message = f"{reason}: wait for {seconds} s, as `retry-after` says"
+    return RequestError(message, code="rate_limited", status=429, retry_after=seconds)
