@@ -20,7 +20,7 @@ TRY_AGAIN_STATUSES = frozenset([429, 503])
 """The answers after which a request is worth repeating: the server did nothing."""
 UNKNOWN_OUTCOME_STATUSES = frozenset([502, 504])
 """The answers of proxies that do not say what became of the request."""
-IN_PROGRESS_CODE = "idempotency_in_progress"
+IN_PROGRESS_CODE = "request_in_progress"
 """The first of two equal requests is still being worked on."""
 MAX_RETRY_AFTER = 30.0  # seconds that a client waits at the request of a server
 

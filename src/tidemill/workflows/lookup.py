@@ -12,11 +12,11 @@ LISTED_NAMES_LIMIT = 12  # of more names than this, only the first ones are list
 
 def resolve_task(record: RunRecord, text: str) -> tuple[str, int | None]:
     """Resolve a task or element as runs show it, "clean" or "clean[7]"; return the task's name and the element."""
-    name, bracket, number = text.removesuffix("]").partition("[")
+    name, number = split_element(text)
     tasks = record.by_task()
     if name not in tasks:
         raise unknown_task(record.run.workflow, [name], tasks)
-    if not bracket:
+    if number is None:
         return name, None
     indexes = [row.index for row in tasks[name]]
     if number.isdecimal() and int(number) in indexes:
@@ -24,6 +24,12 @@ def resolve_task(record: RunRecord, text: str) -> tuple[str, int | None]:
     elements = "1 element" if len(indexes) == 1 else f"{len(indexes)} elements"
     has = "has no elements" if UNMAPPED in indexes else f"has {elements}, the first is {name}[0]"
     raise RequestError(f"there is no '{text}': task '{name}' {has}", code="task_not_found", status=404, tasks=[text])
+
+
+def split_element(text: str) -> tuple[str, str | None]:
+    """Return the task and the number of "clean[7]"; None as the number of "clean"."""
+    name, bracket, number = text.removesuffix("]").partition("[")
+    return name, number if bracket else None
 
 
 def unknown_task(workflow: str, names: Collection[str], known: Collection[str]) -> RequestError:
@@ -64,7 +70,7 @@ class WorkflowPausedError(RequestError):
     def __init__(self, workflow: str) -> None:
         message = (
             f"workflow '{workflow}' is paused, and starts no run before it is resumed: "
-            f"`tidemill workflows resume {workflow}` or await node.resume('{workflow}')"
+            f"`tidemill workflow resume {workflow}` or await node.resume('{workflow}')"
         )
         super().__init__(message, code="workflow_paused", status=409, workflow=workflow)
 

@@ -4,14 +4,16 @@ from types import TracebackType
 from typing import Self
 
 from tidemill.client import calls
+from tidemill.client.asynchronous.graph_calls import AsyncGraphCalls
 from tidemill.client.asynchronous.transport import AsyncTransport
+from tidemill.client.asynchronous.workflow_calls import AsyncWorkflowCalls
 from tidemill.client.connection import DEFAULT_RETRY, DEFAULT_TIMEOUT, Connection
 from tidemill.client.values import Identity, ServerInfo
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
 
 
-class AsyncClient:
+class AsyncClient(AsyncWorkflowCalls, AsyncGraphCalls):
     """A client of a Tidemill server.
 
     `key` is an API key; `tenant` names the tenant that an admin of the instance acts for. `timeout` is that of one

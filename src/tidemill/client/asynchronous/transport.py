@@ -102,6 +102,8 @@ class AsyncTransport:
             try:
                 async with aclosing(self._stream(call, idle_limit, after)) as messages:
                     async for message in messages:
+                        if message.type == "error":  # asking again continues, or answers with the error
+                            raise httpx.RemoteProtocolError(message.data)
                         attempts, after = 0, message.id or after
                         yield message
                 if ends:

@@ -6,13 +6,15 @@ from typing import Self
 
 from tidemill.client import calls
 from tidemill.client.connection import DEFAULT_RETRY, DEFAULT_TIMEOUT, Connection
+from tidemill.client.synchronous.graph_calls import GraphCalls
 from tidemill.client.synchronous.transport import Transport
+from tidemill.client.synchronous.workflow_calls import WorkflowCalls
 from tidemill.client.values import Identity, ServerInfo
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
 
 
-class Client:
+class Client(WorkflowCalls, GraphCalls):
     """A client of a Tidemill server.
 
     `key` is an API key; `tenant` names the tenant that an admin of the instance acts for. `timeout` is that of one

@@ -103,6 +103,8 @@ class Transport:
             try:
                 with closing(self._stream(call, idle_limit, after)) as messages:
                     for message in messages:
+                        if message.type == "error":  # asking again continues, or answers with the error
+                            raise httpx.RemoteProtocolError(message.data)
                         attempts, after = 0, message.id or after
                         yield message
                 if ends:

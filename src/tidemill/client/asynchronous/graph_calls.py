@@ -1,0 +1,90 @@
+"""Methods of the client for graphs, reactors and accumulators."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tidemill.client.asynchronous.reactor import AsyncRemoteReactor
+from tidemill.client.asynchronous.transport import AsyncTransport
+from tidemill.client.calls import NDJSON, ItemPage, command, delete, encode, get, make, name_in_path
+from tidemill.client.values import PushAnswer
+from tidemill.engine.graphs.client.values import (
+    AccumulatorDetails,
+    GraphDetails,
+    GraphResultView,
+    GraphSummary,
+    ReplayResult,
+)
+from tidemill.graphs.result import DeadLetter, Receipt
+from tidemill.graphs.state import AccumulatorState, ReactorState
+
+
+class AsyncGraphCalls:
+    """Methods for graphs, reactors and accumulators."""
+
+    _transport: AsyncTransport
+
+    # -- accumulators
+
+    async def push(self, accumulator: str, event: Any) -> Receipt:
+        """Push an event, once, also if the request is repeated; bytes are JSON already.
+
+        An event that does not fit is a dead letter, and the receipt says so; one that is rejected raises RequestError.
+        """
+        path = f"/accumulators/{name_in_path(accumulator)}/events"
+        return await self._transport.send(make(path, Receipt, event))
+
+    async def push_many(self, accumulator: str, events: Iterable[Any]) -> list[Receipt]:
+        """Push events in one request, in order; return their receipts."""
+        path = f"/accumulators/{name_in_path(accumulator)}/events"
+        body = b"\n".join(encode(event) for event in events)
+        return (await self._transport.send(make(path, PushAnswer, body, content_type=NDJSON))).receipts
+
+    async def accumulators(self) -> list[AccumulatorState]:
+        """Return the state of every accumulator by name."""
+        return await self._transport.collect(get("/accumulators", ItemPage[AccumulatorState]))
+
+    async def accumulator(self, name: str) -> AccumulatorDetails:
+        """Return the state of an accumulator, and the JSON Schema of its events."""
+        return await self._transport.send(get(f"/accumulators/{name_in_path(name)}", AccumulatorDetails))
+
+    async def restart_accumulator(self, name: str) -> AccumulatorDetails:
+        """Restart an accumulator that the supervisor gave up, or one that hangs."""
+        return await self._transport.send(command(f"/accumulators/{name_in_path(name)}/restart", AccumulatorDetails))
+
+    async def dead_letters(self, accumulator: str, limit: int | None = None) -> list[DeadLetter]:
+        """Return the dead letters of an accumulator, newest first; `client.reactor(name)` has those of a reactor."""
+        path = f"/accumulators/{name_in_path(accumulator)}/dead-letters"
+        return await self._transport.collect(get(path, ItemPage[DeadLetter]), limit)
+
+    async def replay(self, accumulator: str, dead_letter: str) -> ReplayResult:
+        """Process a dead letter of an accumulator again."""
+        path = f"/accumulators/{name_in_path(accumulator)}/dead-letters/{name_in_path(dead_letter)}/replay"
+        return await self._transport.send(command(path, ReplayResult))
+
+    async def drop(self, accumulator: str, dead_letter: str) -> None:
+        """Delete a dead letter of an accumulator."""
+        path = f"/accumulators/{name_in_path(accumulator)}/dead-letters/{name_in_path(dead_letter)}"
+        await self._transport.send(delete(path))
+
+    # -- reactors and graphs
+
+    def reactor(self, name: str) -> AsyncRemoteReactor:
+        """Return a handle on a reactor."""
+        return AsyncRemoteReactor(self._transport, name)
+
+    async def reactors(self) -> list[ReactorState]:
+        """Return the state of every reactor by name."""
+        return await self._transport.collect(get("/reactors", ItemPage[ReactorState]))
+
+    async def graphs(self) -> list[GraphSummary]:
+        """Return the loaded graphs by name."""
+        return await self._transport.collect(get("/graphs", ItemPage[GraphSummary]))
+
+    async def graph(self, name: str) -> GraphDetails:
+        """Return a loaded graph with its nodes, its edges and its generated source."""
+        return await self._transport.send(get(f"/graphs/{name_in_path(name)}", GraphDetails))
+
+    async def call_graph(self, name: str, given: Mapping[str, Any] | None = None, /, **inputs: Any) -> GraphResultView:
+        """Call a graph without a reactor; inputs are keywords or a mapping."""
+        body = {"inputs": {**(given or {}), **inputs}}
+        return await self._transport.send(command(f"/graphs/{name_in_path(name)}/call", GraphResultView, body))

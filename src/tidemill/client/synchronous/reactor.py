@@ -1,0 +1,86 @@
+# Written by scripts/blocking_client.py from client/asynchronous: change it there.
+"""A reactor on the server: read it, command it, watch it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tidemill.client.calls import ItemPage, command, delete, get, name_in_path
+from tidemill.client.synchronous.transport import Transport
+from tidemill.client.values import FiringCounts
+from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand, ReplayResult
+from tidemill.graphs.result import DeadLetter
+from tidemill.graphs.state import ReactorState, Recovery
+
+
+class RemoteReactor:
+    """One reactor on the server; one that another tenant shares is named `tenant/name`."""
+
+    def __init__(self, transport: Transport, name: str) -> None:
+        self.name = name
+        self._transport = transport
+        self._in_path = "/".join(map(name_in_path, name.split("/")))
+        self._path = f"/reactors/{self._in_path}"
+
+    def __repr__(self) -> str:
+        return f"<reactor {self.name}>"
+
+    def state(self) -> ReactorState:
+        """Return the present state of the reactor and its accumulators."""
+        return self._transport.send(get(self._path, ReactorState))
+
+    def firings(self, limit: int = 50) -> list[FiringView]:
+        """Return the newest firings that are kept, newest first."""
+        return self._transport.collect(get(f"{self._path}/firings", ItemPage[FiringView]), limit)
+
+    def timeseries(self) -> list[int]:
+        """Return the firing counts of the last 60 minutes, oldest first."""
+        return (self._transport.send(get(f"{self._path}/timeseries", FiringCounts))).per_minute
+
+    def recoveries(self, limit: int = 50) -> list[Recovery]:
+        """Return the newest actions of the supervisor on the reactor and its accumulators, newest first."""
+        return self._transport.collect(get(f"{self._path}/recoveries", ItemPage[Recovery]), limit)
+
+    def pause(self) -> ReactorState:
+        """Pause the reactor: it keeps its inputs, and does not fire."""
+        return (self._command("pause", is_repeatable=True)).state
+
+    def resume(self) -> ReactorState:
+        """Resume the reactor."""
+        return (self._command("resume", is_repeatable=True)).state
+
+    def restart(self) -> ReactorState:
+        """Restart the reactor with what is stored of it."""
+        return (self._command("restart")).state
+
+    def force_fire(self) -> FiringView:
+        """Fire now, with the inputs as they are."""
+        return _firing(self._command("force_fire"))
+
+    def fire_with(self, inputs: Mapping[str, Any]) -> FiringView:
+        """Fire now with other inputs; the kept ones stay as they are."""
+        return _firing(self._command("fire_with", inputs))
+
+    def _command(
+        self, name: ReactorCommand, inputs: Mapping[str, Any] | None = None, *, is_repeatable: bool = False
+    ) -> CommandResult:
+        body = {"command": name} | ({} if inputs is None else {"inputs": inputs})
+        call = command(f"{self._path}/commands", CommandResult, body, is_repeatable=is_repeatable)
+        return self._transport.send(call)
+
+    def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
+        """Return the dead letters of the reactor and its accumulators, newest first."""
+        return self._transport.collect(get(f"{self._path}/dead-letters", ItemPage[DeadLetter]), limit)
+
+    def replay(self, dead_letter: str) -> ReplayResult:
+        """Process a dead letter again."""
+        path = f"{self._path}/dead-letters/{name_in_path(dead_letter)}/replay"
+        return self._transport.send(command(path, ReplayResult))
+
+    def drop(self, dead_letter: str) -> None:
+        """Delete a dead letter."""
+        self._transport.send(delete(f"{self._path}/dead-letters/{name_in_path(dead_letter)}"))
+
+
+def _firing(result: CommandResult) -> FiringView:
+    assert result.firing is not None, "the server answers a command to fire with the firing"
+    return result.firing
