@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 
 class ServerProcess(NamedTuple):
@@ -22,10 +22,10 @@ class ServerProcess(NamedTuple):
 
 
 @contextmanager
-def server_process(store: str, *options: str) -> Iterator[ServerProcess]:
+def server_process(store: str, *options: str, stderr: IO[str] | None = None) -> Iterator[ServerProcess]:
     """Run a server on a free port of loopback; kill it in the end if it still runs."""
     command = [sys.executable, "-m", "tidemill", "server", "--store", store, "--port", "0", "-o", "json", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
         assert process.stdout is not None
         try:
             yield ServerProcess(json.loads(process.stdout.readline())["url"], process)

@@ -1,5 +1,6 @@
 """`tidemill server` as a process: it says where it answers, asks for a key, and drains on SIGTERM."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -44,3 +45,25 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         )
     assert refused.returncode == 2
     assert f"cannot listen on 127.0.0.1:{port}" in refused.stderr
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_a_server_logs_its_requests(tmp_path: Path, log_format: str) -> None:
+    """Ops: a line per request with its id and its principal, and no query: it may hold a ticket."""
+    log = tmp_path / "log"
+    options = ("--no-auth", "--log-format", log_format)
+    with (
+        log.open("w") as stream,
+        server_process(f"sqlite:///{tmp_path}/tidemill.db", *options, stderr=stream) as server,
+    ):
+        httpx.get(f"{server.url}/api/v1/me?ticket=secret", headers={"x-request-id": "batch-7"})
+        assert server.stop() == 0
+    (line,) = [one for one in log.read_text().splitlines() if "/api/v1/me" in one]
+    assert "secret" not in log.read_text()
+    if log_format == "json":
+        fields = json.loads(line)
+        expected = {"event": "request.answered", "method": "GET", "route": "/api/v1/me", "status": 200}
+        assert fields.items() >= (expected | {"actor": "local", "tenant": "public", "request_id": "batch-7"}).items()
+        assert fields["duration"] > 0
+    else:
+        assert "INFO request.answered: request_id=batch-7, method=GET, route=/api/v1/me, status=200" in line

@@ -1,6 +1,8 @@
 """The options of commands that run a node."""
 
+import logging
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,6 +13,31 @@ PoolOption = Annotated[
     list[str] | None,
     typer.Option("--pool", metavar="NAME=N", help="The number of slots of a pool. May be repeated."),
 ]
+
+
+class LogFormatChoice(StrEnum):
+    """The format of log lines."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The least severe records that are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+    @property
+    def number(self) -> int:
+        """The level as the logging module counts it."""
+        return int(logging.getLevelName(self.value.upper()))
+
+
+LogFormatOption = Annotated[LogFormatChoice, typer.Option(help="The format of the log lines on standard error.")]
+LogLevelOption = Annotated[LogLevel, typer.Option(help="The least severe records that are logged.")]
 
 
 def parse_pools(pairs: Sequence[str] | None) -> dict[str, int]:

@@ -10,6 +10,7 @@ from tidemill.server.routes import (
     accumulators,
     audit,
     dead_letters,
+    events,
     graphs,
     keys,
     meta,
@@ -155,6 +156,7 @@ VARIABLES = (
     delete("/secrets/{name:str}", secrets.delete_secret, ADMIN, audit="secret.delete", **BY_SERVICE),
     post("/secrets/rotate", secrets.rotate_secrets, INSTANCE, audit="secret.rotate", **BY_SERVICE),
 )
+LIVE = (get("/events", events.follow_events, READ),)
 
 ROUTES: tuple[Route, ...] = (
     *META,
@@ -166,4 +168,5 @@ ROUTES: tuple[Route, ...] = (
     *DEAD_LETTERS,
     *ACCESS,
     *VARIABLES,
+    *LIVE,
 )

@@ -9,7 +9,16 @@ import typer
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.interrupts import Interrupts
-from tidemill.cli.node_options import ConcurrencyOption, ExecutorOption, PoolOption, parse_pools
+from tidemill.cli.node_options import (
+    ConcurrencyOption,
+    ExecutorOption,
+    LogFormatChoice,
+    LogFormatOption,
+    LogLevel,
+    LogLevelOption,
+    PoolOption,
+    parse_pools,
+)
 from tidemill.cli.output import Format, Output, print_error, print_text, ready_line
 from tidemill.cli.stores import StoreOption, resolve_address
 from tidemill.kernel.errors import RequestError
@@ -34,6 +43,8 @@ def server(
     executor: ExecutorOption = "in_process",
     concurrency: ConcurrencyOption = 8,
     pool: PoolOption = None,
+    log_format: LogFormatOption = LogFormatChoice.JSON,
+    log_level: LogLevelOption = LogLevel.INFO,
     output: Output = Format.TABLE,
 ) -> None:
     """Serve a store over HTTP and WebSocket: the API, workflows, graphs, and the packages published in the store.
@@ -44,17 +55,18 @@ def server(
     """
     from tidemill.server.authentication import CredentialAuthentication, NoAuthentication, is_loopback
     from tidemill.server.server_node import ServerNode
+    from tidemill.telemetry.logs import write_logs
 
+    write_logs(log_format.value, log_level.number)
     interrupts = Interrupts(on_second=lambda: print_error("stopped without waiting for running tasks"))
     with exit_on_error():
         if no_auth and not is_loopback(host):
             message = f"--no-auth needs a loopback host such as 127.0.0.1: on {host}, everyone could use the server"
             raise RequestError(message, code="no_authentication")
         folder = {} if packages is None else {"packages": str(packages)}
-        settings = Settings.read({"load_published": True, **folder})
         node = ServerNode(
             resolve_address(store),
-            settings=settings,
+            settings=Settings.read({"load_published": True, **folder}),
             executor=executor,
             concurrency=concurrency,
             pools=parse_pools(pool),
