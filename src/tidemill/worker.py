@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.client.handle import RunHandle
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
@@ -18,6 +16,9 @@ from tidemill.kernel.settings import Settings
 from tidemill.node import Node
 from tidemill.node_parts import NodeParts
 from tidemill.workflows.node_calls import NodeCall, PushCall
+
+WORKER_DEFAULTS = {"edition": "pro", "load_published": True}
+"""Settings of a worker unless they are set: it claims for all its free slots at once."""
 
 DRAIN_CHECK_INTERVAL = 0.02  # seconds between two checks whether everything has ended
 
@@ -41,8 +42,8 @@ class WorkerNode(Node):
     ) -> None:
         self._labels = _check_labels(labels)
         self._name = _check_name(name)
-        read = Settings.read(settings)
-        super().__init__(store, load=load, settings=replace(read, load_published=True), concurrency=concurrency)
+        read = Settings.read(settings, file=WORKER_DEFAULTS)
+        super().__init__(store, load=load, settings=read, concurrency=concurrency)
 
     @property
     def name(self) -> str:

@@ -12,7 +12,6 @@ from tidemill.cli.interrupts import HANDLED_SIGNALS
 from tidemill.cli.output import Format, Output, print_error, print_text
 from tidemill.cli.stores import StoreOption, resolve_address
 from tidemill.kernel.durations import parse_duration
-from tidemill.kernel.settings import Settings
 
 if TYPE_CHECKING:
     from tidemill.worker import WorkerNode
@@ -58,7 +57,7 @@ def worker(
         node = WorkerNode(
             resolve_address(store),
             load=load or (),
-            settings=Settings.read(given),
+            settings=given,
             concurrency=concurrency,
             labels=filter(None, (one.strip() for one in labels.split(","))),
             name=name,
