@@ -315,7 +315,7 @@ async def starts_in_a_node(address: str, count: int) -> float:
 async def history(folder: Path, finished: int, active: int) -> list[dict[str, Any]]:
     """A tick with a long past and many active runs."""
     address = f"sqlite:///{folder / 'history.db'}"
-    await _fill(address, finished)
+    await fill_history(address, finished)
     async with tm.Node(address, load=[flows.waiting, flows.five]) as node:
         for first in range(0, active, 200):
             await asyncio.gather(*(node.start("waiting") for _ in range(first, min(first + 200, active))))
@@ -330,7 +330,7 @@ async def history(folder: Path, finished: int, active: int) -> list[dict[str, An
     return [verdict("tick with a long history, ms", median(ticks), 100, at_least=False)]
 
 
-async def _fill(address: str, count: int) -> None:
+async def fill_history(address: str, count: int) -> None:
     """Write runs that ended long ago directly into the store."""
     spec = flows.five.wired().spec
     store = make_store(address)

@@ -69,7 +69,7 @@ async def serving(app: "ASGIApp", host: str, port: int) -> AsyncIterator[str]:
 def _bind(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address; OperationError says why it cannot."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only if named
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
