@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from tidemill.engine.forwarding.router import OwnerRouter
 from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.scheduler import GraphScheduler
@@ -22,6 +23,7 @@ from tidemill.kernel.limits import validate_tenant
 from tidemill.node_arguments import check_format, definition_name, parse_run_state
 from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageStatus
+from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
 from tidemill.telemetry.metrics import Metrics
 from tidemill.workflows.node_calls import NodeCall, PushCall
@@ -37,6 +39,7 @@ class NodeOperations:
     _is_open: bool
     _metrics: Metrics
     _packages: PackageService
+    _router: OwnerRouter | None
     _run_store: Store
     _scheduler: GraphScheduler
     _workflows: WorkflowEngine
@@ -53,9 +56,18 @@ class NodeOperations:
     ) -> Receipt:
         """Push an event, a Python value or bytes, and return its Receipt; waits while a blocking queue is full."""
         check_format(format)
-        return await self._scheduler.accumulator(self._resolve_tenant(tenant), definition_name(accumulator)).push(
-            event, format
-        )
+        owner, name = self._resolve_tenant(tenant), definition_name(accumulator)
+        try:
+            found = self._scheduler.accumulator(owner, name)
+        except RequestError:
+            if self._router is None:
+                raise
+        else:
+            receipt = await found.push(event, format)
+            if receipt.accepted or self._router is None or not found.is_fenced:
+                return receipt
+        part = PartKey(owner, "accumulator", name)
+        return await self._router.at(part).push(owner, name, event, format)  # raises it again if no node owns it
 
     async def push_many(
         self,
@@ -72,8 +84,15 @@ class NodeOperations:
         again, and gets the same answer. With durability="boundary" this holds after crashes too.
         """
         check_format(format)
-        found = self._scheduler.accumulator(self._resolve_tenant(tenant), definition_name(accumulator))
-        return await found.push_many(list(events), format, position)
+        owner, name = self._resolve_tenant(tenant), definition_name(accumulator)
+        pushed = list(events)
+        if self._router is None:
+            return await self._scheduler.accumulator(owner, name).push_many(pushed, format, position)
+        operations, part = self._router.at, PartKey(owner, "accumulator", name)
+        summary = await operations(part).push_many(owner, name, pushed, format, position)
+        if summary.is_rejected and not self._scheduler.runs(part):  # another node has acquired it meanwhile
+            summary = await operations(part).push_many(owner, name, pushed, format, position)
+        return summary
 
     def handle(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> Callable[[Any], int | None]:
         """Return `push` without await, for hot loops on the loop's own thread.

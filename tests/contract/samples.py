@@ -16,6 +16,7 @@ from tidemill.storage.graph_ports import (
     StoredPush,
     StoredRecovery,
 )
+from tidemill.storage.mailbox_port import StoredRequest
 
 NOON = datetime(2026, 3, 29, 12, 0, 0, 123_457, UTC)
 NOON_ELSEWHERE = NOON.astimezone(timezone(timedelta(hours=5, minutes=45)))
@@ -81,6 +82,18 @@ def push(
 ) -> StoredPush:
     """Return the newest push of a producer."""
     return StoredPush(key=of or journal(), client=client, sequence=sequence, answer=answer, at=at)
+
+
+def request(
+    id: str = "1",
+    *,
+    target: PartKey | None = None,
+    sender: str = "node 1",
+    payload: bytes = b"call",
+    at: datetime = NOON,
+) -> StoredRequest:
+    """Return one request to the owner of a part."""
+    return StoredRequest(id=id, target=target or key(), sender=sender, operation="push", payload=payload, at=at)
 
 
 def letter(

@@ -53,7 +53,7 @@ async def test_workflows_run_on_a_node_whose_reactor_waits(address: str) -> None
             await node.advance("1s")
         assert (await run.state()).outputs == {"call": 1.0}
         with pytest.raises(tm.RequestError, match="is owned by node"):
-            await second.push("celsius", 99.0)
+            second.reactor("plant")
         await first._close()
         await second.advance("3s")
         assert (second.registry.reactors(), second.registry.graphs()) == (["plant"], ["monitor"])

@@ -60,8 +60,7 @@ async def take_over(node: tm.Node) -> int:
 async def test_a_killed_owner_is_replaced_without_a_loss(address: str) -> None:
     """G-31, G-24: another process continues from the last acknowledged event."""
     async with owner(address) as process, tm.Node(address, load=[reactor]) as node:
-        with pytest.raises(tm.RequestError, match=rf"is owned by node \w+ \(process {process.pid} on "):
-            await node.push("numbers", 0)
+        assert (await node.push("numbers", 0)).accepted
         process.kill()
         await process.wait()
         acknowledged = 1
@@ -70,20 +69,23 @@ async def test_a_killed_owner_is_replaced_without_a_loss(address: str) -> None:
         assert await take_over(node) >= acknowledged
 
 
-async def test_a_frozen_owner_is_replaced_and_fenced_off(address: str) -> None:
-    """G-31, W-8: when it wakes up, it acknowledges nothing more, says so, and overwrites nothing."""
+async def test_a_frozen_owner_is_replaced_and_forwards_when_it_wakes_up(address: str) -> None:
+    """G-31, W-8: it writes nothing itself any more; every event that it acknowledges is applied once, by the owner."""
     async with owner(address) as process, tm.Node(address, load=[reactor]) as node:
         process.send_signal(signal.SIGSTOP)
         last = await take_over(node)
         assert (await node.push("numbers", 1_000_000)).accepted
         process.send_signal(signal.SIGCONT)
-        acknowledged = 1
-        while (line := await next_line(process)).isdecimal():
-            acknowledged = int(line)
-        while "another node" not in line:  # a write that was on its way may have lost its connection
-            assert line.startswith("rejected: ")
+        acknowledged = [1]
+        while acknowledged[-1] < last + 20:
             line = await next_line(process)
-        assert acknowledged <= last
-        assert node.reactor("r").state().cache == {"numbers": 1_000_000}
+            assert line.isdecimal() or line.startswith("rejected: ")  # a write on its way may have lost its connection
+            acknowledged += [int(line)] if line.isdecimal() else []
+        process.kill()
+        while line := await next_line(process):
+            acknowledged += [int(line)] if line.isdecimal() else []
+        emitted = node.reactor("r").state().accumulators["numbers"].emitted
+        assert len(acknowledged) + 1 <= emitted <= len(acknowledged) + 2  # it may have been killed before it said so
+        final = node.reactor("r").state().cache
     async with tm.Node(address, load=[reactor]) as successor:
-        assert await take_over(successor) == 1_000_000
+        assert {"numbers": await take_over(successor)} == final

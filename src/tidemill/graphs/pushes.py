@@ -60,6 +60,11 @@ class PushSummary(msgspec.Struct, frozen=True):
         ]
 
     @property
+    def is_rejected(self) -> bool:
+        """Whether every event was rejected: then the push has changed nothing."""
+        return all(receipt.outcome == "rejected" for receipt in self.receipts)
+
+    @property
     def first_sequence(self) -> int | None:
         """The number of the first boundary that was emitted; None if there is none."""
         return next((receipt.sequence for receipt in self.receipts if receipt.outcome == "emitted"), None)

@@ -43,6 +43,8 @@ class StandbyLoads:
         self._ownership = ownership
         if ownership is not None:
             ownership.on_lost = scheduler.on_ownership_lost
+        self.on_loaded: Callable[[], None] | None = None
+        """Called when what waited may have been loaded."""
         self._waiting: list[_WaitingLoad] = []
         self._is_running = False
 
@@ -80,6 +82,8 @@ class StandbyLoads:
                 return
             self._forget(waiting)
             await self.load_or_wait(waiting.load)
+            if self.on_loaded is not None:
+                self.on_loaded()
         except StoreError as error:
             logger.warning(events.REACTOR_STANDBY, extra={"reason": str(error)})
             if waiting not in self._waiting:

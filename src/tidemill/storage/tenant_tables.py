@@ -8,6 +8,7 @@ TENANT_TABLES = (
     "fires",
     "journal",
     "loaded_versions",
+    "mail",
     "package_states",
     "package_versions",
     "packages",

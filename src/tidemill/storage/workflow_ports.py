@@ -442,7 +442,7 @@ class Logs(Protocol):
         """Return chunks of a task run after (attempt, number), in order."""
 
 
-ChangeTopic = Literal["runs", "packages", "access"]
+ChangeTopic = Literal["runs", "packages", "access", "mail"]
 """The kind of data that another process has changed."""
 
 
@@ -463,7 +463,7 @@ class WorkflowStore(Protocol):
         """Return in a sentence which process keeps all others from writing at the moment; None if none is known to."""
 
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
-        """Call `on_change` when another process changes what is stored, or only something of `topic`.
+        """Call `on_change` when another process changes what is stored, except mail, or only something of `topic`.
 
         There may be several listeners, until the store is closed. A call is a hint, never guaranteed: some stores never
         call.

@@ -76,6 +76,14 @@ class GraphScheduler:
             raise NotFoundError("accumulator", name, message, known)
         return accumulator
 
+    def runs(self, part: PartKey) -> bool:
+        """Return whether this node runs a reactor or an accumulator, and no other node has acquired it."""
+        if part.kind == "reactor":
+            managed = self._managed.get((part.tenant, part.name))
+            return managed is not None and not managed.reactor.is_fenced
+        accumulator = self._accumulators.get((part.tenant, part.name))
+        return accumulator is not None and not accumulator.is_fenced
+
     def _check_open(self) -> None:
         if self.is_closed:
             raise RequestError("the node is not running any more", code="not_running", status=409)
@@ -114,22 +122,9 @@ class GraphScheduler:
         return [] if managed is None else sorted(managed.subscribers)
 
     def make_in_use_check(self, tenant: str, name: str) -> Callable[[], bool]:
-        """Return a function that reports whether the calls of a reactor's author code in progress now still run.
-
-        Calls that start later do not count.
-        """
+        """Return a function that reports whether the calls of a reactor's author code in progress now still run."""
         managed = self._managed.get((tenant, name))
-        if managed is None:
-            return lambda: False
-        loop = managed.reactor.firing_loop
-        firing = loop.firing_token
-        calls = [(one, one.in_flight_call) for one in managed.accumulators if one.in_flight_call is not None]
-
-        def is_in_use() -> bool:
-            is_firing = firing is not None and loop.firing_token is firing
-            return is_firing or any(one.in_flight_call is call for one, call in calls)
-
-        return is_in_use
+        return (lambda: False) if managed is None else managed.make_in_use_check()
 
     def is_loaded(self, tenant: str, reactor: Reactor) -> bool:
         """Return whether this very declaration is loaded."""

@@ -6,7 +6,7 @@ opens source readers, and compiles the subscribers of other packages against the
 versions of what keeps running, in one step that cannot fail (`rebind`). So a rejected load leaves everything as it was.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -39,6 +39,21 @@ class ManagedGraph(msgspec.Struct, eq=False):
     def part_keys(self) -> set[PartKey]:
         """The keys of the reactor's and the accumulators' parts of a checkpoint."""
         return reactor_part_keys(self.reactor.tenant, self.reactor.definition)
+
+    def make_in_use_check(self) -> Callable[[], bool]:
+        """Return a function that reports whether the calls of author code in progress now still run.
+
+        Calls that start later do not count.
+        """
+        loop = self.reactor.firing_loop
+        firing = loop.firing_token
+        calls = [(one, one.in_flight_call) for one in self.accumulators if one.in_flight_call is not None]
+
+        def is_in_use() -> bool:
+            is_firing = firing is not None and loop.firing_token is firing
+            return is_firing or any(one.in_flight_call is call for one, call in calls)
+
+        return is_in_use
 
 
 class GraphChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,9 @@ def _rows_of(tables: Tables, tenant: str) -> Iterator[tuple[dict[Any, Any], Any]
     yield from ((table, key) for table in with_tenant for key, row in table.items() if row.tenant == tenant)
     yield from ((tables.api_keys, key) for key, row in tables.api_keys.items() if row.key.tenant == tenant)
     yield from ((tables.parts, key) for key in tables.parts if key[0].tenant == tenant)
+    yield from ((tables.pushes, key) for key in tables.pushes if key[0].tenant == tenant)
+    mail = [key for key, row in tables.mail.items() if row.target.tenant == tenant]
+    yield from ((table, key) for table in (tables.mail, tables.mail_answers) for key in mail)
     yield from ((tables.loaded_versions, key) for key in tables.loaded_versions if key[1].tenant == tenant)
     yield from ((tables.sessions, key) for key, (row, _) in tables.sessions.items() if row.tenant == tenant)
     yield from ((tables.tickets, key) for key, row in tables.tickets.items() if row.tenant == tenant)

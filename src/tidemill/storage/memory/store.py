@@ -17,6 +17,7 @@ from tidemill.storage.memory.graph_tables import (
     MemoryRecoveries,
 )
 from tidemill.storage.memory.leases import MemoryLeases, MemoryPartOwners
+from tidemill.storage.memory.mailbox import MemoryMailbox
 from tidemill.storage.memory.package_tables import MemoryPackages, MemoryPackageStates, MemoryTrustedKeys
 from tidemill.storage.memory.request_tables import MemoryRequestRecords
 from tidemill.storage.memory.runs import MemoryRuns
@@ -46,8 +47,11 @@ class MemoryStore(Store):
     def __init__(self, now: Callable[[], datetime] | None = None, tables: Tables | None = None) -> None:
         tables, now = tables or Tables(), now or SystemClock().now
         self._committer: GroupCommitter[MemoryUnit] = GroupCommitter(tables)
+        self._tables = tables
+        self._mail_listeners: list[Callable[[], None]] = []
         self.checkpoints = MemoryCheckpoints(tables, self._committer)
         self.producers = MemoryProducers(tables, self._committer)
+        self.mailbox = MemoryMailbox(tables, self._committer)
         self.part_owners = MemoryPartOwners(tables, self._committer)
         self.dead_letters = MemoryDeadLetters(tables, self._committer)
         self.recoveries = MemoryRecoveries(tables, self._committer)
@@ -89,6 +93,9 @@ class MemoryStore(Store):
 
     async def close(self) -> None:
         await self._committer.close()
+        for one in self._mail_listeners:
+            self._tables.mail_listeners.remove(one)
+        self._mail_listeners = []
 
     async def read_schema_state(self) -> SchemaState:
         return SchemaState(found=0, known=0)
@@ -106,4 +113,7 @@ class MemoryStore(Store):
         return None
 
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
-        """Do nothing: no other process sees this memory."""
+        """Call `on_change` when mail comes. No other process sees this memory, only other nodes of this one."""
+        if topic == "mail":
+            self._mail_listeners.append(on_change)
+            self._tables.mail_listeners.append(on_change)

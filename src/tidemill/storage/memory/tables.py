@@ -22,6 +22,7 @@ from tidemill.storage.graph_ports import (
     StoredPush,
     StoredRecovery,
 )
+from tidemill.storage.mailbox_port import StoredRequest
 from tidemill.storage.package_ports import LoadedPackage, PublishedPackage, TrustedKey
 from tidemill.storage.queries import check_timezone
 from tidemill.storage.request_ports import RequestRecord
@@ -72,6 +73,9 @@ class Tables(Transactor["MemoryUnit"]):
         self.parts: dict[tuple[PartKey, int], SnapshotPart] = {}  # by key and slot
         self.journals: dict[JournalKey, dict[int, JournalEntry]] = {}  # by position
         self.pushes: dict[tuple[JournalKey, str], StoredPush] = {}  # by accumulator and client
+        self.mail: dict[str, StoredRequest] = {}
+        self.mail_answers: dict[str, bytes] = {}  # by request
+        self.mail_listeners: list[Callable[[], None]] = []  # of all stores that share these tables
         self.part_owners: dict[PartKey, PartOwnerRow] = {}
         self.dead_letters: dict[str, StoredDeadLetter] = {}
         self.recoveries: dict[str, StoredRecovery] = {}

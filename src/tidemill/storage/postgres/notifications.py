@@ -1,4 +1,4 @@
-"""Notifications from other processes: a connection that listens for changes of runs, published packages and access."""
+"""Notifications from other processes: a connection that listens for changes of runs, packages, access and mail."""
 
 import asyncio
 import logging
@@ -16,6 +16,7 @@ CHANNELS: dict[str, ChangeTopic] = {
     "tidemill_runs": "runs",
     "tidemill_packages": "packages",
     "tidemill_access": "access",
+    "tidemill_mail": "mail",
 }
 KEEPALIVE_INTERVAL = 5.0  # seconds without a notification after which the connection is checked
 RECONNECT_DELAYS = (0.1, 0.3, 1.0, 3.0)  # seconds until the next attempt to connect; the last one repeats
@@ -97,7 +98,7 @@ class NotificationListener:
     def _notify_subscribers(self, topic: ChangeTopic | None = None) -> None:
         """Call the subscribers of a topic; all of them if the topic is not known."""
         for on_change, subscribed in self._subscribers:
-            if topic is None or subscribed in (None, topic):
+            if topic is None or subscribed == topic or (subscribed is None and topic != "mail"):
                 on_change()
 
 

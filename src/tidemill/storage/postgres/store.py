@@ -23,6 +23,7 @@ from tidemill.storage.postgres.graph_tables import (
 )
 from tidemill.storage.postgres.leases import PostgresLeases, PostgresPartOwners
 from tidemill.storage.postgres.locked_rows import LeaseClock
+from tidemill.storage.postgres.mailbox import PostgresMailbox
 from tidemill.storage.postgres.notifications import NotificationListener
 from tidemill.storage.postgres.package_tables import PostgresPackages, PostgresPackageStates, PostgresTrustedKeys
 from tidemill.storage.postgres.request_tables import REQUEST_FRAGMENTS, PostgresRequestRecords
@@ -75,6 +76,7 @@ class PostgresStore(Store):
         parts = (self._database, self._committer, QUERIES)
         self.checkpoints = PostgresCheckpoints(*parts)
         self.producers = PostgresProducers(*parts)
+        self.mailbox = PostgresMailbox(*parts, sender)
         self.part_owners = PostgresPartOwners(*parts)
         self.dead_letters = PostgresDeadLetters(*parts)
         self.recoveries = PostgresRecoveries(*parts)

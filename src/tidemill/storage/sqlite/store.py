@@ -17,6 +17,7 @@ from tidemill.storage.sqlite.access_tables import (
     SqliteAuditEntries,
     SqliteTenants,
 )
+from tidemill.storage.sqlite.change_watch import ChangeWatch
 from tidemill.storage.sqlite.connections import (
     MIGRATIONS,
     check_application_id,
@@ -40,6 +41,7 @@ from tidemill.storage.sqlite.graph_tables import (
 )
 from tidemill.storage.sqlite.key_file import KEY_FILE_SUFFIX, read_or_create_keys
 from tidemill.storage.sqlite.leases import SqliteLeases, SqlitePartOwners
+from tidemill.storage.sqlite.mailbox import SqliteMailbox
 from tidemill.storage.sqlite.package_tables import SqlitePackages, SqlitePackageStates, SqliteTrustedKeys
 from tidemill.storage.sqlite.request_tables import REQUEST_FRAGMENTS, SqliteRequestRecords
 from tidemill.storage.sqlite.run_rows import COLUMN_FRAGMENTS
@@ -78,9 +80,11 @@ class SqliteStore(Store):
         self._path, now = _absolute_path(path), now or SystemClock().now
         self._database = Database(self._path)
         self._committer: GroupCommitter[SqliteUnit] = GroupCommitter(self._database)
+        self._change_watch = ChangeWatch(self._database)
         parts = (self._database, self._committer, QUERIES)
         self.checkpoints = SqliteCheckpoints(*parts)
         self.producers = SqliteProducers(*parts)
+        self.mailbox = SqliteMailbox(*parts)
         self.part_owners = SqlitePartOwners(*parts)
         self.dead_letters = SqliteDeadLetters(*parts)
         self.recoveries = SqliteRecoveries(*parts)
@@ -114,6 +118,7 @@ class SqliteStore(Store):
     async def open(self) -> None:
         await self._database.open()
         await self._committer.open()
+        await self._change_watch.open()
 
     async def open_read_only(self) -> None:
         check_schema_current(await self.read_schema_state(), self.title)
@@ -121,6 +126,7 @@ class SqliteStore(Store):
 
     async def close(self) -> None:
         try:
+            await self._change_watch.close()
             await self._committer.close()
         finally:
             await self._database.close()
@@ -145,7 +151,9 @@ class SqliteStore(Store):
         return f"{self.title} cannot be written: {holder} holds its write lock; {holder.advice}"
 
     async def listen(self, on_change: Callable[[], None], topic: ChangeTopic | None = None) -> None:
-        """Do nothing: a file sends no notifications."""
+        """Look regularly whether mail may have come. Of other changes a file sends no notifications."""
+        if topic == "mail":
+            self._change_watch.subscribe(on_change)
 
 
 def _absolute_path(path: str) -> str:

@@ -64,6 +64,11 @@ class RunningAccumulator(BulkIngest):
         return False
 
     @property
+    def is_fenced(self) -> bool:
+        """Whether another node has acquired the reactors that it feeds."""
+        return any(target.reactor.is_fenced for target, _ in self.targets)
+
+    @property
     def in_flight_call(self) -> object | None:
         """Identifies the call of the author's function in progress; None if there is none."""
         return self._in_flight

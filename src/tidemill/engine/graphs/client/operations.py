@@ -105,15 +105,23 @@ class GraphOperations:
         return await self.accumulator(tenant, name)
 
     async def push(
-        self, tenant: str, name: str, event: Any, encoding: str = "json", patience: float | None = None
+        self,
+        tenant: str,
+        name: str,
+        event: Any,
+        encoding: str = "json",
+        patience: float | None = None,
+        position: ProducerPosition | None = None,
     ) -> Receipt:
-        """Push an event, a Python value or bytes, and return its receipt.
+        """Push an event, a Python value or bytes, and return its receipt; `position` numbers the push.
 
         With `patience` it waits for queue space no longer than this many seconds, and is rejected then.
         """
         found = self._scheduler.accumulator(tenant, name)
         if patience is not None and (rejection := await wait_for_space(found, patience)) is not None:
             return rejection
+        if position is not None:
+            return (await found.push_many([event], encoding, position)).receipts[0]
         return await found.push(event, encoding)
 
     async def push_many(

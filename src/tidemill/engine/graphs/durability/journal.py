@@ -164,12 +164,12 @@ class Journal:
             rows = _push_rows(pushes, steps)
             await self._store.checkpoints.append(entries, fences, rows)
         except StoreError as error:
+            if isinstance(error, FencedError):  # first: callers then know that another node owns the accumulator
+                await self._ownership.renew()
             behind, self._pending = self._pending, []
             self._refuse(steps + behind, str(error))
             pushes_behind, self._pending_pushes = self._pending_pushes, []
             _resolve(pushes + pushes_behind, [None] * len(pushes + pushes_behind))
-            if isinstance(error, FencedError):
-                await self._ownership.renew()
             return
         for health in write_health:
             health.pending_since = None

@@ -57,7 +57,10 @@ class ReactorOwnership:
         """Called with the parts that another node has acquired."""
         self._part_owners = part_owners
         self._is_dead = is_dead
-        self._owner = _encode_owner(owner)
+        self.owner = _encode_owner(owner)
+        """This node, as it is stored."""
+        self.on_renewed: Callable[[], None] | None = None
+        """Called after each renewal."""
         self._ttl = ttl
         self._silence = SilenceWatch(clock)
         self._is_shared = is_shared
@@ -81,7 +84,7 @@ class ReactorOwnership:
         if not missing:
             return
         abandoned = self._abandoned_among(await self._part_owners.owners_of(missing))
-        acquired = await self._part_owners.acquire(missing, self._owner, abandoned)
+        acquired = await self._part_owners.acquire(missing, self.owner, abandoned)
         if isinstance(acquired, PartOwner):
             raise _owned_elsewhere(acquired, missing)
         self.fences |= {fence.key: fence for fence in acquired}
@@ -101,11 +104,11 @@ class ReactorOwnership:
 
     def close(self) -> None:
         """Let other nodes of this process acquire the parts, even if they could not be released."""
-        _closed_owners.add(self._owner)
+        _closed_owners.add(self.owner)
 
     async def is_free(self, keys: Collection[PartKey]) -> bool:
         """Return whether parts could be acquired now."""
-        others = [one for one in await self._part_owners.owners_of(sorted(keys)) if one.owner != self._owner]
+        others = [one for one in await self._part_owners.owners_of(sorted(keys)) if one.owner != self.owner]
         return self._abandoned_among(others) == others
 
     def fences_for(self, keys: Iterable[PartKey]) -> list[PartFence]:
@@ -140,11 +143,13 @@ class ReactorOwnership:
         """Renew the ownership of all parts, and report those that another node has acquired."""
         held = dict(self.fences)
         try:
-            renewed = await self._part_owners.renew(self._owner)
+            renewed = await self._part_owners.renew(self.owner)
         except StoreError as error:
             logger.warning(events.REACTOR_RENEWAL_FAILED, extra={"error": str(error)})
             return
         self.drop(fence for fence in held.values() if fence not in renewed)
+        if self.on_renewed is not None:
+            self.on_renewed()
 
     def drop(self, fences: Iterable[PartFence]) -> None:
         """Stop owning parts that another node has acquired, and report them."""

@@ -19,6 +19,8 @@ class FiringHost(Protocol):
     tenant: str
     durability: DurabilityPolicy
     write_health: WriteHealth
+    is_fenced: bool
+    """Whether another node has acquired the reactor."""
 
     @property
     def requires_journal(self) -> bool:

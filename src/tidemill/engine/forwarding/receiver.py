@@ -1,0 +1,77 @@
+"""The receiving side of forwarding: serves the requests for the parts that this node owns."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from tidemill.engine.forwarding.sender import MAX_REQUEST_AGE
+from tidemill.engine.tasks import TaskScope
+from tidemill.engine.wakeup import FOREVER, Wakeup
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import StoreError
+from tidemill.storage.mailbox_port import Mailbox, StoredAnswer, StoredRequest
+from tidemill.telemetry import events
+
+logger = logging.getLogger(__name__)
+
+ANSWER_RETRY_INTERVAL = 0.2
+"""Seconds until an answer that could not be stored is stored again: the operation must not be repeated for it."""
+
+Serve = Callable[[StoredRequest], Awaitable[bytes | None]]
+"""Serves a request and returns its answer; None if this node does not own the target, or not any more."""
+
+
+class RequestReceiver:
+    """Serves the requests to one node, each in a task of its own, begun in the order in which they were sent."""
+
+    def __init__(self, mailbox: Mailbox, owner: str, serve: Serve, clock: Clock, tasks: TaskScope) -> None:
+        self._mailbox = mailbox
+        self._owner = owner
+        self._serve = serve
+        self._clock = clock
+        self._tasks = tasks
+        self._wakeup = Wakeup(clock)
+        self._in_progress: set[str] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being served."""
+        return not self._in_progress
+
+    def on_mail(self) -> None:
+        """Look for requests: some may have come, or this node may own their targets now."""
+        self._wakeup.notify()
+
+    async def run(self) -> None:
+        """Serve requests until cancelled."""
+        while True:
+            await self._wakeup.wait(FOREVER)
+            try:
+                requests = await self._mailbox.read_requests(self._owner, self._in_progress)
+            except StoreError as error:  # the next renewal of the ownership looks again
+                logger.warning(events.FORWARDING_FAILED, extra={"error": str(error)})
+                continue
+            oldest = self._clock.now() - timedelta(seconds=MAX_REQUEST_AGE)
+            for request in requests:
+                if request.at >= oldest:
+                    self._in_progress.add(request.id)
+                    self._tasks.start(f"forwarding: {request.operation}", self._answer(request))
+
+    async def _answer(self, request: StoredRequest) -> None:
+        """Serve a request. One that is not answered here is served by the next owner."""
+        try:
+            payload = await self._serve(request)
+            if payload is not None:
+                await self._store_answer(StoredAnswer(request.id, payload))
+        finally:
+            self._in_progress.discard(request.id)
+
+    async def _store_answer(self, answer: StoredAnswer) -> None:
+        while True:
+            try:
+                await self._mailbox.answer(answer)
+            except StoreError as error:
+                logger.warning(events.FORWARDING_FAILED, extra={"error": str(error)})
+                await self._clock.sleep(ANSWER_RETRY_INTERVAL)
+            else:
+                return

@@ -1,0 +1,113 @@
+"""The router of operations: each runs on the node that owns its reactor or accumulator.
+
+An operation on a part that this node runs is a plain call. Otherwise the owner runs it, and its result or error comes
+back as if it had been run here. If the owner dies before it has answered, the next owner runs the operation.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, cast
+
+from tidemill.engine.forwarding.receiver import RequestReceiver
+from tidemill.engine.forwarding.sender import RequestSender
+from tidemill.engine.forwarding.wire import RemoteCall, decode_answer, encode_error, encode_result
+from tidemill.engine.graphs.client.operations import GraphOperations
+from tidemill.engine.graphs.durability.ownership import ReactorOwnership
+from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.graphs.pushes import ProducerPosition
+from tidemill.kernel.author_errors import describe
+from tidemill.kernel.errors import OperationError, TidemillError
+from tidemill.storage.graph_ports import PartKey
+from tidemill.storage.mailbox_port import StoredRequest
+from tidemill.storage.store import Store
+
+
+class OwnerRouter:
+    """Runs operations on the reactors and accumulators of every node of the store."""
+
+    def __init__(
+        self, operations: GraphOperations, scheduler: GraphScheduler, store: Store, ownership: ReactorOwnership
+    ) -> None:
+        self._operations = operations
+        self._scheduler = scheduler
+        self._store = store
+        self._ownership = ownership
+        clock, tasks = scheduler.runtime.clock, scheduler.runtime.tasks
+        self._sender = RequestSender(store.mailbox, ownership.owner, clock, tasks)
+        self._receiver = RequestReceiver(store.mailbox, ownership.owner, self._serve, clock, tasks)
+
+    async def open(self) -> None:
+        """Serve the requests of other nodes from now on."""
+        await self._store.listen(self.on_mail, "mail")
+        self._receiver.on_mail()
+        self._scheduler.runtime.tasks.start("forwarding: requests", self._receiver.run())
+
+    def on_mail(self) -> None:
+        """Look for answers and requests: some may have come, or this node may own more than before."""
+        self._sender.on_mail()
+        self._receiver.on_mail()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request of another node is being served."""
+        return self._receiver.is_idle
+
+    # -- calling
+
+    def at(self, part: PartKey) -> GraphOperations:
+        """Return the operations of the node that runs a reactor or an accumulator."""
+        if self._scheduler.runs(part):
+            return self._operations
+        return cast("GraphOperations", RemoteOperations(self, part))
+
+    async def call(self, target: PartKey, name: str, *arguments: Any, **keywords: Any) -> Any:
+        """Run an operation at the owner of its target; if there is none, here, where the error says so."""
+        operation = getattr(self._operations, name)
+        if not await self._is_elsewhere(target):
+            return await operation(*arguments, **keywords)
+        call = RemoteCall.of(operation)
+        answer = await self._sender.ask(target, name, call.encode_arguments(*arguments, **keywords))
+        return decode_answer(answer, call.result_type)
+
+    async def _is_elsewhere(self, target: PartKey) -> bool:
+        """Return whether another node owns a part, or did and is about to be replaced."""
+        if self._scheduler.is_closed or self._scheduler.runs(target):
+            return False
+        return target in self._scheduler.standby or bool(await self._store.part_owners.owners_of([target]))
+
+    # -- serving
+
+    async def _serve(self, request: StoredRequest) -> bytes | None:
+        """Run an operation for another node; return None if this node does not own its target, also afterwards."""
+        if not self._owns(request.target):
+            return None
+        try:
+            answer = encode_result(await self._run_operation(request))
+        except TidemillError as error:
+            answer = encode_error(error)
+        except Exception as error:  # author code: a firing runs graphs, a restart opens sources
+            answer = encode_error(OperationError(f"'{request.operation}' failed: {describe(error)}"))
+        return answer if self._owns(request.target) else None
+
+    async def _run_operation(self, request: StoredRequest) -> Any:
+        """Run an operation. A push is numbered by its request, so that the next owner does not apply it again."""
+        operation = getattr(self._operations, request.operation)
+        call = RemoteCall.of(operation)
+        arguments = call.decode_arguments(request.payload)
+        if call.takes_position and arguments.get("position") is None:
+            arguments["position"] = ProducerPosition(request.id, 1)
+        return await operation(**arguments)
+
+    def _owns(self, target: PartKey) -> bool:
+        return target in self._ownership.fences and self._scheduler.runs(target)
+
+
+class RemoteOperations:
+    """The operations on a part that another node runs: each attribute is the one of that name."""
+
+    def __init__(self, router: OwnerRouter, part: PartKey) -> None:
+        self._router = router
+        self._part = part
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        return partial(self._router.call, self._part, name)
