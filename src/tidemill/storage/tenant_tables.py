@@ -22,6 +22,7 @@ TENANT_TABLES = (
     "secrets",
     "sessions",
     "tickets",
+    "trigger_pauses",
     "trusted_keys",
     "variables",
     "workflow_pauses",

@@ -71,6 +71,7 @@ def _rows_of(tables: Tables, tenant: str) -> Iterator[tuple[dict[Any, Any], Any]
         tables.fire_times,
         tables.versions,
         tables.cursors,
+        tables.paused_triggers,
         tables.paused_workflows,
         tables.packages,
         tables.archives,
