@@ -39,4 +39,8 @@ def openapi_document() -> bytes:
         dependencies=dependencies(None),
         logging_config=None,
     )
-    return msgspec.json.encode(app.openapi_schema.to_schema())
+    document = app.openapi_schema.to_schema()
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation["responses"].get("204", {}).pop("content", None)  # an answer without a body has no format
+    return msgspec.json.encode(document)

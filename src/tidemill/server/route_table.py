@@ -30,10 +30,10 @@ META = (
     get("/version", meta.get_version, NONE),
     get("/openapi.json", meta.get_openapi, NONE),
     get("/me", meta.get_me, KNOWN),
-    get("//api/docs", meta.get_api_docs, NONE),
+    get("//api/docs", meta.get_api_docs, NONE, media_type="text/html"),
     get("//health/live", meta.get_health_live, NONE),
     get("//health/ready", meta.get_health_ready, NONE),
-    get("//metrics", meta.get_metrics, READ),
+    get("//metrics", meta.get_metrics, READ, media_type="text/plain"),
 )
 
 WORKFLOWS = (

@@ -45,6 +45,8 @@ class Route(NamedTuple):
     status: int = 200
     is_audited_by_service: bool = False
     """Whether the service that the handler calls records the event, so that commands on a store are audited too."""
+    media_type: str = "application/json"
+    """The format of the answer."""
     takes_key: bool = False
     """Whether the route takes an Idempotency-Key: it makes something."""
     body_limit: int | None = None
@@ -112,6 +114,7 @@ def to_handler(route: Route) -> HTTPRouteHandler | WebsocketRouteHandler:
         route.path,
         http_method=route.method,
         status_code=route.status,
+        media_type=route.media_type,
         operation_id=route.operation_id,
         summary=summary.strip().rstrip("."),
         description=" ".join(description.split()) or None,
@@ -146,6 +149,8 @@ _ERRORS = {
     403: ("not_allowed", "The key does not allow this."),
     404: ("run_not_found", "Nothing has this name or id in the tenant."),
     409: ("run_ended", "The current state does not allow this."),
+    413: ("body_too_large", "The body is too large."),
+    415: ("unsupported_media_type", "The body is in a format that this route does not take."),
     429: ("rate_limited", "There were too many requests: wait as long as `retry-after` says."),
     503: ("store_unavailable", "The store cannot be reached: repeat the request."),
 }
@@ -153,11 +158,15 @@ _ERRORS = {
 
 def _error_responses(route: Route) -> dict[int, ResponseSpec]:
     """Return the errors that a route can answer with, each with an example."""
-    left_out = {401, 403} if route.permission is Permission.NONE else set()
+    left_out: set[int] = set()
+    if route.permission is Permission.NONE and route.audit is None:
+        left_out |= {401, 403}
     if "{" not in route.path:
         left_out |= {404}
     if route.audit is None:
         left_out |= {409}
+    if route.method in ("GET", "DELETE"):
+        left_out |= {413, 415}
     return {
         status: ResponseSpec(
             ProblemDetails,
