@@ -102,3 +102,15 @@ def test_why_says_that_no_node_is_running(monkeypatch: Monkey, capsys: Captured)
     queued = json.loads(capsys.readouterr().out)[0]["id"]
     assert run(monkeypatch, "runs", "why", queued, "publish") == 0
     assert "no node is running on this store: start one" in capsys.readouterr().out
+
+
+def test_a_worker_is_no_node_that_continues_runs(path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+    """W-11: it plans nothing; and a task that waits for one is explained as such."""
+    change(
+        path,
+        "INSERT INTO owners (id, host, boot, pid, started, at, kind) VALUES ('w', 'elsewhere', '', 1, '', 0, 'worker')",
+        "UPDATE task_runs SET state = 'scheduled', executor = 'worker', since = 0 WHERE task = 'publish'",
+    )
+    found = [one["sentence"] for one in findings(monkeypatch, capsys, 1)]
+    assert any("no node is running on this store" in one for one in found), found
+    assert any("and no worker has claimed it. Perhaps" in one and "has its labels" in one for one in found), found

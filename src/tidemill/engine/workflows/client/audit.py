@@ -12,6 +12,7 @@ from tidemill.engine.audit_findings import Finding, format_timespan, note_findin
 from tidemill.engine.workflows.loaded_code import LoadedCode, code_note, read_loaded_code
 from tidemill.engine.workflows.process_identity import HostLiveness
 from tidemill.storage.workflow_ports import Owner, Versions, WorkflowStore, WorkflowVersion
+from tidemill.workflows.definition import WORKER_EXECUTOR
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import EventRow, RunRecord, TaskRow
 from tidemill.workflows.spec import WorkflowSpec
@@ -40,7 +41,8 @@ async def audit_runs(store: WorkflowStore, now: datetime) -> RunsReport:
     known = await store.owners.list_all()
     owners = {owner.id for owner in known}
     records = await store.runs.load([revision.run for revision in active[:AUDITED_RUN_LIMIT]])
-    findings = list(_audit_nodes(len(active), [owner for owner in known if not liveness.is_dead(owner)]))
+    planners = [owner for owner in known if not (owner.is_worker or liveness.is_dead(owner))]
+    findings = list(_audit_nodes(len(active), planners))
     for record in records:
         run = record.run
         findings += _audit_version(record, await store.versions.get(run.version_key))
@@ -173,14 +175,16 @@ def _audit_end(record: RunRecord, now: datetime) -> Iterator[Finding]:
 
 
 def _audit_wait(record: RunRecord, row: TaskRow, now: datetime) -> Iterator[Finding]:
-    """Check for a scheduled task that no node claims."""
+    """Check for a scheduled task that no node or worker claims."""
     age = now - row.since if row.since is not None else timedelta(0)
+    kind = "worker" if row.executor == WORKER_EXECUTOR else "node"
+    labels = "no worker has its labels, " if kind == "worker" else ""
     if age > OVERDUE_AFTER:
         yield note_finding(
             _run_label(record),
-            f"{_task_label(row)} has been scheduled for {format_timespan(age)}, and no node has claimed it.",
-            f"Perhaps it is paused, its pool is full, or no node has version {record.run.version} of its workflow: "
-            "load that, or cancel the run and start it again.",
+            f"{_task_label(row)} has been scheduled for {format_timespan(age)}, and no {kind} has claimed it.",
+            f"Perhaps it is paused, its pool is full, {labels}or no {kind} has version {record.run.version} of its "
+            "workflow: load that, or cancel the run and start it again.",
         )
 
 

@@ -5,7 +5,7 @@ are no longer wanted, and from time to time discards workflow versions that no r
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tidemill.engine.tasks import run_forever
 from tidemill.engine.wakeup import Wakeup
@@ -90,7 +90,7 @@ class Claimer(AttemptObserver):
             executors=free,
             immediate=[name for name in free if self._attempts.executors[name].is_immediate],
             loaded=loaded,
-            excluded=self._excluded_tasks(specs),
+            excluded=excluded_tasks(self._attempts.owner.labels, specs),
             pools=self._pools.sizes,
             lease=self._settings.heartbeat_timeout,
             at=self._clock.now(),
@@ -102,16 +102,6 @@ class Claimer(AttemptObserver):
         for batch in by_run.values():
             run = batch[0].run
             await self._launcher.read_and_launch(run, [claimed.task for claimed in batch], specs[run.version_key])
-
-    def _excluded_tasks(self, specs: Mapping[VersionKey, WorkflowSpec]) -> list[VersionTask]:
-        """Return the tasks that need a label that this node does not have."""
-        own = set(self._attempts.owner.labels)
-        return [
-            VersionTask(*version, task.name)
-            for version, spec in specs.items()
-            for task in spec.labelled_tasks
-            if not own.issuperset(task.labels)
-        ]
 
     async def _refresh_pools(self) -> None:
         now = self._clock.monotonic()
@@ -126,3 +116,14 @@ class Claimer(AttemptObserver):
         self._collected_at = now
         in_use = {attempt.run.version_key for attempt in self._attempts.claimed.values()}
         await self._versions.collect(self._store.runs, in_use)
+
+
+def excluded_tasks(labels: Iterable[str], specs: Mapping[VersionKey, WorkflowSpec]) -> list[VersionTask]:
+    """Return the tasks that need a label which is not among these."""
+    offered = set(labels)
+    return [
+        VersionTask(*version, task.name)
+        for version, spec in specs.items()
+        for task in spec.labelled_tasks
+        if not offered.issuperset(task.labels)
+    ]
