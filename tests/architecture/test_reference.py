@@ -16,6 +16,7 @@ from tidemill.graphs.health import ACCUMULATOR_TRANSITIONS, REACTOR_TRANSITIONS
 from tidemill.graphs.result import NodeError
 from tidemill.kernel import errors
 from tidemill.kernel.settings import Settings
+from tidemill.server.live.closing import CloseCode
 from tidemill.server.metrics import SERVER_METRICS
 from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS
 from tidemill.workflows.rules import RULES
@@ -105,6 +106,12 @@ def raised_codes() -> Iterator[tuple[str, int]]:
                 kind = node.args[0]
                 assert isinstance(kind, ast.Constant), f"{module.where(node.lineno)} gives a kind that is no text"
                 yield f"{kind.value}_not_found", 404
+
+
+def test_every_close_code_is_listed() -> None:
+    """The page lists the codes that the server closes with, and the one of the protocol for large frames."""
+    listed = re.findall(r"^\| (\d{4}) \|", page("websocket.md"), re.MULTILINE)
+    assert sorted(map(int, listed)) == sorted([*(set(CloseCode) - {CloseCode.NORMAL}), 1009])
 
 
 @pytest.mark.parametrize("error", [errors.IllegalTransitionError, NodeError, *errors.TidemillError.__subclasses__()])

@@ -22,7 +22,7 @@ class FirstErrorGroup:
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
-        self._coroutines: list[Coroutine[Any, Any, Any]] = []
+        self._unstarted: set[Coroutine[Any, Any, Any]] = set()
         self._first_error: BaseException | None = None
         self._first_traceback: TracebackType | None = None
         self._cancellations_before = 0
@@ -44,7 +44,7 @@ class FirstErrorGroup:
             first = self._first_error or group.exceptions[0]
             raise first.with_traceback(self._first_traceback or first.__traceback__) from None
         finally:
-            for coroutine in self._coroutines:
+            for coroutine in self._unstarted:
                 coroutine.close()  # one that was cancelled before its first step was never awaited
 
     def _uncancel_own_request(self) -> None:
@@ -55,11 +55,12 @@ class FirstErrorGroup:
 
     def start(self, name: str, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Start a task; awaiting it returns its result."""
-        self._coroutines.append(coroutine)
+        self._unstarted.add(coroutine)
         return self._group.create_task(self._run_recording_error(coroutine), name=name)
 
     async def _run_recording_error(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a task; keep the first error with its traceback, which each task that awaits this one extends."""
+        self._unstarted.discard(coroutine)
         try:
             return await coroutine
         except AUTHOR_ERRORS as error:  # author code: raised again, here or at the end of the group

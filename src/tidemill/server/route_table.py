@@ -5,6 +5,7 @@ tests of authorization walk them.
 """
 
 from tidemill.access.principal import Permission, ResourceKind
+from tidemill.server.live import event_socket, push_socket, reactor_socket
 from tidemill.server.routes import (
     accounts,
     accumulators,
@@ -22,7 +23,7 @@ from tidemill.server.routes import (
     variables,
     workflows,
 )
-from tidemill.server.routing import Handler, Route, delete, get, post, put
+from tidemill.server.routing import Handler, Route, delete, get, post, put, websocket
 
 NONE, KNOWN, READ, WRITE, ADMIN, INSTANCE = Permission
 
@@ -156,7 +157,15 @@ VARIABLES = (
     delete("/secrets/{name:str}", secrets.delete_secret, ADMIN, audit="secret.delete", **BY_SERVICE),
     post("/secrets/rotate", secrets.rotate_secrets, INSTANCE, audit="secret.rotate", **BY_SERVICE),
 )
-LIVE = (get("/events", events.follow_events, READ),)
+
+LIVE = (
+    get("/events", events.follow_events, READ),
+    websocket("/ws/events", event_socket.event_socket, READ),
+    websocket("/ws/accumulators/{name:str}", push_socket.push_socket, WRITE, resource="accumulators"),
+    # Commands need the permission to write as well: the connection checks each.
+    websocket("/ws/reactors/{name:str}", reactor_socket.reactor_socket, READ, resource="reactors"),
+    websocket("/ws/reactors/{owner:str}/{name:str}", reactor_socket.shared_reactor_socket, READ),
+)
 
 ROUTES: tuple[Route, ...] = (
     *META,

@@ -48,6 +48,8 @@ async def serving(app: "ASGIApp", host: str, port: int) -> AsyncIterator[str]:
         http="auto",
         ws="websockets-sansio",
         ws_max_size=FRAME_LIMIT,
+        ws_ping_timeout=None,  # a client that waits for queue space is not read, and cannot answer
+        ws_per_message_deflate=False,  # it costs more time than it saves on a local network
         lifespan="off",
         log_config=None,
         access_log=False,

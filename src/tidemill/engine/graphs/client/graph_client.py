@@ -79,6 +79,11 @@ class GraphClient:
         names = sorted(one.name for one in self._scheduler.reactors if one.tenant == caller.tenant)
         return [await self.reactor_state(caller, name) for name in names]
 
+    async def check_reactor(self, caller: Caller, name: str) -> None:
+        """Raise NotFoundError if a reactor is not loaded."""
+        part = self._readable_reactor(caller, name)
+        await self._at(part).check_reactor(part.tenant, part.name)
+
     async def reactor_state(self, caller: Caller, name: str) -> ReactorState:
         """Return the state of a reactor."""
         part = self._readable_reactor(caller, name)
@@ -118,6 +123,11 @@ class GraphClient:
         part = self._own_part(caller, "accumulator", name)
         return await self._at(part).accumulator(part.tenant, part.name)
 
+    async def check_accumulator(self, caller: Caller, name: str) -> None:
+        """Raise NotFoundError if an accumulator is not loaded."""
+        part = self._own_part(caller, "accumulator", name)
+        await self._at(part).check_accumulator(part.tenant, part.name)
+
     async def restart_accumulator(self, caller: Caller, name: str) -> AccumulatorDetails:
         """Restart an accumulator that the supervisor gave up, or one that hangs."""
         part = self._own_part(caller, "accumulator", name)
@@ -148,6 +158,11 @@ class GraphClient:
         """
         part = self._own_part(caller, "accumulator", name)
         return await self._at(part).push_many(part.tenant, part.name, events, encoding, position, patience)
+
+    async def batch_space(self, caller: Caller, name: str) -> int:
+        """Return how many events are worth pushing together: those that share a commit, and need not wait for space."""
+        part = self._own_part(caller, "accumulator", name)
+        return await self._at(part).batch_space(part.tenant, part.name)
 
     async def last_position(self, caller: Caller, name: str, client: str) -> int | None:
         """Return the number of the newest push of a producer that was taken; None if there is none."""

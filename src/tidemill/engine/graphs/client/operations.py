@@ -30,6 +30,9 @@ from tidemill.graphs.state import ReactorState, Recovery
 from tidemill.kernel.errors import RequestError
 from tidemill.storage.graph_ports import PartKind
 
+MAX_SHARED_COMMIT = 4096
+"""Events of different frames that share a commit."""
+
 Reclaim = Callable[[str, str], Coroutine[Any, Any, None]]
 """Acquires a reactor that another node had acquired."""
 
@@ -42,6 +45,10 @@ class GraphOperations:
         self._reclaim = reclaim
 
     # -- reactors
+
+    async def check_reactor(self, tenant: str, name: str) -> None:
+        """Raise NotFoundError if a reactor is not loaded."""
+        self._scheduler.reactor(tenant, name)
 
     async def reactor_state(self, tenant: str, name: str) -> ReactorState:
         """Return the current state of a reactor."""
@@ -96,6 +103,10 @@ class GraphOperations:
             boundary_schema=_schema_of(found.definition.boundary_type),
         )
 
+    async def check_accumulator(self, tenant: str, name: str) -> None:
+        """Raise NotFoundError if an accumulator is not loaded."""
+        self._scheduler.accumulator(tenant, name)
+
     async def restart_accumulator(self, tenant: str, name: str) -> AccumulatorDetails:
         """Restart an accumulator that the supervisor gave up, or one that hangs."""
         found = self._scheduler.accumulator(tenant, name)
@@ -145,6 +156,13 @@ class GraphOperations:
             size = free_space(found) or size
             receipts += (await found.push_many(events[len(receipts) : len(receipts) + size], encoding)).receipts
         return PushSummary(tuple(receipts))
+
+    async def batch_space(self, tenant: str, name: str) -> int:
+        """Return how many events are worth pushing together: those that share a commit, and need not wait for space."""
+        found = self._scheduler.accumulator(tenant, name)
+        if not found.is_journaled or found.must_wait:
+            return 1
+        return min(MAX_SHARED_COMMIT, free_space(found) or MAX_SHARED_COMMIT)
 
     async def last_position(self, tenant: str, name: str, client: str) -> int | None:
         """Return the number of the newest push of a producer that was taken; None if there is none."""

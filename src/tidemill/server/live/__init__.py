@@ -1,0 +1,1 @@
+"""WebSocket connections: pushes to accumulators, commands to reactors, and the live event feed."""
