@@ -122,3 +122,16 @@ async def test_a_backfill_of_schema_14_has_no_range(database: ContractDatabase) 
     assert await store.backfills.get("b1") == replace(BACKFILL, range_start=None, range_end=None)
     assert await store.check_integrity() == []
     await store.close()
+
+
+async def test_the_states_of_the_runs_of_backfills_are_counted(store: Store) -> None:
+    states = [RunState.SUCCESS, RunState.SUCCESS, RunState.RUNNING]
+    for number, state in enumerate(states):
+        await make(store, creation(run_row(f"r{number}", backfill="b1", state=state)))
+    await make(store, creation(run_row("r7", backfill="b2")), creation(run_row("r8", backfill="b3")))
+    await make(store, creation(run_row("r9")))
+    assert await store.runs.count_backfill_states(["b1", "b2", "unknown"]) == {
+        "b1": {RunState.SUCCESS: 2, RunState.RUNNING: 1},
+        "b2": {RunState.RUNNING: 1},
+    }
+    assert await store.runs.count_backfill_states([]) == {}

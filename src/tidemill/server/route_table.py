@@ -10,20 +10,25 @@ from tidemill.server.routes import (
     accounts,
     accumulators,
     audit,
+    backfills,
     dead_letters,
     events,
     graphs,
     keys,
     meta,
+    nodes,
+    pools,
     reactors,
     runs,
+    schedules,
     secrets,
     sessions,
     tenants,
+    triggers,
     variables,
     workflows,
 )
-from tidemill.server.routing import Handler, Route, delete, get, post, put, websocket
+from tidemill.server.routing import Handler, Route, delete, get, patch, post, put, websocket
 
 NONE, KNOWN, READ, WRITE, ADMIN, INSTANCE = Permission
 
@@ -38,6 +43,10 @@ META = (
 )
 
 WORKFLOWS = (
+    get("/workflows", workflows.list_workflows, READ),
+    get("/workflows/{name:str}", workflows.get_workflow, READ),
+    get("/workflows/{name:str}/versions/{version:str}", workflows.get_workflow_version, READ),
+    patch("/workflows/{name:str}", workflows.patch_workflow, WRITE, audit="workflow.pause"),
     post("/workflows/{name:str}/runs", workflows.start_run, WRITE, audit="run.start", status=201, takes_key=True),
 )
 
@@ -50,6 +59,32 @@ RUNS = (
     post("/runs/{run:str}/clear", runs.clear_run, WRITE, audit="run.clear"),
     put("/runs/{run:str}/note", runs.put_run_note, WRITE, audit="run.note"),
 )
+
+SCHEDULES = (
+    get("/schedules", schedules.list_schedules, READ),
+    get("/workflows/{name:str}/schedule/preview", schedules.preview_schedule, READ),
+)
+
+TRIGGERS = (
+    get("/triggers", triggers.list_triggers, READ),
+    patch("/triggers/{name:str}", triggers.patch_trigger, WRITE, audit="trigger.pause"),
+)
+
+BACKFILLS = (
+    get("/backfills", backfills.list_backfills, READ),
+    post("/backfills", backfills.start_backfill, WRITE, audit="backfill.start", status=201, takes_key=True),
+    get("/backfills/{id:str}", backfills.get_backfill, READ),
+    post("/backfills/{id:str}/cancel", backfills.cancel_backfill, WRITE, audit="backfill.cancel"),
+)
+
+POOLS = (
+    get("/pools", pools.list_pools, READ),
+    get("/pools/{name:str}", pools.get_pool, READ),
+    put("/pools/{name:str}", pools.put_pool, INSTANCE, audit="pool.set"),
+    delete("/pools/{name:str}", pools.delete_pool, INSTANCE, audit="pool.delete"),
+)
+
+NODES = (get("/nodes", nodes.list_nodes, READ),)
 
 GRAPHS = (
     get("/graphs", graphs.list_graphs, READ),
@@ -171,6 +206,11 @@ ROUTES: tuple[Route, ...] = (
     *META,
     *WORKFLOWS,
     *RUNS,
+    *SCHEDULES,
+    *TRIGGERS,
+    *BACKFILLS,
+    *POOLS,
+    *NODES,
     *GRAPHS,
     *REACTORS,
     *ACCUMULATORS,

@@ -1,6 +1,6 @@
 """Lists of runs, newest first, in pages: what is asked for, and what a page has."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -63,6 +63,14 @@ class WorkflowActivity(NamedTuple):
 
     active: int
     newest: RunRow | None
+
+
+def group_states(rows: Iterable[tuple[str, str, int]]) -> dict[str, dict[RunState, int]]:
+    """Return counted states by what they belong to, from rows of it, the state and the number."""
+    grouped: dict[str, dict[RunState, int]] = {}
+    for key, state, number in rows:
+        grouped.setdefault(key, {})[RunState(state)] = number
+    return grouped
 
 
 def like_pattern(text: str) -> str:

@@ -130,6 +130,9 @@ class Runs(Protocol):
     async def read_activity(self, tenant: str, workflows: Collection[str]) -> dict[str, WorkflowActivity]:
         """Return what each of some workflows does; those without runs included."""
 
+    async def count_backfill_states(self, backfills: Collection[str]) -> dict[str, dict[RunState, int]]:
+        """Return how many runs of each backfill are in each state; backfills without runs are left out."""
+
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
         """Return queued and running task runs whose lease has expired, longest first."""
 

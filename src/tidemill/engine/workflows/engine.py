@@ -103,7 +103,9 @@ class WorkflowEngine:
         self.leader = LeaderState(self.notifier)
         self.starter = RunStarter(runtime, self.versions, self.leader)
         self.subscriptions = FiringSubscriptions(runtime, self.versions, self.starter)
-        self.client = WorkflowClient(runtime, self.versions, self.leader, self.starter, is_node=True)
+        self.client = WorkflowClient(
+            runtime, self.versions, self.leader, self.starter, is_node=True, find_trigger=find_trigger
+        )
         self.heartbeats = Heartbeats(runtime, self.attempts)
         self._presence = Presence(runtime)
         self._claimer = Claimer(runtime, self.versions, self.attempts)

@@ -1,5 +1,6 @@
 """The workflow versions that this node can run: the current one of each workflow, and those that runs still need."""
 
+import linecache
 from collections import Counter
 from collections.abc import Callable, Collection
 from datetime import datetime
@@ -51,7 +52,8 @@ class WorkflowVersions:
         key = VersionKey(tenant, workflow.name, spec.version)
         known = None if self._decides_newest else await self._version_store.get(key)
         seen_at = self._clock.now() if known is None else known.seen_at
-        version = WorkflowVersion(key=key, spec=msgspec.json.encode(spec), seen_at=seen_at)
+        source = "".join(linecache.getlines(workflow.location.file))
+        version = WorkflowVersion(key=key, spec=msgspec.json.encode(spec), seen_at=seen_at, source=source)
         await self._version_store.upsert(version, self._owner)
         self._seen_at[key] = version.seen_at
         self.loaded[key] = workflow

@@ -4,13 +4,31 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Response
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
+from tidemill.engine.workflows.client.catalog import CatalogEntry
 from tidemill.server.injection import InjectedCaller, InjectedContext
+from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, page_of
 from tidemill.server.responses import ApiResponse
 from tidemill.server.routes.runs import read_run
 from tidemill.server.routing import BASE_PATH
 from tidemill.server.views.runs import RunDetails
+from tidemill.server.views.workflows import (
+    VersionDetails,
+    WorkflowDetails,
+    WorkflowItem,
+    to_version_details,
+    to_workflow_details,
+    to_workflow_item,
+)
+
+_Text = Annotated[str, QueryParameter(name="q", description="A part of the name or of a tag, in letters of any case.")]
+
+
+class PauseState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether something is paused."""
+
+    paused: bool
 
 
 class StartRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -22,6 +40,52 @@ class StartRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 _WITHOUT_PARAMS = StartRun()
 """The body of a request without one."""
+
+
+async def list_workflows(
+    context: InjectedContext,
+    caller: InjectedCaller,
+    text: _Text = "",
+    tag: FromQuery[str | None] = None,
+    paused: FromQuery[bool | None] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> Page[WorkflowItem]:
+    """List workflows by name."""
+    catalog = context.node.workflow_client.catalog
+    entries = [one for one in await catalog.entries(caller) if _is_listed(one, text, tag, paused)]
+    page = page_of(entries, limit=limit, cursor=cursor, key=lambda one: one.name, view=lambda one: one)
+    activity = await catalog.read_activity(caller, [entry.name for entry in page.items])
+    items = [to_workflow_item(entry, activity[entry.name]) for entry in page.items]
+    return Page(items=items, total=page.total, next=page.next)
+
+
+def _is_listed(entry: CatalogEntry, text: str, tag: str | None, paused: bool | None) -> bool:
+    tags = () if entry.workflow is None else entry.workflow.tags
+    has_text = any(text.casefold() in word.casefold() for word in (entry.name, *tags))
+    return has_text and (tag is None or tag in tags) and paused in (None, entry.is_paused)
+
+
+async def get_workflow(context: InjectedContext, caller: InjectedCaller, name: FromPath[str]) -> WorkflowDetails:
+    """Return a workflow: tasks, edges, schedules, triggers, the JSON Schema of its params, and its versions."""
+    catalog = context.node.workflow_client.catalog
+    return to_workflow_details(await catalog.describe(caller, name), catalog.now())
+
+
+async def get_workflow_version(
+    context: InjectedContext, caller: InjectedCaller, name: FromPath[str], version: FromPath[str]
+) -> VersionDetails:
+    """Return a version of a workflow: its structure, and the source that declares it."""
+    return to_version_details(await context.node.workflow_client.catalog.get_version(caller, name, version))
+
+
+async def patch_workflow(
+    context: InjectedContext, caller: InjectedCaller, name: FromPath[str], data: JSONBody[PauseState]
+) -> WorkflowDetails:
+    """Pause or resume a workflow: while it is paused, none of its runs begins, and none of its tasks starts."""
+    client = context.node.workflow_client
+    await (client.pause if data.paused else client.resume)(caller, name)
+    return to_workflow_details(await client.catalog.describe(caller, name), client.catalog.now())
 
 
 async def start_run(

@@ -98,6 +98,13 @@ class MemoryRuns(MemoryTable, Runs):
         active = Counter(row.workflow for row in rows if not row.state.is_terminal)
         return {name: WorkflowActivity(active[name], newest.get(name)) for name in workflows}
 
+    async def count_backfill_states(self, backfills: Collection[str]) -> dict[str, dict[RunState, int]]:
+        counts: dict[str, Counter[RunState]] = {}
+        for row in self._tables.runs.values():
+            if row.backfill is not None and row.backfill in backfills:
+                counts.setdefault(row.backfill, Counter())[row.state] += 1
+        return {backfill: dict(states) for backfill, states in counts.items()}
+
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
         now = self._now()
         expired = [

@@ -24,7 +24,7 @@ from tidemill.storage.postgres.run_rows import (
 )
 from tidemill.storage.postgres.writes import PostgresUnit, SharedWork, to_columns
 from tidemill.storage.queries import Queries, check_timezone
-from tidemill.storage.run_lists import RunPage, RunQuery, WorkflowActivity
+from tidemill.storage.run_lists import RunPage, RunQuery, WorkflowActivity, group_states
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
@@ -38,6 +38,7 @@ from tidemill.workflows.records import (
     TaskKey,
     TaskRow,
 )
+from tidemill.workflows.states import RunState
 
 WRITER_POLL_INTERVAL = 0.002  # seconds between checks whether transactions have ended
 
@@ -121,6 +122,9 @@ class PostgresRuns(PostgresTable, Runs):
         )
         active, newest = dict(counts), {row["workflow"]: decode_run(row) for row in rows}
         return {name: WorkflowActivity(active.get(name, 0), newest.get(name)) for name in workflows}
+
+    async def count_backfill_states(self, backfills: Collection[str]) -> dict[str, dict[RunState, int]]:
+        return group_states(await self._read(self._queries.backfill_states, list(backfills)))
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
         return await self._read_tasks(self._queries.expired_task_runs, self._now(), limit)

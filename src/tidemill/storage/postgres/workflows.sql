@@ -289,6 +289,9 @@ WHERE state IN {active_runs}
 ORDER BY created_at DESC, id DESC
 LIMIT $3;
 
+-- name: backfill_states
+SELECT backfill, state, count(*) FROM tidemill.runs WHERE backfill = ANY($1::text[]) GROUP BY backfill, state;
+
 -- name: active_counts
 SELECT workflow, count(*) FROM tidemill.runs WHERE state IN {active_runs} AND tenant = $1 GROUP BY workflow;
 

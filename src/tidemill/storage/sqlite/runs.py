@@ -8,7 +8,7 @@ from typing import Any
 
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_lists import RunPage, RunQuery, WorkflowActivity
+from tidemill.storage.run_lists import RunPage, RunQuery, WorkflowActivity, group_states
 from tidemill.storage.sqlite.apply_changes import PreparedChange
 from tidemill.storage.sqlite.claim_tasks import PreparedClaim
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
@@ -37,6 +37,7 @@ from tidemill.workflows.records import (
     TaskKey,
     TaskRow,
 )
+from tidemill.workflows.states import RunState
 
 
 class SqliteRuns(SqliteTable, Runs):
@@ -124,6 +125,9 @@ class SqliteRuns(SqliteTable, Runs):
         active, rows = await self._database.read(read)
         newest = {row.workflow: row for row in map(decode_run, rows)}
         return {name: WorkflowActivity(active.get(name, 0), newest.get(name)) for name in workflows}
+
+    async def count_backfill_states(self, backfills: Collection[str]) -> dict[str, dict[RunState, int]]:
+        return group_states(await self._fetch_all(self._queries.backfill_states, (json.dumps(list(backfills)),)))
 
     async def list_lease_expired(self, limit: int) -> list[tuple[TaskKey, TaskRow]]:
         rows = await self._fetch_all(self._queries.expired_tasks, (to_micros(self._now()), limit))

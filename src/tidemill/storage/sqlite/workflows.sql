@@ -164,6 +164,9 @@ SELECT {run_columns} FROM runs
 WHERE tenant = :tenant AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
 ORDER BY created_at DESC, id DESC LIMIT :limit;
 
+-- name: backfill_states
+SELECT backfill, state, count(*) FROM runs WHERE backfill IN (SELECT value FROM json_each(?)) GROUP BY backfill, state;
+
 -- name: active_counts
 -- The plus keeps the planner off the index of all runs of a tenant.
 SELECT workflow, count(*) FROM runs WHERE state IN {active_runs} AND +tenant = ? GROUP BY workflow;

@@ -67,6 +67,8 @@ class BackfillRunner:
             workflow=workflow.name,
             limit=min(limit, MAX_INTEGER),
             created_at=now,
+            range_start=start,
+            range_end=end,
         )
         await self._store.backfills.upsert(backfill)
         repeated = {slot for slot in wanted if slot in present}
@@ -115,13 +117,17 @@ class BackfillRunner:
             )
         )
 
-    async def cancel(self, caller: Caller, id: str) -> int:
-        """Start no more runs of a backfill, and cancel its active runs; return how many these were."""
+    async def get(self, caller: Caller, id: str) -> Backfill:
+        """Return a backfill; RequestError if the tenant has none of that id."""
         backfill = await self._store.backfills.get(id) if is_storable(id) else None
         if backfill is None or backfill.tenant != caller.tenant:
-            raise RequestError(
-                f"there is no backfill {quote_name(id)}", code="backfill_not_found", status=404, backfill=id
-            )
+            message = f"there is no backfill {quote_name(id)}"
+            raise RequestError(message, code="backfill_not_found", status=404, backfill=id)
+        return backfill
+
+    async def cancel(self, caller: Caller, id: str) -> int:
+        """Start no more runs of a backfill, and cancel its active runs; return how many these were."""
+        backfill = await self.get(caller, id)
         await self._store.backfills.upsert(msgspec.structs.replace(backfill, cancelled_at=self._clock.now()))
         run_filter = RunFilter(tenant=backfill.tenant, backfill=id, states=active_states(), limit=SLOT_LIMIT)
         runs = await self._store.runs.find(run_filter)

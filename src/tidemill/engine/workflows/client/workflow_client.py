@@ -5,7 +5,7 @@ changes. Methods about workflows and runs take the caller first, and see only wh
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -13,8 +13,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from tidemill.engine.workflows.client.backfills import BackfillRunner
+from tidemill.engine.workflows.client.catalog import WorkflowCatalog
 from tidemill.engine.workflows.client.nodes import list_nodes
 from tidemill.engine.workflows.client.operations import RunOperations
+from tidemill.engine.workflows.client.pool_operations import PoolOperations
 from tidemill.engine.workflows.client.values import (
     BackfillPlan,
     Caller,
@@ -33,8 +35,10 @@ from tidemill.engine.workflows.worker.task_logs import TaskLogReader
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, StoreError
 from tidemill.kernel.limits import MAX_INTEGER, is_storable
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.storage.backfill_ports import Backfill, BackfillPage
 from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage, RunPosition, RunQuery
 from tidemill.storage.workflow_ports import RunFilter
+from tidemill.workflows.definition import Trigger
 from tidemill.workflows.lookup import resolve_task, unknown_run
 from tidemill.workflows.records import RunRow, TaskKey
 from tidemill.workflows.result import RunResult
@@ -56,11 +60,14 @@ class WorkflowClient(RunOperations):
         starter: RunStarter,
         *,
         is_node: bool,
+        find_trigger: Callable[[str, str], Trigger | None] = lambda tenant, name: None,  # noqa: ARG005
     ) -> None:
         super().__init__(runtime, versions, leader)
         self._starter = starter
         self._is_node = is_node
         self._backfills = BackfillRunner(runtime, starter, self)
+        self.catalog = WorkflowCatalog(runtime, versions, leader, find_trigger)
+        self.pools = PoolOperations(runtime, versions, leader)
         self._closed = asyncio.Event()
 
     def close(self) -> None:
@@ -300,10 +307,11 @@ class WorkflowClient(RunOperations):
 
     async def _check_known(self, caller: Caller, workflow: str) -> None:
         """Raise a RequestError unless the node has loaded a workflow, or the store knows it."""
-        if self._is_node:
-            self._versions.require_current(caller.tenant, workflow)
+        if (caller.tenant, workflow) in self._versions.current:
             return
         known = await self._count_versions(caller)
+        if workflow not in known and self._is_node:
+            raise self._versions.not_loaded_error(caller.tenant, workflow)
         if workflow not in known:
             message = f"the store knows no workflow '{workflow}'{did_you_mean(workflow, known)}"
             raise NotFoundError("workflow", workflow, message, known)
@@ -340,6 +348,18 @@ class WorkflowClient(RunOperations):
         return await self._backfills.backfill(
             caller, workflow, start, end, preview=preview, only_missing=only_missing, limit=limit, key=key
         )
+
+    async def list_backfills(self, caller: Caller, *, after: str | None = None, limit: int = 50) -> BackfillPage:
+        """Return the tenant's backfills after one of them, newest first, and the number of all."""
+        return await self._store.backfills.list_page(caller.tenant, after=after, limit=limit)
+
+    async def get_backfill(self, caller: Caller, id: str) -> Backfill:
+        """Return a backfill; RequestError if the tenant has none of that id."""
+        return await self._backfills.get(caller, id)
+
+    async def count_backfill_runs(self, backfills: Collection[Backfill]) -> dict[str, dict[RunState, int]]:
+        """Return how many runs of some loaded backfills are in each state, by backfill."""
+        return await self._store.runs.count_backfill_states([one.id for one in backfills])
 
     async def cancel_backfill(self, caller: Caller, id: str) -> int:
         """Start no more runs of a backfill, and cancel its active runs; return how many these were."""

@@ -50,6 +50,9 @@ class DueWork(Protocol):
     def calls_in_flight(self) -> int:
         """The number of author callbacks that are running."""
 
+    async def refresh(self) -> None:
+        """Read what other processes may have changed; once per tick."""
+
     async def sync(self) -> None:
         """Follow the workflows that are loaded now."""
 
@@ -177,6 +180,7 @@ class Scheduler:
         """Refresh the active runs from the store, discard unused versions, and start what is due."""
         self._is_fully_loaded = False
         self._coordinator.apply_pauses(await self._store.schedules.list_paused_workflows())
+        await self.refresh_due_work()
         superseded = self._versions.superseded()
         if await self._coordinator.refresh():
             in_use = {active.version for active in self._coordinator.active_runs.values()}
@@ -190,6 +194,11 @@ class Scheduler:
         if self._coordinator.active_runs:
             self._ticks.speed_up()
         await self.run_due()
+
+    async def refresh_due_work(self) -> None:
+        """Read what other processes may have changed about schedules and triggers."""
+        for work in self.due_work:
+            await work.refresh()
 
     async def run_due(self) -> None:
         """Start everything that is due: retries, deferrals, schedules."""

@@ -107,6 +107,9 @@ class ScheduleRunner(DueWork):
         active = [watch for watch in self._watched.values() if (watch.tenant, watch.workflow.name) not in inactive]
         return [watch for watch in active if not watch.is_paused]
 
+    async def refresh(self) -> None:
+        """Do nothing: the pauses of workflows are applied to all work of the leader."""
+
     async def sync(self) -> None:
         """Watch the schedules of the loaded workflows, and no others."""
         wanted = {

@@ -47,6 +47,8 @@ class TriggerPollers(DueWork):
         self._clock = runtime.clock
         self._metrics = runtime.metrics
         self._admission = admission
+        self._schedules = runtime.store.schedules
+        self._paused: set[tuple[str, str]] = set()
         self._calls_in_flight = 0
         self._loops: dict[tuple[str, str], tuple[Trigger, asyncio.Task[None]]] = {}
         self._streaks = FailureStreaks()
@@ -63,6 +65,11 @@ class TriggerPollers(DueWork):
 
     async def run_due(self) -> None:
         """Do nothing: the loops run by themselves."""
+
+    async def refresh(self) -> None:
+        """Read which triggers are paused, if there are any to poll."""
+        if self._named_triggers():
+            self._paused = await self._schedules.list_paused_triggers()
 
     async def sync(self) -> None:
         """Poll the triggers that loaded workflows name, and no others."""
@@ -100,7 +107,8 @@ class TriggerPollers(DueWork):
     async def _poll_once(self, tenant: str, trigger: Trigger, call: GuardedCall) -> None:
         self._calls_in_flight += 1
         try:
-            if all(self._is_paused(tenant, workflow) for workflow in self._subscribers(tenant, trigger)):
+            is_paused = (tenant, trigger.name) in self._paused
+            if is_paused or all(self._is_paused(tenant, one) for one in self._subscribers(tenant, trigger)):
                 return
             self._metrics.increment("trigger_polls_total", call.pending_seconds is None)
             fire = await self._call(trigger, call)

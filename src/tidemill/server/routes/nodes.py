@@ -1,0 +1,13 @@
+"""Nodes: servers, workers and nodes of programs on the store."""
+
+from tidemill.engine.workflows.client.values import NodeSummary
+from tidemill.server.injection import InjectedContext
+from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, page_of
+
+
+async def list_nodes(
+    context: InjectedContext, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+) -> Page[NodeSummary]:
+    """List the nodes of the store: which one leads, their load, and their last beat."""
+    nodes = await context.node.workflow_client.nodes()
+    return page_of(nodes, limit=limit, cursor=cursor, key=lambda one: one.id, view=lambda one: one)

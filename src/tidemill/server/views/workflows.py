@@ -1,0 +1,218 @@
+"""Workflows as the API shows them."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
+
+from tidemill.engine.workflows.client.catalog import CatalogEntry, WorkflowFacts
+from tidemill.kernel.backoff import Retry
+from tidemill.server.views.json_schemas import object_schema
+from tidemill.server.views.schedules import ScheduleView, TriggerView, to_schedule, to_trigger
+from tidemill.storage.run_lists import WorkflowActivity
+from tidemill.storage.workflow_ports import WorkflowVersion
+from tidemill.workflows.spec import TaskSpec, WorkflowSpec
+from tidemill.workflows.states import RunState
+from tidemill.workflows.workflow import Workflow
+
+
+class LastRun(msgspec.Struct, frozen=True):
+    """The newest run of a workflow."""
+
+    id: str
+    state: RunState
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class WorkflowItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow in a list."""
+
+    name: str
+    version: str
+    """The version that new runs get."""
+    tags: list[str]
+    paused: bool
+    loaded: bool
+    """Whether its code is loaded on the server that answers."""
+    active_runs: int
+    last_run: LastRun | None
+
+
+class RetryView(msgspec.Struct, frozen=True):
+    """The retries of a task; times are seconds."""
+
+    times: int
+    delay: float
+    backoff: float
+    max_delay: float
+    jitter: float
+
+
+class TaskDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """A task with its options."""
+
+    name: str
+    upstream: list[str]
+    rule: str
+    each: str | None
+    """The task whose list it is mapped over."""
+    tries: int
+    retry: RetryView | None
+    timeout: float | None
+    pool: str | None
+    priority: int
+    queue: str
+    executor: str | None
+    """None: that of the node."""
+    labels: list[str]
+    """What a worker must have."""
+    graph: str | None
+    """The graph that it calls."""
+
+
+class EdgeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A dependency of a task."""
+
+    source: str
+    target: str
+    parameter: str | None
+    """The parameter that takes the value; null if only the end of the source matters."""
+    takes: list[str] | None
+    """The variants of the value that the parameter accepts; null for all."""
+    optional: bool
+
+
+class VersionItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a workflow in a list."""
+
+    version: str
+    seen_at: datetime
+    """When a node last loaded it."""
+    current: bool
+    """Whether new runs get it."""
+    nodes: int
+    """The number of nodes that have its code."""
+
+
+class WorkflowDetails(WorkflowItem, frozen=True, kw_only=True):
+    """A workflow with everything that is declared."""
+
+    tasks: list[TaskDetails]
+    """In topological order."""
+    edges: list[EdgeView]
+    schedule: ScheduleView | None
+    """The first of its schedules."""
+    schedules: list[ScheduleView]
+    triggers: list[TriggerView]
+    params: dict[str, Any] | None
+    """The JSON Schema of its params; null if it is not loaded on this server."""
+    versions: list[VersionItem]
+    """The newest one first."""
+    max_active_runs: int | None
+    unfinished: str | None
+    """What becomes of unfinished runs when the code changes."""
+
+
+class VersionDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a workflow: its structure and its source."""
+
+    workflow: str
+    version: str
+    seen_at: datetime
+    spec: dict[str, Any]
+    source: str | None
+    """The file that declares it, as it was first loaded; null if it was not stored."""
+
+
+def to_workflow_item(entry: CatalogEntry, activity: WorkflowActivity) -> WorkflowItem:
+    """Return a workflow as lists show it."""
+    newest = activity.newest
+    return WorkflowItem(
+        name=entry.name,
+        version=entry.version,
+        tags=[] if entry.workflow is None else list(entry.workflow.tags),
+        paused=entry.is_paused,
+        loaded=entry.workflow is not None,
+        active_runs=activity.active,
+        last_run=None if newest is None else LastRun(newest.id, newest.state, newest.created_at, newest.ended_at),
+    )
+
+
+def to_workflow_details(facts: WorkflowFacts, now: datetime) -> WorkflowDetails:
+    """Return everything about a workflow."""
+    entry, workflow = facts.entry, facts.entry.workflow
+    spec = facts.spec or WorkflowSpec(name=entry.name, tasks=())
+    schedules = [to_schedule(one, now) for one in facts.schedules]
+    return WorkflowDetails(
+        **asdict(to_workflow_item(entry, facts.activity)),
+        tasks=[_to_task_details(task, workflow) for task in spec.topological_order],
+        edges=list(_edges_of(spec)),
+        schedule=schedules[0] if schedules else None,
+        schedules=schedules,
+        triggers=[to_trigger(one) for one in facts.triggers],
+        params=None if workflow is None else object_schema(workflow.params),
+        versions=[_to_version_item(one, facts) for one in reversed(entry.versions)],
+        max_active_runs=None if workflow is None else workflow.max_active_runs,
+        unfinished=None if workflow is None else workflow.unfinished,
+    )
+
+
+def _to_task_details(task: TaskSpec, workflow: Workflow | None) -> TaskDetails:
+    declared = next((one for one in workflow.tasks if one.name == task.name), None) if workflow else None
+    graph = None if declared is None else declared.graph
+    return TaskDetails(
+        name=task.name,
+        upstream=list(task.upstream),
+        rule=task.rule,
+        each=task.each,
+        tries=task.tries,
+        retry=None if declared is None else _to_retry(declared.retry),
+        timeout=task.timeout,
+        pool=task.pool,
+        priority=task.priority,
+        queue=task.queue,
+        executor=task.executor,
+        labels=list(task.labels),
+        graph=graph if graph is None or isinstance(graph, str) else graph.name,
+    )
+
+
+def _to_retry(retry: Retry | None) -> RetryView | None:
+    if retry is None:
+        return None
+    return RetryView(retry.times, retry.delay, retry.backoff, retry.max_delay, retry.jitter)
+
+
+def _edges_of(spec: WorkflowSpec) -> Iterator[EdgeView]:
+    for task in spec.topological_order:
+        for edge in task.edges:
+            yield EdgeView(
+                source=edge.source,
+                target=task.name,
+                parameter=edge.parameter,
+                takes=None if edge.takes is None else list(edge.takes),
+                optional=edge.optional,
+            )
+
+
+def _to_version_item(version: WorkflowVersion, facts: WorkflowFacts) -> VersionItem:
+    return VersionItem(
+        version=version.key.version,
+        seen_at=version.seen_at,
+        current=version.key.version == facts.entry.version,
+        nodes=len({one.owner for one in facts.loaded if one.key == version.key}),
+    )
+
+
+def to_version_details(version: WorkflowVersion) -> VersionDetails:
+    """Return a version with its structure and its source."""
+    return VersionDetails(
+        workflow=version.key.workflow,
+        version=version.key.version,
+        seen_at=version.seen_at,
+        spec=msgspec.json.decode(version.spec),
+        source=version.source or None,
+    )
