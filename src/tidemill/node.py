@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tidemill.engine.access.services import AccessServices
 from tidemill.engine.event_feed.feed import EventFeed
 from tidemill.engine.forwarding.router import OwnerRouter
 from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, to_recovery
@@ -195,11 +194,10 @@ class Node(NodeOperations):
         return GraphClient(router.at, self._scheduler, self.registry)
 
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
-        clock, concurrency = self._graph_runtime.clock, self._concurrency
-        executors: list[Executor] = [
-            InProcess(workflows, listener, clock, concurrency=concurrency, handle_call=self._handle_call),
-            Subprocess(workflows, listener, clock, concurrency=concurrency, handle_call=self._handle_call),
-        ]
+        options: dict[str, Any] = {"handle_call": self._handle_call, "mask": self.access.secrets.mask}
+        options |= {"concurrency": self._concurrency}
+        clock = self._graph_runtime.clock
+        executors: list[Executor] = [kind(workflows, listener, clock, **options) for kind in (InProcess, Subprocess)]
         return {executor.name: executor for executor in executors}
 
     # -- opening and closing
@@ -273,11 +271,6 @@ class Node(NodeOperations):
             if self._ownership is not None:
                 self._ownership.close()
             await self._run_store.close()
-
-    @cached_property
-    def access(self) -> AccessServices:
-        """The tenants, API keys and audit log of this node's store."""
-        return AccessServices(self._run_store, self._graph_runtime.clock, self.settings)
 
     # -- packages
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
+from tidemill.engine.access.services import AccessServices
 from tidemill.engine.forwarding.router import OwnerRouter
 from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.handle import ReactorHandle
+from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.workflows.client.handle import RunHandle
 from tidemill.engine.workflows.client.values import BackfillPlan, Caller
@@ -20,13 +22,14 @@ from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import validate_tenant
+from tidemill.kernel.settings import Settings
 from tidemill.node_arguments import check_format, definition_name, parse_run_state
 from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageStatus
 from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
 from tidemill.telemetry.metrics import Metrics
-from tidemill.workflows.node_calls import NodeCall, PushCall
+from tidemill.workflows.node_calls import NodeCall, PushCall, SecretCall, VariableCall
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
 
@@ -35,7 +38,9 @@ class NodeOperations:
     """What a running node does for its callers. `Node` builds the parts that are used here."""
 
     tenant: str
+    settings: Settings
     _graph_client: GraphClient
+    _graph_runtime: GraphRuntime
     _is_open: bool
     _metrics: Metrics
     _packages: PackageService
@@ -43,6 +48,11 @@ class NodeOperations:
     _run_store: Store
     _scheduler: GraphScheduler
     _workflows: WorkflowEngine
+
+    @cached_property
+    def access(self) -> AccessServices:
+        """The tenants, API keys, secrets and audit log of this node's store."""
+        return AccessServices(self._run_store, self._graph_runtime.clock, self.settings)
 
     def _resolve_tenant(self, tenant: str | None) -> str:
         if not self._is_open:
@@ -134,10 +144,15 @@ class NodeOperations:
         run = await self._workflows.client.start(caller, definition_name(workflow), {**(given or {}), **params})
         return RunHandle(self._workflows.client, caller, run)
 
-    async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Receipt | RunHandle:
+    async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:
         """Make a call of a running task, for its tenant."""
-        if isinstance(call, PushCall):
-            return await self.push(call.accumulator, call.event, tenant=request.tenant, format=call.format)
+        match call:
+            case PushCall():
+                return await self.push(call.accumulator, call.event, tenant=request.tenant, format=call.format)
+            case SecretCall():
+                return await self.access.secrets.reveal(request.tenant, call.name)
+            case VariableCall():
+                return (await self.access.variables.get(request.tenant, call.name)).value
         caller, key = self._caller(request.tenant), call.key_for(request.key)
         run = await self._workflows.client.start(caller, call.workflow, call.params, task_key=key)
         return RunHandle(self._workflows.client, caller, run)

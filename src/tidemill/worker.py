@@ -4,11 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidemill.engine.tasks import TaskScope
-from tidemill.engine.workflows.client.handle import RunHandle
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
 from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor
 from tidemill.engine.workflows.executors.worker import WorkerProcesses
-from tidemill.graphs.result import Receipt
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import DefinitionError, RequestError
 from tidemill.kernel.limits import WORD_RULE, is_word, parse_labels
@@ -68,11 +66,12 @@ class WorkerNode(Node):
             self._graph_runtime.clock,
             concurrency=self._concurrency,
             handle_call=self._handle_call,
+            mask=self.access.secrets.mask,
             lease=self.settings.heartbeat_timeout - self.settings.heartbeat_interval,
         )
         return {executor.name: executor}
 
-    async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Receipt | RunHandle:
+    async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:
         if isinstance(call, PushCall):
             message = f"accumulator '{call.accumulator}' is on another node, and a worker cannot push there"
             raise RequestError(message, code="not_on_worker", status=409, accumulator=call.accumulator)

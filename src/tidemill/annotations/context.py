@@ -100,6 +100,17 @@ class Context:
         """
         _raise_unavailable("start", ONLY_IN_TASK)
 
+    def secret(self, name: str) -> Any:  # noqa: ARG002
+        """Return the value of a secret of the task's tenant: `await` it in an `async def`. Only in a task.
+
+        Tidemill masks the value in what the task logs, prints and raises.
+        """
+        _raise_unavailable("secret", ONLY_IN_TASK)
+
+    def variable(self, name: str) -> Any:  # noqa: ARG002
+        """Return the value of a variable of the task's tenant: `await` it in an `async def`. Only in a task."""
+        _raise_unavailable("variable", ONLY_IN_TASK)
+
 
 def _raise_unavailable(member: str, where: str) -> NoReturn:
     name = f"ctx{member}" if member.startswith("[") else f"ctx.{member}"

@@ -11,7 +11,7 @@ from tidemill.kernel.durations import Duration, parse_duration, parse_positive_d
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.attempt_results import PollFunction
-from tidemill.workflows.node_calls import CallNode, NodeCall, PushCall, StartCall
+from tidemill.workflows.node_calls import NO_NODE, CallNode, NodeCall, PushCall, SecretCall, StartCall, VariableCall
 from tidemill.workflows.records import AttemptKey
 
 DEFAULT_POLL_INTERVAL = 30.0
@@ -147,9 +147,17 @@ class TaskContext(Context):
         self._starts += 1
         return self._call(StartCall(_name_of(workflow), {**(given or {}), **params}, self._starts))
 
+    def secret(self, name: str) -> Any:
+        """Return the value of a secret, or an awaitable of it."""
+        return self._call(SecretCall(_name_of(name)))
+
+    def variable(self, name: str) -> Any:
+        """Return the value of a variable, or an awaitable of it."""
+        return self._call(VariableCall(_name_of(name)))
+
     def _call(self, call: NodeCall) -> Any:
         if self._call_node is None:
-            raise OperationError("ctx.push and ctx.start need a node, and this task runs without one")
+            raise OperationError(NO_NODE)
         return self._call_node(call)
 
 

@@ -1,4 +1,4 @@
-"""Calls of a running task to its node: `ctx.push` and `ctx.start`, as values that can be sent from another process."""
+"""Calls of a running task to its node, such as `ctx.push`, as values that can be sent from another process."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn
@@ -30,7 +30,20 @@ class StartCall(msgspec.Struct, frozen=True, tag=True):
         return f"task:{attempt.run}/{attempt.task_key.label}:{self.number}"
 
 
-NodeCall = PushCall | StartCall
+class SecretCall(msgspec.Struct, frozen=True, tag=True):
+    """Read a secret of the task's tenant; the answer is its value."""
+
+    name: str
+
+
+class VariableCall(msgspec.Struct, frozen=True, tag=True):
+    """Read a variable of the task's tenant; the answer is its value."""
+
+    name: str
+
+
+NodeCall = PushCall | StartCall | SecretCall | VariableCall
+NO_NODE = "ctx.push, ctx.start, ctx.secret and ctx.variable need a node, and this task runs without one"
 CallNode = Callable[[NodeCall], Any]
 """Makes a call. Returns the answer, or an awaitable of it to code that runs on an event loop."""
 

@@ -13,6 +13,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.limits import is_name
+from tidemill.kernel.masking import SecretMask
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.store import Store
@@ -41,6 +42,8 @@ class SecretService:
         self._clock = clock
         self._settings = settings
         self._loaded_keys: MasterKeys | None = None
+        self.mask = SecretMask()
+        """Every value that was revealed here."""
 
     async def set(self, principal: Principal, name: str, value: str) -> SecretStatus:
         """Set a secret of the principal's tenant."""
@@ -72,8 +75,9 @@ class SecretService:
         """Return the value of a secret to author code of its tenant."""
         stored = await self._find(tenant, name)
         keys = await self._keys()
-        data = keys.decrypt(_envelope_of(stored), _place_of(stored))
-        return data.decode("utf-8", "surrogatepass")
+        value = keys.decrypt(_envelope_of(stored), _place_of(stored)).decode("utf-8", "surrogatepass")
+        self.mask.add(value)
+        return value
 
     async def get(self, tenant: str, name: str) -> SecretStatus:
         """Return everything about a secret but its value."""

@@ -13,12 +13,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tidemill.annotations.codec import ENCODER
 from tidemill.engine.workflows.executors.interface import LOG_LINE_LIMIT, LogRecord
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.clock import Clock
+from tidemill.kernel.masking import MaskedStream, SecretMask
 from tidemill.kernel.namespaces import plain_text
 from tidemill.telemetry.log_fields import drop_reserved, extract_fields, to_storable_field
+from tidemill.workflows.attempt_results import AttemptResult, Failed, Skipped
 from tidemill.workflows.records import AttemptKey, TaskError
 
 HEAD_LIMIT = 8 * 1024 * 1024
@@ -30,9 +34,11 @@ RECORD_OVERHEAD = 128
 class OutputBuffer:
     """Turns the output of one running attempt into log records for a sink."""
 
-    def __init__(self, clock: Clock, sink: Callable[[list[LogRecord]], None]) -> None:
+    def __init__(self, clock: Clock, sink: Callable[[list[LogRecord]], None], mask: SecretMask) -> None:
         self._clock = clock
         self._sink = sink
+        self._mask = mask
+        self._masked_streams: dict[str, MaskedStream] = {}
         self._lines = {stream: _LineSplitter() for stream in ("stdout", "stderr")}
         self._head_left = HEAD_LIMIT
         self._tail: deque[tuple[str, bytes] | LogRecord] = deque()
@@ -41,6 +47,11 @@ class OutputBuffer:
 
     def write(self, stream: str, data: bytes) -> None:
         """Accept bytes that a process printed."""
+        if not self._mask.is_empty:
+            data = self._masked_streams.setdefault(stream, MaskedStream(self._mask)).feed(data)
+        self._write_masked(stream, data)
+
+    def _write_masked(self, stream: str, data: bytes) -> None:
         if self._head_left > 0:
             self._head_left -= len(data)
             self._emit_lines(stream, self._lines[stream].feed(data))
@@ -49,6 +60,8 @@ class OutputBuffer:
 
     def add(self, record: LogRecord) -> None:
         """Accept a record that author code logged."""
+        if not self._mask.is_empty:
+            record = mask_record(self._mask, record)
         if self._head_left > 0:
             self._head_left -= _entry_size(record)
             self._sink([record])
@@ -57,6 +70,8 @@ class OutputBuffer:
 
     def finish(self) -> None:
         """Pass on the tail and the lines that have no end."""
+        for stream, masked in self._masked_streams.items():
+            self._write_masked(stream, masked.flush())
         tail, self._tail = self._tail, deque()
         if self._dropped_bytes:
             self._emit_partial_lines()
@@ -85,6 +100,23 @@ class OutputBuffer:
             dropped = self._tail.popleft()
             self._tail_size -= _entry_size(dropped)
             self._dropped_bytes += len(_entry_text(dropped))
+
+
+def mask_record(mask: SecretMask, record: LogRecord) -> LogRecord:
+    """Return a log record without secrets."""
+    fields = {mask.mask(name): mask.mask_value(value) for name, value in record.fields.items()}
+    return replace(record, message=mask.mask(record.message), fields=fields)
+
+
+def mask_ending(mask: SecretMask, ending: AttemptResult) -> AttemptResult:
+    """Return the result of an attempt without secrets in its error or its reason; an output is left as it is."""
+    if isinstance(ending, Skipped):
+        return replace(ending, reason=mask.mask(ending.reason))
+    if isinstance(ending, Failed):
+        error = ending.error
+        masked = replace(error, message=mask.mask(error.message), traceback=mask.mask(error.traceback))
+        return replace(ending, error=masked)
+    return ending
 
 
 def _entry_size(entry: tuple[str, bytes] | LogRecord) -> int:
@@ -131,10 +163,13 @@ MESSAGE_LIMIT = 4 * 1024
 _TIDEMILL_FOLDER = str(Path(__file__).parents[3])
 
 
-def build_task_error(error: BaseException) -> TaskError:
-    """Return an exception in its stored form."""
+def build_task_error(error: BaseException, mask: SecretMask | None = None) -> TaskError:
+    """Return an exception in its stored form, without secrets; these are masked before a long text is shortened."""
     kind, _, message = plain_text(describe(error)).partition(": ")
-    return TaskError(kind, shorten(message, MESSAGE_LIMIT), shorten(_format_traceback(error), TRACEBACK_LIMIT))
+    trace = _format_traceback(error)
+    if mask is not None and not mask.is_empty:
+        message, trace = mask.mask(message), mask.mask(trace)
+    return TaskError(kind, shorten(message, MESSAGE_LIMIT), shorten(trace, TRACEBACK_LIMIT))
 
 
 def shorten(text: str, limit: int) -> str:
@@ -182,8 +217,17 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
     Keywords are fields of the record, `ctx.log.info("read", rows=3)`, and so are those in `extra`.
     """
 
-    def __init__(self, key: AttemptKey, clock: Clock, sink: Callable[[LogRecord], None], *, echoes: bool) -> None:
+    def __init__(
+        self,
+        key: AttemptKey,
+        clock: Clock,
+        sink: Callable[[LogRecord], None],
+        *,
+        echoes: bool,
+        mask: SecretMask | None = None,
+    ) -> None:
         super().__init__(logger, {})
+        self._mask = mask
         self._key = key
         self._clock = clock
         self._sink = sink
@@ -195,15 +239,20 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
 
     def log(self, level: int, msg: object, /, *args: object, **kwargs: Any) -> None:  # type: ignore[override]
         """Pass a record on to the sink, and to Python's logging if `echoes` is set."""
+        message = _format_message(msg, args) + _format_exc_info(kwargs.get("exc_info"))
+        if self._mask is not None and not self._mask.is_empty:
+            message = self._mask.mask(message)
         record = LogRecord(
             at=self._clock.now(),
-            message=shorten(_format_message(msg, args) + _format_exc_info(kwargs.get("exc_info")), LOG_LINE_LIMIT),
+            message=shorten(message, LOG_LINE_LIMIT),
             level=logging.getLevelName(level).lower(),
             fields={
                 shorten(str(name), FIELD_NAME_LIMIT): _to_storable(value)
                 for name, value in extract_fields(kwargs).items()
             },
         )
+        if self._mask is not None and not self._mask.is_empty:
+            record = mask_record(self._mask, record)
         self._sink(record)
         if self._echoes:
             echo_to_logging(self._key, record)

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any
 
 from tidemill.engine.tasks import TaskScope
-from tidemill.engine.workflows.executors.attempt_output import OutputBuffer
+from tidemill.engine.workflows.executors.attempt_output import OutputBuffer, mask_ending
 from tidemill.engine.workflows.executors.attempt_table import AttemptTable, RunningAttempt
 from tidemill.engine.workflows.executors.code import LoadedWorkflows, VersionCache
 from tidemill.engine.workflows.executors.interface import (
@@ -31,6 +31,7 @@ from tidemill.engine.workflows.executors.interface import (
 from tidemill.engine.workflows.executors.runner import CallEnvironment, TaskCall, TaskRunner, build_fallback_failure
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_new_thread, has_running_loop
+from tidemill.kernel.masking import SecretMask
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled
 from tidemill.workflows.node_calls import NodeCall
 from tidemill.workflows.records import AttemptKey
@@ -105,12 +106,14 @@ class InProcess(Executor):
         *,
         concurrency: int = 8,
         handle_call: HandleCall | None = None,
+        mask: SecretMask | None = None,
         grace: float = STOP_GRACE_PERIOD,
     ) -> None:
         self._runners: VersionCache[TaskRunner] = VersionCache(workflows, TaskRunner)
         self._listener = listener
         self._clock = clock
         self._handle_call = handle_call
+        self._mask = mask or SecretMask()
         self._grace = grace
         self._attempts: AttemptTable[_LocalAttempt] = AttemptTable()
         self._waiting: deque[_LocalAttempt] = deque()
@@ -235,7 +238,8 @@ class InProcess(Executor):
 
     def _build_environment(self, attempt: _LocalAttempt) -> CallEnvironment:
         call_node = None if self._handle_call is None else partial(self._call_node, attempt.request)
-        return CallEnvironment(self._clock, partial(self._on_log, attempt), self._pid, call_node=call_node)
+        on_log = partial(self._on_log, attempt)
+        return CallEnvironment(self._clock, on_log, self._pid, call_node=call_node, mask=self._mask)
 
     def _call_node(self, request: AttemptRequest, call: NodeCall) -> Any:
         """Make a call on the node's own loop, from any thread."""
@@ -282,7 +286,8 @@ class InProcess(Executor):
         if attempt.is_reported:
             return
         if attempt.output is None:
-            attempt.output = OutputBuffer(self._clock, partial(self._listener.on_log, attempt.request.key))
+            on_log = partial(self._listener.on_log, attempt.request.key)
+            attempt.output = OutputBuffer(self._clock, on_log, self._mask)
         attempt.output.add(record)
 
     # -- ending
@@ -304,6 +309,8 @@ class InProcess(Executor):
             attempt.is_reported = True
             if attempt.output is not None:
                 attempt.output.finish()
+            if not self._mask.is_empty:
+                ending = mask_ending(self._mask, ending)
             self._listener.on_ended(attempt.request.key, ending)
 
     # -- stopping

@@ -31,6 +31,7 @@ from tidemill.engine.workflows.executors.interface import (
 from tidemill.kernel.author_errors import Fail, describe, is_cancelled_here
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
+from tidemill.kernel.masking import SecretMask
 from tidemill.telemetry.log_context import ATTEMPT
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
 from tidemill.workflows.context import Deferral, TaskContext
@@ -57,7 +58,9 @@ class CallEnvironment(msgspec.Struct, frozen=True):
     echoes: bool = True
     """Whether log records are repeated in Python's logging."""
     call_node: CallNode | None = None
-    """Makes the calls of `ctx.push` and `ctx.start`."""
+    """Makes the calls of `ctx.push`, `ctx.start`, `ctx.secret` and `ctx.variable`."""
+    mask: SecretMask | None = None
+    """The secrets that are masked in logs and errors."""
 
 
 class TaskRunner:
@@ -198,7 +201,9 @@ class TaskCall:
             number=request.number,
             slot=request.slot,
             deferrals=deferrals,
-            log=TaskLog(request.key, environment.clock, environment.on_log, echoes=environment.echoes),
+            log=TaskLog(
+                request.key, environment.clock, environment.on_log, echoes=environment.echoes, mask=environment.mask
+            ),
             merge=lambda: _merge_context(request.params, params, inputs),
             call_node=environment.call_node,
             wait_for=None if self.is_async else _run_awaitable,
@@ -229,7 +234,7 @@ class TaskCall:
             wake_at = error.until or environment.clock.now() + timedelta(seconds=after)
             every = after if poll is not None else 0.0
             return Deferred(wake_at=wake_at, delay=error.delay, ends_on_wake=poll is None, poll=poll, every=every)
-        return Failed(error=build_task_error(error), may_retry=self._may_retry(error))
+        return Failed(error=build_task_error(error, environment.mask), may_retry=self._may_retry(error))
 
     def _may_retry(self, error: BaseException) -> bool:
         if isinstance(error, Fail | TypeMismatchError):

@@ -18,7 +18,12 @@ import msgspec
 from msgspec.structs import replace
 
 from tidemill.engine.tasks import TaskScope
-from tidemill.engine.workflows.executors.attempt_output import OutputBuffer, echo_to_logging
+from tidemill.engine.workflows.executors.attempt_output import (
+    OutputBuffer,
+    echo_to_logging,
+    mask_ending,
+    mask_record,
+)
 from tidemill.engine.workflows.executors.attempt_table import AttemptTable, RunningAttempt
 from tidemill.engine.workflows.executors.code import LoadedWorkflows, VersionCache
 from tidemill.engine.workflows.executors.forkserver import protocol
@@ -35,8 +40,9 @@ from tidemill.engine.workflows.executors.interface import (
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
+from tidemill.kernel.masking import SecretMask
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled, Failed, Lost
-from tidemill.workflows.node_calls import NodeCall, PushCall
+from tidemill.workflows.node_calls import NO_NODE, NodeCall
 from tidemill.workflows.records import AttemptKey, TaskError
 
 READ_CHUNK_SIZE = 64 * 1024
@@ -87,6 +93,7 @@ class _ProcessAttempt(RunningAttempt):
         listener: AttemptListener,
         clock: Clock,
         on_call: "Callable[[_ProcessAttempt, NodeCall], None]",
+        mask: SecretMask,
     ) -> None:
         super().__init__(request)
         self.server: ForkServerClient | None = None
@@ -99,7 +106,8 @@ class _ProcessAttempt(RunningAttempt):
         self._listener = listener
         self._clock = clock
         self._on_call = on_call
-        self._output = OutputBuffer(clock, self._on_log)
+        self._mask = mask
+        self._output = OutputBuffer(clock, self._on_log, mask)
         self._frame_decoder = protocol.FrameDecoder()
         self._control: socket.socket | None = None
         self._pipes: dict[str, int] = {}
@@ -210,7 +218,7 @@ class _ProcessAttempt(RunningAttempt):
     def _handle_message(self, message: protocol.FromChild) -> None:
         match message:
             case protocol.LogMessage(record):
-                echo_to_logging(self.request.key, record)
+                echo_to_logging(self.request.key, record if self._mask.is_empty else mask_record(self._mask, record))
                 self._output.add(record)
             case protocol.CallMessage(call):
                 self._on_call(self, call)
@@ -263,6 +271,7 @@ class Subprocess(Executor):
         *,
         concurrency: int = 8,
         handle_call: HandleCall | None = None,
+        mask: SecretMask | None = None,
         grace: float = STOP_GRACE_PERIOD,
         import_timeout: float = IMPORT_TIMEOUT,
         lease: float | None = None,
@@ -272,6 +281,7 @@ class Subprocess(Executor):
         self._clock = clock
         self._concurrency = concurrency
         self._handle_call = handle_call
+        self._mask = mask or SecretMask()
         self._grace = grace
         self._lease = lease
         self._pool = ForkServerPool(workflows, import_timeout, lease)
@@ -323,7 +333,9 @@ class Subprocess(Executor):
         if self._attempts.is_known(request.key):
             return
         request = self._runners.get(request.tenant, request.workflow, request.version).trim_inputs(request)
-        attempt = _ProcessAttempt(request, self._loop, self._selector, self._listener, self._clock, self._start_call)
+        attempt = _ProcessAttempt(
+            request, self._loop, self._selector, self._listener, self._clock, self._start_call, self._mask
+        )
         self._attempts.add(attempt)
         try:
             attempt.server = await self._pool.get_server(request.tenant, request.workflow, request.version)
@@ -361,11 +373,8 @@ class Subprocess(Executor):
         """Make a call of a process on the node, and send the answer or the error."""
         try:
             if self._handle_call is None:
-                raise OperationError("ctx.push and ctx.start need a node, and this task runs without one")
-            answer = await self._handle_call(attempt.request, call)
-            reply = (
-                protocol.CallReply(receipt=answer) if isinstance(call, PushCall) else protocol.CallReply(run=answer.id)
-            )
+                raise OperationError(NO_NODE)
+            reply = protocol.CallReply.to_answer(call, await self._handle_call(attempt.request, call))
         except Exception as error:  # of any kind: it belongs to the task, which waits for a reply
             reply = protocol.CallReply(error=protocol.CallError.from_error(error))
         attempt.reply(reply)
@@ -379,7 +388,10 @@ class Subprocess(Executor):
         if not self._attempts:
             self._all_ended.set()
         if not attempt.is_reported:
-            self._listener.on_ended(attempt.request.key, _resolve_ending(attempt, child_exit))
+            ending = _resolve_ending(attempt, child_exit)
+            self._listener.on_ended(
+                attempt.request.key, ending if self._mask.is_empty else mask_ending(self._mask, ending)
+            )
 
     # -- stopping
 

@@ -8,7 +8,7 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from os import getpid
@@ -27,8 +27,9 @@ from tidemill.engine.workflows.executors.runner import CallEnvironment, TaskCall
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.concurrency import call_in_thread, has_running_loop
+from tidemill.kernel.masking import SecretMask
 from tidemill.workflows.attempt_results import AttemptResult, Failed
-from tidemill.workflows.node_calls import NodeCall, PushCall
+from tidemill.workflows.node_calls import NodeCall, PushCall, SecretCall
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, TaskError
 from tidemill.workflows.workflow import Workflow
@@ -150,8 +151,9 @@ def _build_warm_up_call() -> TaskCall:
 
 def _run_request(data: bytes, control: int, call: TaskCall) -> None:
     request = _REQUEST_DECODER.decode(data)
-    call_node = partial(_call_node, control)
-    environment = CallEnvironment(_CLOCK, partial(_send_log, control), getpid(), echoes=False, call_node=call_node)
+    mask = SecretMask()
+    call_node, on_log = partial(_call_node, control, mask), partial(_send_log, control)
+    environment = CallEnvironment(_CLOCK, on_log, getpid(), echoes=False, call_node=call_node, mask=mask)
     if call.is_async:
         _run_on_loop(request, control, call, environment)
     else:
@@ -187,10 +189,13 @@ def _send_frame(control: int, data: bytes) -> None:
         protocol.write_all(control, data)
 
 
-def _call_node(control: int, call: NodeCall) -> Any:
-    """Make a call of the task to its node."""
+def _call_node(control: int, mask: SecretMask, call: NodeCall) -> Any:
+    """Make a call of the task to its node; a secret in the answer is masked from now on."""
     data = protocol.encode_frame(protocol.CallMessage(_encode_values(call)))
-    return call_in_thread(_exchange, control, data) if has_running_loop() else _exchange(control, data)
+    on_answer = mask.add if isinstance(call, SecretCall) else None
+    if has_running_loop():
+        return call_in_thread(_exchange, control, data, on_answer)
+    return _exchange(control, data, on_answer)
 
 
 def _encode_values(call: NodeCall) -> NodeCall:
@@ -200,7 +205,7 @@ def _encode_values(call: NodeCall) -> NodeCall:
     return call
 
 
-def _exchange(control: int, data: bytes) -> Any:
+def _exchange(control: int, data: bytes, on_answer: Callable[[Any], None] | None = None) -> Any:
     """Send a call and wait for its reply; end with the node if it disconnects meanwhile."""
     with _CALL_LOCK:
         _set_disconnect_signal(control, is_on=False)  # the reply would be taken for the end
@@ -209,7 +214,10 @@ def _exchange(control: int, data: bytes) -> Any:
         if body is None:
             os.killpg(0, SIGKILL)
         _set_disconnect_signal(control, is_on=True)
-    return protocol.CALL_REPLY_DECODER.decode(body or b"").unwrap()
+    answer = protocol.CALL_REPLY_DECODER.decode(body or b"").unwrap()
+    if on_answer is not None:
+        on_answer(answer)
+    return answer
 
 
 def _encode_result(ending: AttemptResult) -> bytes:

@@ -33,7 +33,7 @@ from tidemill.kernel import durations
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError, RequestError, TidemillError
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
-from tidemill.workflows.node_calls import NodeCall, StartedRun
+from tidemill.workflows.node_calls import NodeCall, PushCall, StartCall, StartedRun
 
 FRAME_LIMIT = 64 * 1024 * 1024
 """The longest message in bytes, and so about the biggest value that a task in a subprocess may return.
@@ -160,12 +160,26 @@ class CallReply(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
     receipt: Receipt | None = None
     run: str | None = None
+    value: tuple[Any] | None = None
+    """A secret or a variable: in a tuple, because it may be null."""
     error: CallError | None = None
+
+    @classmethod
+    def to_answer(cls, call: NodeCall, answer: Any) -> "CallReply":
+        """Return the reply with the answer to a call."""
+        match call:
+            case PushCall():
+                return cls(receipt=answer)
+            case StartCall():
+                return cls(run=answer.id)
+        return cls(value=(answer,))
 
     def unwrap(self) -> Any:
         """Return the answer, or raise the error."""
         if self.error is not None:
             raise self.error.to_error()
+        if self.value is not None:
+            return self.value[0]
         return self.receipt if self.run is None else StartedRun(self.run)
 
 

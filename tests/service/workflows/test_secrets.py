@@ -1,0 +1,51 @@
+"""Secrets and variables in tasks: read with `ctx.secret` and `ctx.variable`, and masked in everything they leave."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tests.service.workflows.secretive import careless, reading
+from tidemill.access.principal import Principal, Role
+from tidemill.engine.access.services import LOCAL_PRINCIPAL
+
+CANARY = "canary-5f1d8c-do-not-leak"
+EXECUTORS = ["in_process", "subprocess"]
+ACME = Principal(tenant="acme", role=Role.ADMIN, actor="key:1")
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+async def test_a_task_reads_secrets_and_variables_of_its_tenant(executor: str) -> None:
+    """S-6: with every executor, in `def` and `async def`."""
+    async with tm.Node(load=[reading], executor=executor, tenant="acme") as node:
+        await node.access.secrets.set(ACME, "password", CANARY)
+        await node.access.variables.set(ACME, "region", {"name": "eu"})
+        await node.access.variables.set(ACME, "nothing", None)
+        await node.access.secrets.set(LOCAL_PRINCIPAL, "password", "of another tenant")
+        result = await (await node.start("reading")).wait(timeout=60)
+    assert result.outputs["read_both"] == [{"name": "eu"}, True, len(CANARY)]
+    assert result.outputs["read_later"] == [{"name": "eu"}, len(CANARY)]
+    assert result.outputs["read_unknown"] == "secret_not_found: there is no secret 'pasword' (did you mean 'password'?)"
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+async def test_a_canary_is_in_nothing_that_a_careless_task_leaves(
+    executor: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S-6, fault 90: logs, printed output in pieces, errors, tracebacks, Python's logging and the database."""
+    caplog.set_level(logging.DEBUG)
+    async with tm.Node(f"sqlite:///{tmp_path}/tidemill.db", load=[careless], executor=executor) as node:
+        await node.access.secrets.set(LOCAL_PRINCIPAL, "password", CANARY)
+        run = await node.start("careless")
+        result = await run.wait(timeout=60)
+        lines = [line async for line in run.logs("talk")]
+    assert result.state == "failed"
+    shown = repr((lines, result)) + caplog.text
+    assert "the password is ***" in shown
+    assert "cannot sign in with ***" in shown
+    assert CANARY not in shown
+    for record in caplog.records:
+        assert CANARY not in repr(record.__dict__)
+    for path in tmp_path.iterdir():
+        assert CANARY.encode() not in path.read_bytes(), path
