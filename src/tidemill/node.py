@@ -12,6 +12,7 @@ from tidemill.engine.forwarding.router import OwnerRouter
 from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, to_recovery
 from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.client.operations import GraphOperations
+from tidemill.engine.graphs.client.routing import LocalRouter, OperationRouter
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.metrics import count_firings
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -186,12 +187,11 @@ class Node(NodeOperations):
 
     def _make_graph_client(self) -> GraphClient:
         operations = GraphOperations(self._scheduler, self._packages.reclaim)
-        self._router: OwnerRouter | None = None
-        if self._store is None or self._ownership is None:
-            return GraphClient(lambda _: operations, self._scheduler, self.registry)
-        self._router = router = OwnerRouter(operations, self._scheduler, self._store, self._ownership)
-        self._ownership.on_renewed = self._standby.on_loaded = router.on_mail
-        return GraphClient(router.at, self._scheduler, self.registry)
+        self._router: OperationRouter = LocalRouter(operations)
+        if self._store is not None and self._ownership is not None:
+            self._router = router = OwnerRouter(operations, self._scheduler, self._store, self._ownership)
+            self._ownership.on_renewed = self._standby.on_loaded = router.on_mail
+        return GraphClient(self._router, self._scheduler, self.registry)
 
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
         options: dict[str, Any] = {"handle_call": self._handle_call, "mask": self.access.secrets.mask}
@@ -223,8 +223,7 @@ class Node(NodeOperations):
         if self._checkpointer is not None:
             await self._checkpointer.open()
         await self._workflows.open()
-        if self._router is not None:
-            await self._router.open()
+        await self._router.open()
         await self._packages.recover()
         self._graph_runtime.is_starting_up = True
         await self._load_initial()
@@ -342,5 +341,4 @@ class Node(NodeOperations):
     @property
     def _is_idle(self) -> bool:
         is_idle = self._scheduler.is_idle and self._workflows.is_idle and self._packages.is_idle
-        is_idle = is_idle and (self._router is None or self._router.is_idle)
-        return is_idle and (self._checkpointer is None or self._checkpointer.is_idle)
+        return is_idle and self._router.is_idle and (self._checkpointer is None or self._checkpointer.is_idle)

@@ -6,8 +6,8 @@ from functools import cached_property, partial
 from typing import Any
 
 from tidemill.engine.access.services import AccessServices
-from tidemill.engine.forwarding.router import OwnerRouter
 from tidemill.engine.graphs.client.graph_client import GraphClient
+from tidemill.engine.graphs.client.routing import OperationRouter
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
@@ -44,7 +44,7 @@ class NodeOperations:
     _is_open: bool
     _metrics: Metrics
     _packages: PackageService
-    _router: OwnerRouter | None
+    _router: OperationRouter
     _run_store: Store
     _scheduler: GraphScheduler
     _workflows: WorkflowEngine
@@ -67,17 +67,15 @@ class NodeOperations:
         """Push an event, a Python value or bytes, and return its Receipt; waits while a blocking queue is full."""
         check_format(format)
         owner, name = self._resolve_tenant(tenant), definition_name(accumulator)
+        part = PartKey(owner, "accumulator", name)
         try:
             found = self._scheduler.accumulator(owner, name)
-        except RequestError:
-            if self._router is None:
-                raise
-        else:
-            receipt = await found.push(event, format)
-            if receipt.accepted or self._router is None or not found.is_fenced:
-                return receipt
-        part = PartKey(owner, "accumulator", name)
-        return await self._router.at(part).push(owner, name, event, format)  # raises it again if no node owns it
+        except RequestError:  # raised again if no other node owns it
+            return await self._router.at(part).push(owner, name, event, format)
+        receipt = await found.push(event, format)
+        if receipt.accepted or not found.is_fenced:
+            return receipt
+        return await self._router.at(part).push(owner, name, event, format)
 
     async def push_many(
         self,
@@ -95,13 +93,10 @@ class NodeOperations:
         """
         check_format(format)
         owner, name = self._resolve_tenant(tenant), definition_name(accumulator)
-        pushed = list(events)
-        if self._router is None:
-            return await self._scheduler.accumulator(owner, name).push_many(pushed, format, position)
-        operations, part = self._router.at, PartKey(owner, "accumulator", name)
-        summary = await operations(part).push_many(owner, name, pushed, format, position)
+        pushed, part = list(events), PartKey(owner, "accumulator", name)
+        summary = await self._router.at(part).push_many(owner, name, pushed, format, position)
         if summary.is_rejected and not self._scheduler.runs(part):  # another node has acquired it meanwhile
-            summary = await operations(part).push_many(owner, name, pushed, format, position)
+            summary = await self._router.at(part).push_many(owner, name, pushed, format, position)
         return summary
 
     def handle(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> Callable[[Any], int | None]:

@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
-from tidemill.graphs.result import Outcome, Receipt
+from tidemill.graphs.result import Outcome, Receipt, Rejection, RejectionCode
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import WORD_RULE, is_word, make_storable
 
@@ -84,22 +83,23 @@ class _Run(msgspec.Struct, array_like=True):
     sequence: int
     """Of the first receipt."""
     count: int
+    code: RejectionCode | None = None
+    """Of rejections."""
+
+    @classmethod
+    def of(cls, receipt: Receipt) -> "_Run":
+        reason = None if receipt.reason is None else make_storable(receipt.reason)
+        code = receipt.code if isinstance(receipt, Rejection) else None
+        return cls(receipt.accepted, receipt.outcome, reason, receipt.sequence, 1, code)
 
     def continues_with(self, receipt: Receipt) -> bool:
-        step = self.count if self.outcome == "emitted" else 0
-        return (receipt.accepted, receipt.outcome, receipt.reason, receipt.sequence) == (
-            self.accepted,
-            self.outcome,
-            self.reason,
-            self.sequence + step,
-        )
+        return receipt == self.receipt(self.count)
 
-    def receipts(self) -> Iterable[Receipt]:
-        step = 1 if self.outcome == "emitted" else 0
-        return (
-            Receipt(self.accepted, self.sequence + step * index, self.outcome, self.reason)
-            for index in range(self.count)
-        )
+    def receipt(self, index: int) -> Receipt:
+        sequence = self.sequence + (index if self.outcome == "emitted" else 0)
+        if self.code is None:
+            return Receipt(self.accepted, sequence, self.outcome, self.reason)
+        return Rejection(self.accepted, sequence, self.outcome, self.reason, self.code)
 
 
 def encode_receipts(receipts: Iterable[Receipt]) -> bytes:
@@ -109,12 +109,11 @@ def encode_receipts(receipts: Iterable[Receipt]) -> bytes:
         if runs and runs[-1].continues_with(receipt):
             runs[-1].count += 1
         else:
-            reason = None if receipt.reason is None else make_storable(receipt.reason)
-            runs.append(_Run(receipt.accepted, receipt.outcome, reason, receipt.sequence, 1))
+            runs.append(_Run.of(receipt))
     return msgspec.msgpack.encode(runs)
 
 
 def decode_receipts(payload: bytes) -> tuple[Receipt, ...]:
     """Return receipts from their stored form."""
-    runs: Any = msgspec.msgpack.decode(payload, type=list[_Run])
-    return tuple(receipt for run in runs for receipt in run.receipts())
+    runs = msgspec.msgpack.decode(payload, type=list[_Run])
+    return tuple(run.receipt(index) for run in runs for index in range(run.count))

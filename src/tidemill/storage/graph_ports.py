@@ -123,6 +123,9 @@ class PartOwners(Protocol):
     async def owners_of(self, keys: Sequence[PartKey]) -> list[PartOwner]:
         """Return the owners of those of some parts that have one, by key."""
 
+    async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:
+        """Return the names of a tenant's parts of one kind that have an owner, sorted."""
+
 
 class Checkpoints(Protocol):
     """Snapshots of reactors and accumulators, and the journal of the events after them.

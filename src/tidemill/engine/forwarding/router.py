@@ -12,17 +12,18 @@ from tidemill.engine.forwarding.receiver import RequestReceiver
 from tidemill.engine.forwarding.sender import RequestSender
 from tidemill.engine.forwarding.wire import RemoteCall, decode_answer, encode_error, encode_result
 from tidemill.engine.graphs.client.operations import GraphOperations
+from tidemill.engine.graphs.client.routing import OperationRouter
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.pushes import ProducerPosition
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError, TidemillError
-from tidemill.storage.graph_ports import PartKey
+from tidemill.storage.graph_ports import PartKey, PartKind
 from tidemill.storage.mailbox_port import StoredRequest
 from tidemill.storage.store import Store
 
 
-class OwnerRouter:
+class OwnerRouter(OperationRouter):
     """Runs operations on the reactors and accumulators of every node of the store."""
 
     def __init__(
@@ -37,7 +38,6 @@ class OwnerRouter:
         self._receiver = RequestReceiver(store.mailbox, ownership.owner, self._serve, clock, tasks)
 
     async def open(self) -> None:
-        """Serve the requests of other nodes from now on."""
         await self._store.listen(self.on_mail, "mail")
         self._receiver.on_mail()
         self._scheduler.runtime.tasks.start("forwarding: requests", self._receiver.run())
@@ -49,16 +49,17 @@ class OwnerRouter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request of another node is being served."""
         return self._receiver.is_idle
 
     # -- calling
 
     def at(self, part: PartKey) -> GraphOperations:
-        """Return the operations of the node that runs a reactor or an accumulator."""
         if self._scheduler.runs(part):
             return self._operations
         return cast("GraphOperations", RemoteOperations(self, part))
+
+    async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:
+        return await self._store.part_owners.owned_names(tenant, kind)
 
     async def call(self, target: PartKey, name: str, *arguments: Any, **keywords: Any) -> Any:
         """Run an operation at the owner of its target; if there is none, here, where the error says so."""

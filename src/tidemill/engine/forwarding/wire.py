@@ -7,7 +7,8 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from tidemill.graphs.result import to_jsonable
+from tidemill.graphs.pushes import PushSummary, decode_receipts, encode_receipts
+from tidemill.graphs.result import Receipt, to_jsonable
 from tidemill.kernel.errors import (
     FullError,
     NotFoundError,
@@ -96,8 +97,19 @@ class RemoteCall(msgspec.Struct, frozen=True):
         return {name: msgspec.convert(value, self.hints[name]) for name, value in named.items()}
 
 
+class _EncodedPush(msgspec.Struct, frozen=True):
+    """The result of a push: receipts in their stored form, which is short and keeps their classes."""
+
+    receipts: bytes
+    is_duplicate: bool = False
+
+
 def encode_result(result: Any) -> bytes:
     """Encode what an operation returned."""
+    if isinstance(result, Receipt):
+        result = _EncodedPush(encode_receipts([result]))
+    elif isinstance(result, PushSummary):
+        result = _EncodedPush(encode_receipts(result.receipts), result.is_duplicate)
     encoded = msgspec.msgpack.encode(result, enc_hook=to_jsonable)
     return msgspec.msgpack.encode(Answer(msgspec.Raw(encoded)))
 
@@ -112,4 +124,8 @@ def decode_answer(payload: bytes, result_type: Any) -> Any:
     answer = msgspec.msgpack.decode(payload, type=Answer)
     if answer.error is not None:
         raise answer.error.to_error()
-    return msgspec.msgpack.decode(answer.result, type=result_type)
+    if result_type not in (Receipt, PushSummary):
+        return msgspec.msgpack.decode(answer.result, type=result_type)
+    push = msgspec.msgpack.decode(answer.result, type=_EncodedPush)
+    receipts = decode_receipts(push.receipts)
+    return receipts[0] if result_type is Receipt else PushSummary(receipts, push.is_duplicate)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.graph_ports import PartFence, PartKey, PartOwner, PartOwners
+from tidemill.storage.graph_ports import PartFence, PartKey, PartKind, PartOwner, PartOwners
 from tidemill.storage.memory.tables import LeaseRow, MemoryTable, MemoryUnit, PartOwnerRow, Tables
 from tidemill.storage.workflow_ports import Lease, LeaseRenewal, Leases
 
@@ -110,6 +110,10 @@ class MemoryPartOwners(MemoryTable, PartOwners):
 
     async def owners_of(self, keys: Sequence[PartKey]) -> list[PartOwner]:
         return _current_owners(self._tables, sorted(set(keys)))
+
+    async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:
+        owned = (key for key, row in self._tables.part_owners.items() if row.owner is not None)
+        return sorted(key.name for key in owned if (key.tenant, key.kind) == (tenant, kind))
 
 
 def _current_owners(tables: Tables, keys: Sequence[PartKey]) -> list[PartOwner]:

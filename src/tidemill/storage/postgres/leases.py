@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from tidemill.storage.graph_ports import PartFence, PartKey, PartOwner, PartOwners
+from tidemill.storage.graph_ports import PartFence, PartKey, PartKind, PartOwner, PartOwners
 from tidemill.storage.postgres.connection import PostgresUrl
 from tidemill.storage.postgres.database import Database, PostgresTable
 from tidemill.storage.postgres.errors import translating_errors
@@ -199,6 +199,9 @@ class PostgresPartOwners(PostgresTable, PartOwners):
         if not keys:
             return []
         return [_decode_owner(row) for row in await self._read(self._queries.owners_of_parts, *to_columns(list(keys)))]
+
+    async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:
+        return [name for (name,) in await self._read(self._queries.owned_part_names, tenant, kind)]
 
 
 def _decode_owner(row: Any) -> PartOwner:

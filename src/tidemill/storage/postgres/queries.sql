@@ -199,3 +199,6 @@ WHERE (tenant, kind, name, epoch) IN (SELECT * FROM unnest($1::text[], $2::text[
     AND owner IS NOT NULL
 ORDER BY tenant, kind, name
 FOR SHARE;
+
+-- name: owned_part_names
+SELECT name FROM tidemill.part_owners WHERE tenant = $1 AND kind = $2 AND owner IS NOT NULL ORDER BY name;

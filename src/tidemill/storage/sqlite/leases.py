@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.graph_ports import PartFence, PartKey, PartOwner, PartOwners
+from tidemill.storage.graph_ports import PartFence, PartKey, PartKind, PartOwner, PartOwners
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
 from tidemill.storage.sqlite.run_rows import from_micros, to_micros
@@ -98,3 +98,6 @@ class SqlitePartOwners(SqliteTable, PartOwners):
     async def owners_of(self, keys: Sequence[PartKey]) -> list[PartOwner]:
         found = [(key, await self._fetch_all(self._queries.part_owner, key)) for key in sorted(set(keys))]
         return [PartOwner(key, *row) for key, rows in found for row in rows]
+
+    async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:
+        return [name for (name,) in await self._fetch_all(self._queries.owned_part_names, (tenant, kind))]

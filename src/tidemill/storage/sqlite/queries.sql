@@ -115,3 +115,6 @@ UPDATE part_owners SET owner = NULL WHERE tenant = ? AND kind = ? AND name = ? A
 
 -- name: owns_part
 SELECT count(*) FROM part_owners WHERE tenant = ? AND kind = ? AND name = ? AND epoch = ? AND owner IS NOT NULL;
+
+-- name: owned_part_names
+SELECT name FROM part_owners WHERE tenant = ? AND kind = ? AND owner IS NOT NULL ORDER BY name;

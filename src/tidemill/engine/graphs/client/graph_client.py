@@ -3,11 +3,12 @@
 A reactor of another tenant that its owner has shared is named `tenant/name`: it can be read, and not commanded.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidemill.engine.graphs.client.describe_graph import describe_graph
-from tidemill.engine.graphs.client.operations import GraphOperations
+from tidemill.engine.graphs.client.routing import OperationRouter
 from tidemill.engine.graphs.client.values import (
     AccumulatorDetails,
     CommandResult,
@@ -18,7 +19,6 @@ from tidemill.engine.graphs.client.values import (
     ReactorCommand,
     ReplayResult,
 )
-from tidemill.engine.graphs.handle import accumulator_state
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.registry import Registry
 from tidemill.engine.workflows.client.values import Caller
@@ -34,8 +34,9 @@ from tidemill.storage.graph_ports import PartKey, PartKind
 class GraphClient:
     """Works with the graphs, reactors and accumulators of a caller's tenant."""
 
-    def __init__(self, at: Callable[[PartKey], GraphOperations], scheduler: GraphScheduler, registry: Registry) -> None:
-        self._at = at  # returns the operations of the node that runs a reactor or an accumulator
+    def __init__(self, router: OperationRouter, scheduler: GraphScheduler, registry: Registry) -> None:
+        self._router = router
+        self._at = router.at
         self._scheduler = scheduler
         self._registry = registry
 
@@ -76,8 +77,9 @@ class GraphClient:
 
     async def list_reactors(self, caller: Caller) -> list[ReactorState]:
         """Return the state of every reactor by name."""
-        names = sorted(one.name for one in self._scheduler.reactors if one.tenant == caller.tenant)
-        return [await self.reactor_state(caller, name) for name in names]
+        here = [one.name for one in self._scheduler.reactors if one.tenant == caller.tenant]
+        names = {*here, *await self._router.owned_names(caller.tenant, "reactor")}
+        return await asyncio.gather(*(self.reactor_state(caller, name) for name in sorted(names)))
 
     async def check_reactor(self, caller: Caller, name: str) -> None:
         """Raise NotFoundError if a reactor is not loaded."""
@@ -115,8 +117,10 @@ class GraphClient:
 
     async def list_accumulators(self, caller: Caller) -> list[AccumulatorState]:
         """Return the state of every accumulator by name."""
-        found = (one for one in self._scheduler.accumulators if one.tenant == caller.tenant)
-        return [accumulator_state(one) for one in sorted(found, key=lambda one: one.name)]
+        here = [one.name for one in self._scheduler.accumulators if one.tenant == caller.tenant]
+        names = {*here, *await self._router.owned_names(caller.tenant, "accumulator")}
+        parts = [PartKey(caller.tenant, "accumulator", name) for name in sorted(names)]
+        return await asyncio.gather(*(self._at(one).accumulator_state(one.tenant, one.name) for one in parts))
 
     async def accumulator(self, caller: Caller, name: str) -> AccumulatorDetails:
         """Return the state of an accumulator, and what it takes."""

@@ -26,7 +26,7 @@ from tidemill.engine.graphs.handle import ReactorHandle, accumulator_state
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.graphs.result import DeadLetter, Receipt
-from tidemill.graphs.state import ReactorState, Recovery
+from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
 from tidemill.kernel.errors import RequestError
 from tidemill.storage.graph_ports import PartKind
 
@@ -92,6 +92,10 @@ class GraphOperations:
         return ReactorHandle(find, self._reclaim)
 
     # -- accumulators
+
+    async def accumulator_state(self, tenant: str, name: str) -> AccumulatorState:
+        """Return the current state of an accumulator."""
+        return accumulator_state(self._scheduler.accumulator(tenant, name))
 
     async def accumulator(self, tenant: str, name: str) -> AccumulatorDetails:
         """Return the current state of an accumulator, and what it takes."""
