@@ -22,6 +22,9 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     operation: str
     payload: bytes
     at: datetime
+    applied: bytes | None = None
+    """The answer of a push that was numbered by this request's id and committed, in case its owner died before it
+    answered; only in requests that were read."""
 
 
 class StoredAnswer(NamedTuple):

@@ -1,12 +1,12 @@
 """The receiving side of forwarding: serves the requests for the parts that this node owns."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from tidemill.engine.forwarding.sender import MAX_REQUEST_AGE
 from tidemill.engine.tasks import TaskScope
-from tidemill.engine.wakeup import FOREVER, Wakeup
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.mailbox_port import Mailbox, StoredAnswer, StoredRequest
@@ -30,7 +30,7 @@ class RequestReceiver:
         self._serve = serve
         self._clock = clock
         self._tasks = tasks
-        self._wakeup = Wakeup(clock)
+        self._mail = asyncio.Event()
         self._in_progress: set[str] = set()
 
     @property
@@ -40,12 +40,13 @@ class RequestReceiver:
 
     def on_mail(self) -> None:
         """Look for requests: some may have come, or this node may own their targets now."""
-        self._wakeup.notify()
+        self._mail.set()
 
     async def run(self) -> None:
         """Serve requests until cancelled."""
         while True:
-            await self._wakeup.wait(FOREVER)
+            await self._mail.wait()
+            self._mail.clear()
             try:
                 requests = await self._mailbox.read_requests(self._owner, self._in_progress)
             except StoreError as error:  # the next renewal of the ownership looks again

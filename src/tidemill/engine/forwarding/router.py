@@ -15,7 +15,7 @@ from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.routing import OperationRouter
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.graphs.pushes import ProducerPosition
+from tidemill.graphs.pushes import ProducerPosition, decode_receipts
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError, TidemillError
 from tidemill.storage.graph_ports import PartKey, PartKind
@@ -94,9 +94,12 @@ class OwnerRouter(OperationRouter):
         """Run an operation. A push is numbered by its request, so that the next owner does not apply it again."""
         operation = getattr(self._operations, request.operation)
         call = RemoteCall.of(operation)
+        if request.applied is not None:
+            return call.to_push_result(decode_receipts(request.applied))
         arguments = call.decode_arguments(request.payload)
         if call.takes_position and arguments.get("position") is None:
             arguments["position"] = ProducerPosition(request.id, 1)
+            self._scheduler.accumulator(request.target.tenant, request.target.name).add_new_producer(request.id)
         return await operation(**arguments)
 
     def _owns(self, target: PartKey) -> bool:

@@ -5,7 +5,6 @@ import logging
 from datetime import timedelta
 
 from tidemill.engine.tasks import TaskScope
-from tidemill.engine.wakeup import Wakeup
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
 from tidemill.kernel.ids import new_sortable_id
@@ -43,7 +42,7 @@ class RequestSender:
         self._node = node
         self._clock = clock
         self._tasks = tasks
-        self._wakeup = Wakeup(clock)
+        self._mail = asyncio.Event()
         self._waiters: dict[str, _Waiter] = {}
         self._outstanding_bytes = 0
         self._finished: list[StoredRequest] = []  # to be deleted
@@ -53,7 +52,7 @@ class RequestSender:
     def on_mail(self) -> None:
         """Look for answers, if any are awaited."""
         if self._waiters:
-            self._wakeup.notify()
+            self._mail.set()
 
     async def ask(self, target: PartKey, operation: str, payload: bytes) -> bytes:
         """Send a request to the owner of a part, whichever node that is, and return its answer."""
@@ -90,13 +89,22 @@ class RequestSender:
     async def _read_answers(self) -> None:
         """Hand out answers as long as callers wait for some."""
         try:
+            look = self._tasks.start("forwarding: look", self._look_regularly())
             while self._waiters:
-                await self._wakeup.wait(LOOK_INTERVAL)
+                await self._mail.wait()
+                self._mail.clear()
                 await self._read_once()
                 self._expire()
+            look.cancel()
         finally:
             self._is_reading = False
             self._fail_all(OperationError("the node ended before the owner of the reactor answered"))
+
+    async def _look_regularly(self) -> None:
+        """Look for answers without a notification, which may be lost, and for callers that have waited too long."""
+        while True:
+            await self._clock.sleep(LOOK_INTERVAL)
+            self._mail.set()
 
     async def _read_once(self) -> None:
         try:

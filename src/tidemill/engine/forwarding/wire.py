@@ -82,6 +82,10 @@ class RemoteCall(msgspec.Struct, frozen=True):
         """Whether the operation is a push, which a producer may number."""
         return "position" in self.hints
 
+    def to_push_result(self, receipts: tuple[Receipt, ...]) -> Receipt | PushSummary:
+        """Return what a push returns that got these receipts."""
+        return receipts[0] if self.result_type is Receipt else PushSummary(receipts)
+
     def encode_arguments(self, *arguments: Any, **keywords: Any) -> bytes:
         """Encode arguments by name; RequestError if a value cannot be sent."""
         named = self.signature.bind(None, *arguments, **keywords).arguments

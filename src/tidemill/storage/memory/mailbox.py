@@ -23,7 +23,11 @@ class MemoryMailbox(MemoryTable, Mailbox):
         owned = {key for key, row in self._tables.part_owners.items() if row.owner == owner}
         seen = {*self._tables.mail_answers, *known}
         requests = (one for one in self._tables.mail.values() if one.target in owned and one.id not in seen)
-        return sorted(requests, key=lambda request: request.id)
+        return [self._with_applied(one) for one in sorted(requests, key=lambda request: request.id)]
+
+    def _with_applied(self, request: StoredRequest) -> StoredRequest:
+        push = self._tables.pushes.get((JournalKey(request.target.tenant, request.target.name), request.id))
+        return request if push is None else replace(request, applied=push.answer)
 
     async def answer(self, answer: StoredAnswer) -> None:
         def write(tables: Tables) -> None:

@@ -50,6 +50,13 @@ class PostgresMailbox(PostgresTable, Mailbox):
 
 
 def _decode_request(id: str, tenant: str, kind: Any, name: str, *rest: Any) -> StoredRequest:
-    sender, operation, payload, at = rest
-    target = PartKey(tenant, kind, name)
-    return StoredRequest(id=id, target=target, sender=sender, operation=operation, payload=payload, at=at)
+    sender, operation, payload, at, applied = rest
+    return StoredRequest(
+        id=id,
+        target=PartKey(tenant, kind, name),
+        sender=sender,
+        operation=operation,
+        payload=payload,
+        at=at,
+        applied=applied,
+    )

@@ -6,8 +6,10 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 RETURNING pg_notify('tidemill_mail', $9);
 
 -- name: mail_to
-SELECT r.id, r.tenant, r.kind, r.name, r.sender, r.operation, r.payload, r.at
-FROM tidemill.mail AS r JOIN tidemill.part_owners AS o USING (tenant, kind, name)
+SELECT r.id, r.tenant, r.kind, r.name, r.sender, r.operation, r.payload, r.at, p.answer
+FROM tidemill.mail AS r
+JOIN tidemill.part_owners AS o USING (tenant, kind, name)
+LEFT JOIN tidemill.pushes AS p ON p.tenant = r.tenant AND p.accumulator = r.name AND p.client = r.id
 WHERE o.owner = $1 AND r.answer IS NULL AND r.id <> ALL($2::text[])
 ORDER BY r.id;
 

@@ -44,6 +44,13 @@ class SqliteMailbox(SqliteTable, Mailbox):
 
 
 def _decode_request(id: str, tenant: str, kind: Any, name: str, *rest: Any) -> StoredRequest:
-    sender, operation, payload, at = rest
-    target = PartKey(tenant, kind, name)
-    return StoredRequest(id=id, target=target, sender=sender, operation=operation, payload=payload, at=from_micros(at))
+    sender, operation, payload, at, applied = rest
+    return StoredRequest(
+        id=id,
+        target=PartKey(tenant, kind, name),
+        sender=sender,
+        operation=operation,
+        payload=payload,
+        at=from_micros(at),
+        applied=applied,
+    )

@@ -4,8 +4,10 @@
 INSERT INTO mail (id, tenant, kind, name, sender, operation, payload, at) VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: mail_to
-SELECT r.id, r.tenant, r.kind, r.name, r.sender, r.operation, r.payload, r.at
-FROM mail AS r JOIN part_owners AS o USING (tenant, kind, name)
+SELECT r.id, r.tenant, r.kind, r.name, r.sender, r.operation, r.payload, r.at, p.answer
+FROM mail AS r
+JOIN part_owners AS o USING (tenant, kind, name)
+LEFT JOIN pushes AS p ON p.tenant = r.tenant AND p.accumulator = r.name AND p.client = r.id
 WHERE o.owner = ? AND r.answer IS NULL AND r.id NOT IN (SELECT value FROM json_each(?))
 ORDER BY r.id;
 

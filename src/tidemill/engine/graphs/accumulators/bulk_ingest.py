@@ -50,6 +50,10 @@ class BulkIngest(EventIngest):
         except StoreError as error:  # it cannot be known whether the push is new
             return PushSummary(tuple(self._not_stored(str(error)) for _ in events))
 
+    def add_new_producer(self, client: str) -> None:
+        """Add a producer that is known to have pushed nothing yet."""
+        self._producers.add_new(client)
+
     async def last_position(self, client: str) -> int | None:
         """Return the number of the newest push of a producer that was taken; None if there is none."""
         ProducerPosition(client, 0).check()

@@ -50,6 +50,10 @@ class KnownProducers:
         self._read = read
         self._producers: dict[str, Producer] = {}  # least recently used first
 
+    def add_new(self, client: str) -> None:
+        """Add a producer that has pushed nothing yet, so that the store is not asked about it."""
+        self._producers[client] = Producer(asyncio.Lock(), is_read=True)
+
     @asynccontextmanager
     async def turn(self, client: str, *, is_stored: bool) -> AsyncIterator[Producer]:
         """Wait for the turn of a producer's next push; `is_stored` if its newest one is to be read from the store."""
