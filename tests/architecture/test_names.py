@@ -10,7 +10,9 @@ from tests.architecture.sources import ROOT, SRC, Module, listing, modules
 BANNED = {"utils", "helpers", "common", "misc", "base"}
 FOLDERS = ("src", "tests", "examples", "benchmarks")
 COMMANDS = SRC / "tidemill" / "cli" / "commands"
-HELP_MODULES = {COMMANDS.parent / name for name in ("event_loop.py", "formatting.py", "output.py", "stores.py")}
+HELP_MODULES = {
+    COMMANDS.parent / f"{name}.py" for name in ("event_loop", "formatting", "opening", "output", "stores", "targets")
+}
 """Modules that commands import for their declarations: `tidemill --help` waits for everything at their top."""
 EXTRA = "# extra:"
 DATABASES = {"memory", "sqlite", "postgres"}

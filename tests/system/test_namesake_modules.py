@@ -61,7 +61,7 @@ def run(folder: Path, *arguments: str, program: Sequence[str] = ("-m", "tidemill
     return ended.returncode, ended.stdout + ended.stderr
 
 
-@pytest.mark.parametrize("command", [["graph", "check"], ["workflows", "check"], ["graph", "show"]])
+@pytest.mark.parametrize("command", [["graph", "check"], ["workflow", "check"], ["graph", "show"]])
 def test_a_file_with_such_neighbours_is_checked(folder: Path, command: list[str]) -> None:
     """Conditions are compiled with the installed `cel`, tables are drawn with the installed `rich`."""
     code, printed = run(folder, *command, "flow.py")

@@ -209,7 +209,7 @@ def test_a_paused_workflow_is_not_run(folder: Path, terminals: list[Terminal]) -
     (folder / "go").touch()
     for arguments, code in [
         (["run", "flows.py:flow"], 0),
-        (["workflows", "pause", "flow"], 0),
+        (["workflow", "pause", "flow"], 0),
         (["run", "flows.py:flow"], 2),
     ]:
         terminals.append(terminal := Terminal([*arguments, "--store", "sqlite:///tidemill.db"], folder))

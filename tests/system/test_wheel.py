@@ -114,7 +114,7 @@ def test_the_first_steps_can_be_taken(environment: Mapping[str, str], tmp_path: 
         finally:
             dev.kill()
     printed = run(
-        environment, tmp_path, "-m", "tidemill", "workflows", "list", "--store", "sqlite:///desk/.tidemill/dev.db"
+        environment, tmp_path, "-m", "tidemill", "workflow", "list", "--store", "sqlite:///desk/.tidemill/dev.db"
     )
     assert "no workflows" not in printed
 

@@ -1,4 +1,4 @@
-"""Cancels or retries many runs of a store at once: selects them, asks before it changes them, reports on each."""
+"""Cancels or retries many runs at once: selects them, asks before it changes them, reports on each."""
 
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -9,18 +9,17 @@ import typer
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_FAILED, exit_on_error
 from tidemill.cli.formatting import format_count
+from tidemill.cli.opening import open_workflows
 from tidemill.cli.output import Format, print_text, show, show_json, terminal_width
 from tidemill.cli.run_view import runs_table
-from tidemill.cli.stores import cli_caller, open_client
-from tidemill.engine.workflows.client.values import Caller
-from tidemill.engine.workflows.client.workflow_client import WorkflowClient
+from tidemill.cli.workflow_service import WorkflowService
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
 from tidemill.workflows.records import RunRow
 from tidemill.workflows.states import RunState
 
 BULK_LIMIT = 10_000  # runs that one command changes; the oldest of more are left for the next
 
-ChangeRun = Callable[[WorkflowClient, Caller, str], Awaitable[Any]]
+ChangeRun = Callable[[WorkflowService, str], Awaitable[Any]]
 
 
 class BulkChange(NamedTuple):
@@ -46,21 +45,20 @@ class BulkOutcome(NamedTuple):
 
 
 def change_runs(
-    bulk: BulkChange, store: str | None, tenant: str, output: Format, *, preview: bool, is_confirmed: bool
+    bulk: BulkChange, store: str | None, tenant: str | None, output: Format, *, preview: bool, is_confirmed: bool
 ) -> None:
     """Change all runs that are selected, after asking; with `preview` only show them."""
 
     async def do() -> list[BulkOutcome]:
-        async with open_client(store, read_only=preview) as client:
-            caller = cli_caller(tenant)
-            rows = await client.find_runs(caller, bulk.workflow, bulk.states, BULK_LIMIT)
+        async with open_workflows(store, tenant, read_only=preview) as workflows:
+            rows = await workflows.find_runs(bulk.workflow, bulk.states, BULK_LIMIT)
             if preview or not rows:
                 return [BulkOutcome(row) for row in rows]
             if not is_confirmed:
                 _confirm(bulk, len(rows))
             if bulk.verb == "cancel":
                 rows.reverse()  # newest first, so that none of them begins when an older one is cancelled
-            return [await _change_run(bulk, client, caller, row) for row in rows]
+            return [await _change_run(bulk, workflows, row) for row in rows]
 
     with exit_on_error():
         outcomes = run_async(do())
@@ -77,9 +75,9 @@ def _confirm(bulk: BulkChange, number: int) -> None:
     typer.confirm(f"Really {bulk.describe(number)}?", abort=True)
 
 
-async def _change_run(bulk: BulkChange, client: WorkflowClient, caller: Caller, row: RunRow) -> BulkOutcome:
+async def _change_run(bulk: BulkChange, workflows: WorkflowService, row: RunRow) -> BulkOutcome:
     try:
-        await bulk.change_run(client, caller, row.id)
+        await bulk.change_run(workflows, row.id)
     except StoreError:
         raise
     except (RequestError, OperationError) as error:  # the error concerns this run: it has ended meanwhile, for one

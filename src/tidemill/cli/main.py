@@ -12,6 +12,8 @@ from typer.completion import completion_init  # type: ignore[attr-defined]  # im
 
 from tidemill import __version__
 from tidemill.cli.commands import (
+    account,
+    audit,
     backfill,
     completion,
     db,
@@ -19,16 +21,22 @@ from tidemill.cli.commands import (
     dev,
     doctor,
     graph,
+    key,
     package,
     package_registry,
+    profile,
     run,
     runs,
+    secret,
     server,
+    tenant,
+    variable,
     worker,
-    workflows,
+    workflow,
 )
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED
 from tidemill.cli.output import print_error, print_text, replace_unencodable
+from tidemill.cli.targets import ProfileOption, ServerOption, ServerOptions, server_options
 from tidemill.kernel.errors import TidemillError
 
 app = typer.Typer(
@@ -44,7 +52,7 @@ app.command()(dev.dev)
 app.command()(server.server)
 app.command()(worker.worker)
 app.add_typer(graph.app, name="graph")
-app.add_typer(workflows.app, name="workflows")
+app.add_typer(workflow.app, name="workflow")
 app.add_typer(runs.app, name="runs")
 app.add_typer(package.app, name="package")
 package.app.add_typer(package_registry.app)
@@ -54,6 +62,13 @@ app.command()(doctor.doctor)
 app.command(cls=run.RunCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(run.run)
 app.command()(backfill.backfill)
 app.command("backfill-cancel")(backfill.backfill_cancel)
+app.add_typer(tenant.app, name="tenant")
+app.add_typer(key.app, name="key")
+app.add_typer(account.app, name="account")
+app.add_typer(variable.app, name="variable")
+app.add_typer(secret.app, name="secret")
+app.command()(audit.audit)
+app.add_typer(profile.app, name="profile")
 app.command()(completion.completion)
 
 
@@ -79,11 +94,14 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def tidemill(
-    version: Annotated[
+    server: ServerOption = None,
+    profile: ProfileOption = None,
+    _version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Computation graphs and durable workflows."""
+    server_options.set(ServerOptions(server, profile))
 
 
 def main() -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tidemill.storage.migrations import SchemaState
     from tidemill.storage.store import Store
 
+DEFAULT_TENANT = "public"
+"""The tenant of a command on a store that names none."""
+
 StoreOption = Annotated[
     str | None,
     typer.Option(
@@ -32,14 +35,24 @@ StoreOption = Annotated[
 ]
 
 
-def _check_tenant(name: str) -> str:
+def _check_tenant(name: str | None) -> str | None:
     try:
-        return validate_tenant(name)
+        return None if name is None else validate_tenant(name)
     except RequestError as error:
         raise typer.BadParameter(str(error)) from error
 
 
-TenantOption = Annotated[str, typer.Option(help="The tenant.", callback=_check_tenant)]
+StoreTenantOption = Annotated[str, typer.Option("--tenant", help="The tenant.", callback=_check_tenant)]
+"""The option of commands that only work on a store."""
+TenantOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tenant",
+        help="The tenant. Default: that of the key on a server, 'public' on a store.",
+        callback=_check_tenant,
+        show_default=False,
+    ),
+]
 
 
 def resolve_store(address: str | None) -> "Store":
@@ -53,7 +66,10 @@ def resolve_address(address: str | None) -> str:
     """Return the address of the database that an option or the settings name; RequestError if they name none."""
     address = address or Settings.read().store
     if not address:
-        message = f"name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE{_dev_store_hint(Path())}"
+        message = (
+            "name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE; or name a server: "
+            f"tidemill --server URL ..., or set TIDEMILL_SERVER{_dev_store_hint(Path())}"
+        )
         raise RequestError(message, code="no_address")
     if address.startswith("memory:"):
         raise RequestError("a store in memory ends with its process: name a database", code="no_address")
@@ -65,15 +81,19 @@ def resolve_address(address: str | None) -> str:
 
 
 @asynccontextmanager
-async def open_store(address: str | None, *, read_only: bool = False) -> "AsyncIterator[Store]":
-    """Open an existing store; read-only, it shows one consistent snapshot and cannot be changed."""
+async def open_store(address: str | None, *, read_only: bool = False, creates: bool = False) -> "AsyncIterator[Store]":
+    """Open an existing store; read-only, it shows one consistent snapshot and cannot be changed.
+
+    With `creates` a store that does not exist is created, as the first start of a server would.
+    """
     store = resolve_store(address)
     state = await store.read_schema_state()
-    if not state.found and (missing := _missing_file(address or Settings.read().store)):
+    is_new = creates and not state.found
+    if not is_new and not state.found and (missing := _missing_file(address or Settings.read().store)):
         advice = f"check the address, or create it with `tidemill db upgrade`{_dev_store_hint(Path(missing).parent)}"
         message = f"there is no file {missing}: {advice}"
         raise RequestError(message, code="no_file", status=404)
-    if state.found != state.known:
+    if not is_new and state.found != state.known:
         raise OperationError(describe_schema(store.title, state))
     await (store.open_read_only() if read_only else store.open())
     try:
@@ -94,11 +114,11 @@ async def open_client(
         yield make_store_client(store, SystemClock(), Settings.read(), executor=executor)
 
 
-def cli_caller(tenant: str) -> "Caller":
-    """Return the caller of all commands for a tenant."""
+def cli_caller(tenant: str | None) -> "Caller":
+    """Return the caller of all commands on a store, for a tenant."""
     from tidemill.engine.workflows.client.values import Caller
 
-    return Caller(tenant, "cli")
+    return Caller(tenant or DEFAULT_TENANT, "cli")
 
 
 def _dev_store_hint(folder: Path) -> str:

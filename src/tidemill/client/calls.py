@@ -11,6 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from tidemill.client.connection import API_PATH
+from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import OperationError, RequestError
 
 Answer = TypeVar("Answer")
@@ -125,3 +126,11 @@ def _query_text(value: str | int | bool | Sequence[str]) -> str | list[str]:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, str | int) else [str(one) for one in value]
+
+
+def seconds(name: str, duration: Duration) -> float:
+    """Return a duration in seconds, as the API takes it; RequestError names the argument that is none."""
+    try:
+        return parse_positive_duration(duration)
+    except ValueError as error:
+        raise RequestError(f"{name}: {error}", code="invalid_duration") from None

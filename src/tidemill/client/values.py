@@ -7,6 +7,7 @@ import msgspec
 
 from tidemill.access.principal import Role
 from tidemill.graphs.result import Receipt
+from tidemill.workflows.records import AttemptOutcome, TaskError
 from tidemill.workflows.states import RunState
 
 
@@ -95,6 +96,25 @@ class Reasons(msgspec.Struct, frozen=True):
     reasons: list[str]
 
 
+class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of a task."""
+
+    attempt: int
+    number: int
+    """The try that it belongs to."""
+    outcome: AttemptOutcome = ""
+    """How it ended; empty while it is active."""
+    executor: str = ""
+    worker: str = ""
+    index: int | None = None
+    """The element of a mapped task."""
+    claimed_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    exit: int | None = None
+    error: TaskError | None = None
+
+
 class TaskLogLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the log of a task."""
 
@@ -122,3 +142,165 @@ class FiringCounts(msgspec.Struct, frozen=True):
     """How often a reactor has fired in each of the last 60 minutes, oldest first."""
 
     per_minute: list[int]
+
+
+# -- access
+
+
+class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An API key, without its secret part."""
+
+    id: str
+    tenant: str
+    role: Role
+    label: str = ""
+    only: list[str] | None = None
+    """The endpoints that it is restricted to."""
+    created_at: datetime | None = None
+    created_by: str | None = None
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+
+class IssuedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A new API key. The server answers with `key` this once."""
+
+    id: str
+    key: str
+    tenant: str
+    role: Role
+    label: str = ""
+    only: list[str] | None = None
+    expires_at: datetime | None = None
+
+    def __repr__(self) -> str:
+        return f"<key {self.id}>"  # without the key itself
+
+
+class VariableInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A variable."""
+
+    name: str
+    value: Any
+    updated_at: datetime
+    updated_by: str
+
+
+class SecretInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret, without its value."""
+
+    name: str
+    version: int
+    key_id: str
+    """The master key that protects it."""
+    updated_at: datetime
+    updated_by: str
+
+
+class RotatedCount(msgspec.Struct, frozen=True):
+    """How many secrets a rotation has changed."""
+
+    rotated: int
+
+
+# -- workflows and the clock
+
+
+class LatestRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest run of a workflow."""
+
+    id: str
+    state: RunState
+    created_at: datetime
+    ended_at: datetime | None = None
+
+
+class WorkflowInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow, as lists show it."""
+
+    name: str
+    version: str
+    """The version that new runs get."""
+    tags: list[str] = []
+    paused: bool = False
+    loaded: bool = True
+    """Whether the server that answers has loaded its code."""
+    active_runs: int = 0
+    last_run: LatestRun | None = None
+
+
+class WorkflowDescription(WorkflowInfo, frozen=True, kw_only=True):
+    """A workflow with everything that is declared."""
+
+    tasks: list[dict[str, Any]] = []
+    edges: list[dict[str, Any]] = []
+    schedules: list[dict[str, Any]] = []
+    triggers: list[dict[str, Any]] = []
+    params: dict[str, Any] | None = None
+    """The JSON Schema of its params; None if the server that answers has not loaded it."""
+    versions: list[dict[str, Any]] = []
+
+
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule of a workflow."""
+
+    workflow: str
+    key: str
+    rule: str
+    timezone: str
+    catchup: str
+    paused: bool
+    next: list[datetime]
+    """The next slots, in the time zone of the schedule."""
+    last: datetime | None = None
+    dropped: int = 0
+    expression: str | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+class UpcomingSlot(msgspec.Struct, frozen=True, kw_only=True):
+    """A slot of a schedule that is yet to come."""
+
+    key: str
+    slot: datetime
+    local: datetime
+    """The same instant, in the time zone of the schedule."""
+
+
+class TriggerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A trigger: polled, or a subscription to a reactor or to a node of a graph."""
+
+    name: str
+    kind: str
+    workflows: list[str]
+    paused: bool
+    every: float | None = None
+    reactor: str | None = None
+    graph: str | None = None
+    node: str | None = None
+    when: str | None = None
+
+
+class BackfillInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A backfill, and how far it is."""
+
+    id: str
+    workflow: str
+    state: str
+    created_at: datetime
+    runs: dict[RunState, int]
+    """The number of its runs in each state."""
+    limit: int = 1
+    cancelled_at: datetime | None = None
+
+
+class PoolInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool, and how much of it the tenant uses."""
+
+    name: str
+    slots: int
+    used: int = 0
+    waiting: int = 0
+    """The task runs that wait for a slot."""

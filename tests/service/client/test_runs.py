@@ -132,6 +132,16 @@ async def test_a_wait_outlives_lost_connections(server: Served, opened: Opened) 
         assert rest[-1].after == "success"
 
 
+async def test_a_start_whose_answer_is_lost_is_repeated_with_its_key(server: Served) -> None:
+    """http.md: starts are retried with the same idempotency key, so that there is one run."""
+    async with cutting_proxy(server.url) as proxy, AsyncClient(proxy.url, retry=tm.Retry(3, delay="1ms")) as client:
+        await client.me()
+        proxy.lost_answers = 1
+        run = await client.start("report", day="2026-01-05")
+        assert (await run.wait()).ok
+        assert [one.id for one in await client.runs()] == [run.id]
+
+
 async def test_runs_are_listed_over_all_pages(client: AsyncClient) -> None:
     """http.md: newest first, by workflow, state and text."""
     ids = [(await client.start("report", day=f"2026-01-0{day}")).id for day in range(1, 6)]

@@ -139,7 +139,7 @@ async def test_no_run_is_made_while_it_is_paused(store: str | None) -> None:
     async with tm.testing.node(store, load=[minutely("none")], start=START) as node:
         await node.pause("minutely")
         for act in (node.start("minutely"), node.backfill("minutely", START - timedelta(minutes=2), START)):
-            with pytest.raises(tm.RequestError, match="`tidemill workflows resume minutely`") as caught:
+            with pytest.raises(tm.RequestError, match="`tidemill workflow resume minutely`") as caught:
                 await act
             assert (caught.value.code, caught.value.status) == ("workflow_paused", 409)
             assert caught.value.facts["workflow"] == "minutely"

@@ -68,13 +68,13 @@ def place(tmp_path: Path, monkeypatch: Monkey) -> Path:
 
 def test_a_check_leaves_it_open_and_names_it(place: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """As the probe of packages does; what else is wrong is still found."""
-    assert run(monkeypatch, "workflows", "check", "nightly.py") == 0
+    assert run(monkeypatch, "workflow", "check", "nightly.py") == 0
     assert capsys.readouterr().out.splitlines() == [
         "1 workflow and 0 triggers: no problems found",
         "'nightly.score' calls graph 'scoring', which is not in the file: the node must have it loaded",
     ]
     (place / "nightly.py").write_text(NIGHTLY.replace("def tell(score:", "def tell(scores:"))
-    assert run(monkeypatch, "workflows", "check", "nightly.py") == 1
+    assert run(monkeypatch, "workflow", "check", "nightly.py") == 1
     assert "parameter 'scores' of task 'tell' names no task" in capsys.readouterr().out
 
 
@@ -112,7 +112,7 @@ def test_a_backfill_is_of_the_version_that_a_node_with_both_has(
     assert run(monkeypatch, "backfill", "nightly.py", *arguments) == 0
     assert run(monkeypatch, "run", "nightly.py", "--load", "packages/scoring/scoring.py", "--store", store, "-q") == 0
     capsys.readouterr()
-    assert run(monkeypatch, "workflows", "list", "--store", store, "-o", "json") == 0
+    assert run(monkeypatch, "workflow", "list", "--store", store, "-o", "json") == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["versions"] == 1
 

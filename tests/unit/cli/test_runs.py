@@ -1,4 +1,4 @@
-"""`tidemill runs`, `tidemill workflows` and `tidemill backfill`, on a store that no node has open."""
+"""`tidemill runs`, `tidemill workflow` and `tidemill backfill`, on a store that no node has open."""
 
 import asyncio
 import json
@@ -205,7 +205,7 @@ def test_every_command_answers_programs(failed: str, monkeypatch: Monkey, capsys
     assert answered(monkeypatch, capsys, "runs", "cancel", part, "--reason", "no need") == cancelled
     for verb, paused in [("pause", True), ("resume", False)]:
         expected = {"workflow": "daily_report", "paused": paused}
-        assert answered(monkeypatch, capsys, "workflows", verb, "daily_report") == expected
+        assert answered(monkeypatch, capsys, "workflow", verb, "daily_report") == expected
 
 
 def test_an_unreadable_run_is_reported_and_can_be_cancelled(
@@ -300,21 +300,21 @@ def test_workflows_are_listed_paused_and_resumed(monkeypatch: Monkey, capsys: Ca
     """What the store knows of them."""
     expected = {"workflow": "daily_report", "versions": 1, "active": 0, "state": "failed"}
     for verb, paused in [("resume", False), ("pause", True), ("pause", True), ("resume", False)]:
-        assert run(monkeypatch, "workflows", verb, "daily_report") == 0
+        assert run(monkeypatch, "workflow", verb, "daily_report") == 0
         capsys.readouterr()
-        assert run(monkeypatch, "workflows", "list", "-o", "json") == 0
+        assert run(monkeypatch, "workflow", "list", "-o", "json") == 0
         (row,) = json.loads(capsys.readouterr().out)
         assert row | expected | {"paused": paused} == row
         assert datetime.fromisoformat(row["last_run"]).tzinfo is not None
-    assert run(monkeypatch, "workflows", "pause", "daily_reprt") == 2
+    assert run(monkeypatch, "workflow", "pause", "daily_reprt") == 2
     assert "did you mean 'daily_report'?" in capsys.readouterr().err
 
 
 def test_the_check_of_a_valid_file_names_its_contents(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """As `tidemill graph check` does."""
-    assert run(monkeypatch, "workflows", "check", str(file)) == 0
+    assert run(monkeypatch, "workflow", "check", str(file)) == 0
     assert capsys.readouterr().out == "1 workflow and 0 triggers: no problems found\n"
-    found = answered(monkeypatch, capsys, "workflows", "check", str(file))
+    found = answered(monkeypatch, capsys, "workflow", "check", str(file))
     assert (found["sound"], found["workflows"], found["triggers"]) == (True, ["daily_report"], [])
 
 
@@ -324,7 +324,7 @@ def test_the_check_shows_every_problem_with_file_and_line(
     """Of all workflows at once."""
     path = tmp_path / "unsound_flow.py"
     path.write_text(REPORT + "\n@report.task\ndef lost(publsh: str) -> None: ...\n")
-    assert run(monkeypatch, "workflows", "check", str(path)) == 1
+    assert run(monkeypatch, "workflow", "check", str(path)) == 1
     (problem,) = capsys.readouterr().out.splitlines()
     assert problem.startswith(f"{path}:37: ")
     assert "did you mean 'publish'?" in problem
@@ -346,7 +346,7 @@ def test_a_check_reads_the_types_of_the_same_file(tmp_path: Path, monkeypatch: M
         "])\n"
         "@flow.task\ndef act() -> None: ...\n"
     )
-    assert run(monkeypatch, "workflows", "check", str(path)) == 1
+    assert run(monkeypatch, "workflow", "check", str(path)) == 1
     printed = capsys.readouterr()
     text = printed.out + printed.err
     assert "typo.py:13: on_firing('market', when='payload.book.bd > 1'): payload.book has no field 'bd'" in text
@@ -359,14 +359,14 @@ def test_a_declaration_that_is_refused_at_import_has_its_place_once(
     """Its own: that the import failed of it is nothing to mend."""
     path = tmp_path / "misspelt_flow.py"
     path.write_text(REPORT.replace('@report.task(each="extract")', "@report.task(retries=3)"))
-    assert run(monkeypatch, "workflows", "check", str(path)) == 1
+    assert run(monkeypatch, "workflow", "check", str(path)) == 1
     (problem,) = capsys.readouterr().out.splitlines()
     assert problem.startswith(f"{path}:26: task 'clean': a task has no option 'retries' (did you mean 'retry'?)")
 
 
 def test_a_check_of_a_file_that_is_not_there_was_not_done(monkeypatch: Monkey, capsys: Captured) -> None:
     """Which is not the same as a file that is unsound."""
-    assert run(monkeypatch, "workflows", "check", "nowhere.py") == 2
+    assert run(monkeypatch, "workflow", "check", "nowhere.py") == 2
     assert capsys.readouterr().err == "there is no file nowhere.py\n"
 
 
@@ -450,11 +450,11 @@ def test_a_backfill_that_could_not_run_is_refused(
     assert capsys.readouterr().err == "there is no executor 'subproces' (did you mean 'subprocess'?)\n"
     assert run(monkeypatch, "backfill", str(file), *days, "--executor", "nope") == 2
     assert capsys.readouterr().err == "there is no executor 'nope'; there are in_process, subprocess\n"
-    assert run(monkeypatch, "workflows", "pause", "daily_report") == 0
+    assert run(monkeypatch, "workflow", "pause", "daily_report") == 0
     for command in (["backfill", *days], ["run", "--day", "2026-01-01", "-q"]):
         capsys.readouterr()
         assert run(monkeypatch, command[0], str(file), *command[1:], "--store", store) == 2
-        assert "`tidemill workflows resume daily_report`" in capsys.readouterr().err
+        assert "`tidemill workflow resume daily_report`" in capsys.readouterr().err
     assert len(listed(monkeypatch, capsys)) == 2
 
 
@@ -496,7 +496,7 @@ async def test_commands_reach_the_runs_of_a_node_at_work(
         assert await asyncio.to_thread(call, "runs", "list", "--state", "running") == 0
         assert await asyncio.to_thread(call, "runs", "why", started.id, "endless") == 0
         assert await asyncio.to_thread(call, "doctor") == 0
-        assert await asyncio.to_thread(call, "workflows", "list") == 0
+        assert await asyncio.to_thread(call, "workflow", "list") == 0
         assert await asyncio.to_thread(call, "runs", "cancel", started.id[-8:]) == 0
         assert await asyncio.to_thread(call, "runs", "logs", started.id, "endless", "--follow") == 0
         assert (await started.wait()).state is tm.RunState.CANCELLED

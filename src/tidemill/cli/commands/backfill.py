@@ -9,6 +9,7 @@ from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.file_arguments import LoadOption, WorkflowArgument
 from tidemill.cli.formatting import format_count, format_time, timezone_name
+from tidemill.cli.opening import open_workflows
 from tidemill.cli.output import Format, Output, print_text, show_json
 from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
 from tidemill.kernel.errors import RequestError
@@ -35,7 +36,7 @@ def backfill(
     executor: Annotated[str, typer.Option(help="The executor of tasks that name none.")] = "in_process",
     load: LoadOption = None,
     output: Output = Format.TABLE,
-    tenant: TenantOption = "public",
+    tenant: TenantOption = None,
 ) -> None:
     """Start a run for every slot of a workflow's schedule in a time range; a node on the store executes them.
 
@@ -78,13 +79,13 @@ def backfill_cancel(
     ],
     store: StoreOption = None,
     output: Output = Format.TABLE,
-    tenant: TenantOption = "public",
+    tenant: TenantOption = None,
 ) -> None:
     """Cancel a backfill: it starts no more runs, and its active runs are cancelled."""
 
     async def cancel() -> int:
-        async with open_client(store) as client:
-            return await client.cancel_backfill(cli_caller(tenant), id)
+        async with open_workflows(store, tenant) as workflows:
+            return await workflows.cancel_backfill(id)
 
     with exit_on_error():
         runs = run_async(cancel())

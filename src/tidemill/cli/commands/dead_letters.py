@@ -7,7 +7,7 @@ import typer
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.output import Format, Output, print_text, show, show_json, terminal_width
-from tidemill.cli.stores import StoreOption, TenantOption, open_store
+from tidemill.cli.stores import StoreOption, TenantOption
 from tidemill.kernel.errors import RequestError
 
 if TYPE_CHECKING:
@@ -25,11 +25,13 @@ def list_dead_letters(
         str | None, typer.Option(help="Only those of this reactor or accumulator.", show_default=False)
     ] = None,
     output: Output = Format.TABLE,
-    tenant: TenantOption = "public",
+    tenant: TenantOption = None,
 ) -> None:
     """List dead letters, the newest first. The program of the node replays them: `await reactor.replay(ID)`."""
+    from tidemill.cli.dead_letter_reader import read_dead_letters
+
     with exit_on_error():
-        found = [one for one in run_async(_read(store, tenant)) if source in (None, one.source)]
+        found = [one for one in run_async(read_dead_letters(store, tenant)) if source in (None, one.source)]
     if output is Format.JSON:
         show_json([_plain(one) for one in found])
     elif found:
@@ -44,24 +46,18 @@ def show_dead_letter(
         str, typer.Argument(metavar="ID", help="The id of a dead letter, or its end.", show_default=False)
     ],
     store: StoreOption = None,
-    tenant: TenantOption = "public",
+    tenant: TenantOption = None,
 ) -> None:
     """Show a dead letter as JSON: what failed, why, and the values that it failed on."""
+    from tidemill.cli.dead_letter_reader import read_dead_letters
+
     with exit_on_error():
-        found = [one for one in run_async(_read(store, tenant)) if one.id.endswith(dead_letter)]
+        found = [one for one in run_async(read_dead_letters(store, tenant)) if one.id.endswith(dead_letter)]
         if len(found) != 1:
             problem = "several dead letters have" if found else "there is no dead letter with"
             message = f"{problem} an id that ends in '{dead_letter}': `tidemill dead-letters list` shows the ids"
             raise RequestError(message, code="dead_letter_not_found", status=404)
     show_json(_plain(found[0]))
-
-
-async def _read(address: str | None, tenant: str) -> "list[DeadLetter]":
-    from tidemill.engine.graphs.checkpoints.dead_letter_store import to_plain_dead_letter
-
-    async with open_store(address, read_only=True) as store:
-        rows = await store.dead_letters.list_all()
-    return [to_plain_dead_letter(row) for row in reversed(rows) if row.tenant == tenant]
 
 
 def _plain(one: "DeadLetter") -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tidemill.cli.commands.package import (
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.formatting import format_count, format_time, time_column_title
 from tidemill.cli.output import Format, Output, print_text, show_rows
-from tidemill.cli.stores import StoreOption, TenantOption, open_store
+from tidemill.cli.stores import StoreOption, StoreTenantOption, open_store
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
@@ -36,7 +36,7 @@ ALL_TENANTS_LABEL = "every tenant"
 def upload(
     path: PathArgument,
     store: StoreOption = None,
-    tenant: TenantOption = "public",
+    tenant: StoreTenantOption = "public",
     allow_downgrade: Annotated[
         bool, typer.Option("--allow-downgrade", help="Accept a version lower than the last published one.")
     ] = False,
@@ -69,7 +69,9 @@ def upload(
 
 
 @app.command("list")
-def list_packages(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public") -> None:
+def list_packages(
+    store: StoreOption = None, output: Output = Format.TABLE, tenant: StoreTenantOption = "public"
+) -> None:
     """List the packages published in a store."""
 
     async def read() -> "list[PublishedPackage]":
@@ -94,7 +96,7 @@ def list_packages(store: StoreOption = None, output: Output = Format.TABLE, tena
 def unload(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a package.", show_default=False)],
     store: StoreOption = None,
-    tenant: TenantOption = "public",
+    tenant: StoreTenantOption = "public",
 ) -> None:
     """Remove a package from the registry of a store: nodes unload it as soon as no other package needs it."""
 
@@ -111,7 +113,7 @@ def unload(
 def trust(
     file: Annotated[Path, typer.Argument(metavar="KEYFILE", help="A file of public keys, one per line.")],
     store: StoreOption = None,
-    tenant: TenantOption = "public",
+    tenant: StoreTenantOption = "public",
 ) -> None:
     """Trust public keys: packages signed with them may be loaded for the tenant.
 
@@ -139,7 +141,7 @@ def trust(
 def untrust(
     id: Annotated[str, typer.Argument(metavar="ID", help="The id of a key, or an unambiguous beginning of it.")],
     store: StoreOption = None,
-    tenant: TenantOption = "public",
+    tenant: StoreTenantOption = "public",
 ) -> None:
     """Stop trusting a key. Loaded packages stay; those it signed are not loaded again where signatures are required.
 
@@ -158,7 +160,7 @@ def untrust(
 
 
 @app.command()
-def keys(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public") -> None:
+def keys(store: StoreOption = None, output: Output = Format.TABLE, tenant: StoreTenantOption = "public") -> None:
     """List the keys that may sign a tenant's packages: from the store, and from the file that the settings name."""
 
     async def read() -> "list[TrustedKey]":

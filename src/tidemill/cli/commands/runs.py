@@ -1,4 +1,4 @@
-"""`tidemill runs`: inspect and control the runs of a store, with or without a running node."""
+"""`tidemill runs`: inspect and control the runs of a server, or of a store, with or without a running node."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,20 +8,20 @@ from msgspec.structs import replace
 
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED, exit_on_error
+from tidemill.cli.opening import open_workflows
 from tidemill.cli.output import Format, Output, print_text, show, show_json, terminal_width
-from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
-from tidemill.kernel.settings import Settings
+from tidemill.cli.stores import StoreOption, TenantOption
+from tidemill.cli.workflow_service import WorkflowService
 from tidemill.workflows.states import RunState, TaskState, active_states
 
 if TYPE_CHECKING:
     from tidemill.cli.bulk_runs import ChangeRun
     from tidemill.cli.run_view import RunView
-    from tidemill.engine.workflows.client.values import Caller, ClearResult
-    from tidemill.engine.workflows.client.workflow_client import WorkflowClient
+    from tidemill.engine.workflows.client.values import ClearResult
     from tidemill.workflows.records import RunRow
     from tidemill.workflows.result import RunResult
 
-app = typer.Typer(help="Inspect and control the runs of a store.", no_args_is_help=True)
+app = typer.Typer(help="Inspect and control runs.", no_args_is_help=True)
 
 LIST_LIMIT = 1_000_000  # the largest --limit
 
@@ -62,17 +62,16 @@ LatestOption = Annotated[
 def _with_run(
     store: str | None,
     run: str,
-    tenant: str,
-    work: "Callable[[WorkflowClient, Caller, str], Awaitable[Any]]",
+    tenant: str | None,
+    work: Callable[[WorkflowService, str], Awaitable[Any]],
     *,
     read_only: bool,
 ) -> Any:
-    """Open a store, resolve a run's id, call `work` with both, and return its result."""
-    caller = cli_caller(tenant)
+    """Open the workflows, resolve a run's id, call `work` with both, and return its result."""
 
     async def do() -> Any:
-        async with open_client(store, read_only=read_only) as client:
-            return await work(client, caller, await client.resolve_run_id(caller, run))
+        async with open_workflows(store, tenant, read_only=read_only) as workflows:
+            return await work(workflows, await workflows.resolve_run_id(run))
 
     with exit_on_error():
         return run_async(do())
@@ -87,15 +86,14 @@ def list_runs(
         int, typer.Option(min=1, max=LIST_LIMIT, help="The maximum number of runs; the newest are listed.")
     ] = 20,
     output: Output = Format.TABLE,
-    tenant: TenantOption = "public",
+    tenant: TenantOption = None,
 ) -> None:
     """List runs, the newest first."""
     from tidemill.cli.run_view import plain_run, runs_table
 
     async def find() -> "list[RunRow]":
-        async with open_client(store, read_only=True) as client:
-            rows = await client.find_runs(cli_caller(tenant), workflow, [state] if state else [], limit)
-            return rows[::-1]
+        async with open_workflows(store, tenant, read_only=True) as workflows:
+            return (await workflows.find_runs(workflow, [state] if state else [], limit))[::-1]
 
     with exit_on_error():
         rows = run_async(find())
@@ -113,13 +111,16 @@ def show_run(
     store: StoreOption = None,
     timeline: Annotated[bool, typer.Option("--timeline", help="Also show every attempt and every event.")] = False,
     output: Output = Format.TABLE,
-    tenant: TenantOption = "public",
+    tenant: TenantOption = None,
 ) -> None:
     """Show a run: its tasks, errors and notes; as JSON, everything that is stored about it."""
     from tidemill.cli import run_view
     from tidemill.cli.run_summary import show_tracebacks, tasks_table
 
-    view: RunView = _with_run(store, run, tenant, run_view.read_run_view, read_only=True)
+    async def read(workflows: WorkflowService, id: str) -> "RunView":
+        return await workflows.read_view(id)
+
+    view: RunView = _with_run(store, run, tenant, read, read_only=True)
     if output is Format.JSON:
         show_json(run_view.plain_view(view))
         return
@@ -140,12 +141,12 @@ def why(
     task: TaskArgument,
     store: StoreOption = None,
     output: Output = Format.TABLE,
-    tenant: TenantOption = "public",
+    tenant: TenantOption = None,
 ) -> None:
     """Explain why a task has not run yet, or how it ended: one sentence per reason."""
 
-    async def work(client: "WorkflowClient", caller: "Caller", id: str) -> tuple[str, list[str]]:
-        return id, await client.why(caller, id, task)
+    async def work(workflows: WorkflowService, id: str) -> tuple[str, list[str]]:
+        return id, await workflows.why(id, task)
 
     found, reasons = _with_run(store, run, tenant, work, read_only=True)
     _print_result(output, reasons, {"id": found, "task": task, "reasons": reasons})
@@ -170,12 +171,12 @@ def cancel(
     yes: YesOption = False,
     reason: Annotated[str, typer.Option(help="The reason; it is stored with the run.")] = "cancelled",
     output: Output = Format.TABLE,
-    tenant: TenantOption = "public",
+    tenant: TenantOption = None,
 ) -> None:
     """Cancel a run, or many: waiting tasks never start, and running ones are stopped."""
 
-    async def work(client: "WorkflowClient", caller: "Caller", id: str) -> str:
-        await client.cancel(caller, id, reason)
+    async def work(workflows: WorkflowService, id: str) -> str:
+        await workflows.cancel(id, reason)
         return id
 
     if _is_single(run, workflow, state) and not preview:
@@ -208,7 +209,7 @@ def retry(
     latest: LatestOption = False,
     yes: YesOption = False,
     output: Output = Format.TABLE,
-    tenant: TenantOption = "public",
+    tenant: TenantOption = None,
 ) -> None:
     """Rerun the failed tasks of a run, or a task and everything after it; also of all runs of a workflow or in a state.
 
@@ -218,8 +219,8 @@ def retry(
         _clear_tasks(str(run), from_ or None, store, tenant, output, preview=preview, latest=latest)
         return
 
-    async def work(client: "WorkflowClient", caller: "Caller", id: str) -> "ClearResult":
-        return await client.clear(caller, id, from_ or None, latest=latest)
+    async def work(workflows: WorkflowService, id: str) -> "ClearResult":
+        return await workflows.clear(id, from_ or None, latest=latest)
 
     states = [state or RunState.FAILED]
     _change_in_bulk("retry", work, workflow, states, store, tenant, output, preview=preview, yes=yes)
@@ -238,7 +239,7 @@ def _change_in_bulk(
     workflow: str | None,
     states: Sequence[RunState],
     store: str | None,
-    tenant: str,
+    tenant: str | None,
     output: Format,
     *,
     preview: bool,
@@ -258,17 +259,24 @@ def clear(
     preview: PreviewOption = False,
     latest: LatestOption = False,
     output: Output = Format.TABLE,
-    tenant: TenantOption = "public",
+    tenant: TenantOption = None,
 ) -> None:
     """Clear the outcome of tasks and of everything after them, so that they run again."""
     _clear_tasks(run, tasks, store, tenant, output, preview=preview, latest=latest)
 
 
 def _clear_tasks(
-    run: str, tasks: list[str] | None, store: str | None, tenant: str, output: Format, *, preview: bool, latest: bool
+    run: str,
+    tasks: list[str] | None,
+    store: str | None,
+    tenant: str | None,
+    output: Format,
+    *,
+    preview: bool,
+    latest: bool,
 ) -> None:
-    async def work(client: "WorkflowClient", caller: "Caller", id: str) -> "tuple[str, ClearResult]":
-        return id, await client.clear(caller, id, tasks, preview=preview, latest=latest)
+    async def work(workflows: WorkflowService, id: str) -> "tuple[str, ClearResult]":
+        return id, await workflows.clear(id, tasks, preview=preview, latest=latest)
 
     plan: ClearResult
     found, plan = _with_run(store, run, tenant, work, read_only=preview)
@@ -304,12 +312,12 @@ def note(
     store: StoreOption = None,
     task: Annotated[str | None, typer.Option(help="Write the note on this task.", show_default=False)] = None,
     output: Output = Format.TABLE,
-    tenant: TenantOption = "public",
+    tenant: TenantOption = None,
 ) -> None:
     """Write a note on a run, or on one of its tasks. Replaces an existing note."""
 
-    async def work(client: "WorkflowClient", caller: "Caller", id: str) -> str:
-        await client.note(caller, id, text, task)
+    async def work(workflows: WorkflowService, id: str) -> str:
+        await workflows.note(id, text, task)
         return id
 
     found = _with_run(store, run, tenant, work, read_only=False)
@@ -324,25 +332,18 @@ def logs(
     store: StoreOption = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing until the task has ended.")] = False,
     output: Output = Format.TABLE,
-    tenant: TenantOption = "public",
+    tenant: TenantOption = None,
 ) -> None:
     """Print the log of a task and, if it failed, the traceback."""
     from tidemill.cli.task_log import json_line, text_line
-    from tidemill.workflows.lookup import resolve_task
-    from tidemill.workflows.records import AttemptKey
+    from tidemill.workflows.lookup import split_element
 
-    async def work(client: "WorkflowClient", caller: "Caller", id: str) -> None:
-        name, index = resolve_task(await client.load_record(caller, id), task)
-        numbers: dict[AttemptKey, int] = {}
-        delay = Settings.read().tick_interval
-        async for line in client.logs(caller, id, task, follow=follow, final_delay=delay):
-            key = AttemptKey(*line.key, line.attempt)
-            if key not in numbers:
-                numbers = {one.key: one.number for one in await client.load_attempts(caller, id)}
-            number = numbers.get(key, line.attempt)
+    async def work(workflows: WorkflowService, id: str) -> None:
+        async for line, number in workflows.logs(id, task, follow=follow):
             print_text(text_line(line, number) if output is Format.TABLE else json_line(line, number))
         if output is Format.TABLE:
-            _print_failure(await client.load_result(caller, id), name, index)
+            name, element = split_element(task)
+            _print_failure(await workflows.load_result(id), name, None if element is None else int(element))
 
     try:
         _with_run(store, run, tenant, work, read_only=not follow)

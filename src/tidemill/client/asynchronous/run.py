@@ -8,7 +8,7 @@ import msgspec
 from tidemill.client.asynchronous.transport import STREAM_IDLE_LIMIT, AsyncTransport
 from tidemill.client.calls import ApiCall, ItemPage, QueryValue, command, get, name_in_path, put
 from tidemill.client.pauses import Deadline
-from tidemill.client.values import Reasons, Rerun, RunInfo, RunTransition, TaskLogLine
+from tidemill.client.values import AttemptInfo, Reasons, Rerun, RunInfo, RunTransition, TaskLogLine
 from tidemill.kernel.durations import Duration
 from tidemill.workflows.lookup import split_element
 from tidemill.workflows.result import RunResult
@@ -88,6 +88,11 @@ class AsyncRemoteRun:
         async with aclosing(self._transport.follow(stream, ends=True)) as messages:
             async for message in messages:
                 yield stream.read(message.data.encode())
+
+    async def attempts(self, task: str) -> list[AttemptInfo]:
+        """Return the attempts of a task, or of one element of it, oldest first."""
+        path, index = self._task_path(task)
+        return await self._transport.collect(get(f"{path}/attempts", ItemPage[AttemptInfo], index=index))
 
     async def why(self, task: str) -> list[str]:
         """Return why a task has not run, or how it ended: one sentence per reason."""

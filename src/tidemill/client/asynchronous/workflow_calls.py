@@ -6,8 +6,8 @@ from typing import Any
 
 from tidemill.client.asynchronous.run import AsyncRemoteRun
 from tidemill.client.asynchronous.transport import AsyncTransport
-from tidemill.client.calls import ItemPage, get, make, name_in_path
-from tidemill.client.values import RunInfo
+from tidemill.client.calls import ItemPage, get, make, name_in_path, patch
+from tidemill.client.values import RunInfo, WorkflowDescription, WorkflowInfo
 from tidemill.kernel.errors import RequestError
 from tidemill.workflows.states import RunState
 
@@ -25,6 +25,25 @@ class AsyncWorkflowCalls:
         body = {"params": {**(given or {}), **params}}
         info = await self._transport.send(make(f"/workflows/{name_in_path(workflow)}/runs", RunInfo, body))
         return AsyncRemoteRun(self._transport, info.id)
+
+    async def workflows(
+        self, *, text: str | None = None, tag: str | None = None, paused: bool | None = None
+    ) -> list[WorkflowInfo]:
+        """Return the workflows by name; `text` is a part of a name or a tag."""
+        call = get("/workflows", ItemPage[WorkflowInfo], q=text, tag=tag, paused=paused)
+        return await self._transport.collect(call)
+
+    async def workflow(self, name: str) -> WorkflowDescription:
+        """Return a workflow: tasks, edges, schedules, triggers, the JSON Schema of its params, versions."""
+        return await self._transport.send(get(f"/workflows/{name_in_path(name)}", WorkflowDescription))
+
+    async def pause(self, workflow: str) -> None:
+        """Pause a workflow: none of its runs begins, none of its tasks starts; running tasks continue."""
+        await self._transport.send(patch(f"/workflows/{name_in_path(workflow)}", WorkflowInfo, {"paused": True}))
+
+    async def resume(self, workflow: str) -> None:
+        """Resume a paused workflow; slots that passed meanwhile get no run."""
+        await self._transport.send(patch(f"/workflows/{name_in_path(workflow)}", WorkflowInfo, {"paused": False}))
 
     def run_handle(self, id: str) -> AsyncRemoteRun:
         """Return a handle on a run by its id."""

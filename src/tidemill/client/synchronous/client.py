@@ -6,6 +6,8 @@ from typing import Self
 
 from tidemill.client import calls
 from tidemill.client.connection import DEFAULT_RETRY, DEFAULT_TIMEOUT, Connection
+from tidemill.client.synchronous.access_calls import AccessCalls
+from tidemill.client.synchronous.clock_calls import ClockCalls
 from tidemill.client.synchronous.graph_calls import GraphCalls
 from tidemill.client.synchronous.transport import Transport
 from tidemill.client.synchronous.workflow_calls import WorkflowCalls
@@ -14,7 +16,7 @@ from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
 
 
-class Client(WorkflowCalls, GraphCalls):
+class Client(WorkflowCalls, ClockCalls, GraphCalls, AccessCalls):
     """A client of a Tidemill server.
 
     `key` is an API key; `tenant` names the tenant that an admin of the instance acts for. `timeout` is that of one

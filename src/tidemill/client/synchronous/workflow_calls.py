@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from tidemill.client.calls import ItemPage, get, make, name_in_path
+from tidemill.client.calls import ItemPage, get, make, name_in_path, patch
 from tidemill.client.synchronous.run import RemoteRun
 from tidemill.client.synchronous.transport import Transport
-from tidemill.client.values import RunInfo
+from tidemill.client.values import RunInfo, WorkflowDescription, WorkflowInfo
 from tidemill.kernel.errors import RequestError
 from tidemill.workflows.states import RunState
 
@@ -26,6 +26,25 @@ class WorkflowCalls:
         body = {"params": {**(given or {}), **params}}
         info = self._transport.send(make(f"/workflows/{name_in_path(workflow)}/runs", RunInfo, body))
         return RemoteRun(self._transport, info.id)
+
+    def workflows(
+        self, *, text: str | None = None, tag: str | None = None, paused: bool | None = None
+    ) -> list[WorkflowInfo]:
+        """Return the workflows by name; `text` is a part of a name or a tag."""
+        call = get("/workflows", ItemPage[WorkflowInfo], q=text, tag=tag, paused=paused)
+        return self._transport.collect(call)
+
+    def workflow(self, name: str) -> WorkflowDescription:
+        """Return a workflow: tasks, edges, schedules, triggers, the JSON Schema of its params, versions."""
+        return self._transport.send(get(f"/workflows/{name_in_path(name)}", WorkflowDescription))
+
+    def pause(self, workflow: str) -> None:
+        """Pause a workflow: none of its runs begins, none of its tasks starts; running tasks continue."""
+        self._transport.send(patch(f"/workflows/{name_in_path(workflow)}", WorkflowInfo, {"paused": True}))
+
+    def resume(self, workflow: str) -> None:
+        """Resume a paused workflow; slots that passed meanwhile get no run."""
+        self._transport.send(patch(f"/workflows/{name_in_path(workflow)}", WorkflowInfo, {"paused": False}))
 
     def run_handle(self, id: str) -> RemoteRun:
         """Return a handle on a run by its id."""

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from tidemill.engine.workflows.executors.interface import LogRecord
+from tidemill.engine.workflows.executors.interface import LogRecord as LogRecord  # for commands, which know no executor
 from tidemill.storage.workflow_ports import NodeKind
 from tidemill.workflows.records import EventRow, RunRecord, TaskKey
 from tidemill.workflows.states import RunState

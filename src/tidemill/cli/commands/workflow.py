@@ -1,6 +1,6 @@
-"""`tidemill workflows`: the workflows of a store, and checks of those in a file."""
+"""`tidemill workflow`: the workflows of a server or a store, and checks of those in a file."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
@@ -9,11 +9,10 @@ from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error, exit_on_problems, print_check
 from tidemill.cli.file_arguments import FileArgument
 from tidemill.cli.formatting import format_count, format_time, time_column_title
+from tidemill.cli.opening import open_workflows
 from tidemill.cli.output import Format, Output, print_text, show_json, show_rows
-from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
-
-if TYPE_CHECKING:
-    from tidemill.engine.workflows.client.values import WorkflowSummary
+from tidemill.cli.stores import StoreOption, TenantOption
+from tidemill.cli.workflow_service import WorkflowLine
 
 app = typer.Typer(help="List, check, pause and resume workflows.", no_args_is_help=True)
 
@@ -21,12 +20,12 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of a
 
 
 @app.command("list")
-def list_workflows(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public") -> None:
-    """List the workflows of a store: number of versions, paused or not, active runs, last run."""
+def list_workflows(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
+    """List the workflows: number of versions, paused or not, active runs, last run."""
 
-    async def read() -> "list[WorkflowSummary]":
-        async with open_client(store, read_only=True) as client:
-            return await client.list_workflows(cli_caller(tenant))
+    async def read() -> list[WorkflowLine]:
+        async with open_workflows(store, tenant, read_only=True) as workflows:
+            return await workflows.list_workflows()
 
     with exit_on_error():
         found = run_async(read())
@@ -35,7 +34,14 @@ def list_workflows(store: StoreOption = None, output: Output = Format.TABLE, ten
     elif found:
         last = time_column_title("last run", (one.last_run for one in found))
         rows = [
-            [one.workflow, one.versions, "paused" * one.paused, one.active, format_time(one.last_run), one.state or ""]
+            [
+                one.workflow,
+                one.versions or "",
+                "paused" * one.paused,
+                one.active,
+                format_time(one.last_run),
+                one.state or "",
+            ]
             for one in found
         ]
         show_rows(
@@ -79,7 +85,7 @@ def check(file: FileArgument, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def pause(
-    name: NameArgument, store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public"
+    name: NameArgument, store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = None
 ) -> None:
     """Pause a workflow: no run and no task of it starts; running tasks continue."""
     _set_paused(name, store, tenant, output, paused=True)
@@ -87,17 +93,16 @@ def pause(
 
 @app.command()
 def resume(
-    name: NameArgument, store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = "public"
+    name: NameArgument, store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = None
 ) -> None:
     """Resume a paused workflow. Slots that passed in the meantime get no run; `tidemill backfill` starts them."""
     _set_paused(name, store, tenant, output, paused=False)
 
 
-def _set_paused(name: str, store: str | None, tenant: str, output: Format, *, paused: bool) -> None:
+def _set_paused(name: str, store: str | None, tenant: str | None, output: Format, *, paused: bool) -> None:
     async def work() -> None:
-        async with open_client(store) as client:
-            change = client.pause if paused else client.resume
-            await change(cli_caller(tenant), name)
+        async with open_workflows(store, tenant) as workflows:
+            await workflows.set_paused(name, paused=paused)
 
     with exit_on_error():
         run_async(work())

@@ -1,0 +1,54 @@
+"""Prints lists of objects: a table of some of their fields for people, all of them as JSON for programs."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from tidemill.cli.formatting import format_time, one_line, time_column_title
+from tidemill.cli.output import Format, print_text, show_json, show_rows
+
+Fields = Mapping[str, Any]
+
+
+def show_items(
+    items: Sequence[Fields],
+    columns: Mapping[str, str],
+    output: Format,
+    *,
+    empty: str,
+    droppable: Sequence[str] = (),
+) -> None:
+    """Print objects in JSON types. `columns` has the fields that a table shows, each with its title."""
+    if output is Format.JSON:
+        show_json(list(items))
+        return
+    if not items:
+        print_text(empty)
+        return
+    titles = {field: _title(field, title, items) for field, title in columns.items()}
+    rows = [[_cell(field, item.get(field)) for field in columns] for item in items]
+    show_rows(list(titles.values()), rows, output, droppable=[titles[field] for field in droppable])
+
+
+def _is_time(field: str) -> bool:
+    return field == "at" or field.endswith("_at") or field.endswith("_until")
+
+
+def _title(field: str, title: str, items: Sequence[Fields]) -> str:
+    if not _is_time(field):
+        return title
+    return time_column_title(title, [_parse_time(item.get(field)) for item in items])
+
+
+def _cell(field: str, value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return "yes" if value else ""
+    if _is_time(field):
+        return format_time(_parse_time(value))
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return one_line(str(value))
+
+
+def _parse_time(text: Any) -> datetime | None:
+    return datetime.fromisoformat(text) if isinstance(text, str) else None

@@ -1,0 +1,82 @@
+"""Opens what a command works on, a server or a store, as the interface that the command uses."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from tidemill.cli.event_loop import run_async
+from tidemill.cli.exit_codes import exit_on_error
+from tidemill.cli.targets import ServerTarget, find_target, require_server
+
+if TYPE_CHECKING:
+    from tidemill.cli.access_admin import AccessAdmin
+    from tidemill.cli.workflow_service import WorkflowService
+    from tidemill.client import AsyncClient
+
+Result = TypeVar("Result")
+
+
+@asynccontextmanager
+async def open_workflows(
+    store: str | None, tenant: str | None, *, read_only: bool = False
+) -> "AsyncIterator[WorkflowService]":
+    """Open the workflows that a command is about; read-only, a store shows one snapshot and cannot be changed."""
+    target = find_target(store)
+    if isinstance(target, ServerTarget):
+        from tidemill.cli.server_workflows import ServerWorkflows
+
+        async with target.client(tenant) as client:
+            yield ServerWorkflows(client)
+    else:
+        from tidemill.cli.store_workflows import StoreWorkflows
+        from tidemill.cli.stores import cli_caller, open_client
+
+        async with open_client(target.address, read_only=read_only) as opened:
+            yield StoreWorkflows(opened, cli_caller(tenant))
+
+
+def with_access(
+    store: str | None,
+    tenant: str | None,
+    work: "Callable[[AccessAdmin], Awaitable[Result]]",
+    *,
+    creates: bool = False,
+) -> Result:
+    """Open the access control that a command is about, and return what `work` returns.
+
+    With `creates` a store that does not exist is created.
+    """
+
+    async def do() -> Result:
+        async with _open_access(store, tenant, creates=creates) as access:
+            return await work(access)
+
+    with exit_on_error():
+        return run_async(do())
+
+
+@asynccontextmanager
+async def _open_access(store: str | None, tenant: str | None, *, creates: bool) -> "AsyncIterator[AccessAdmin]":
+    target = find_target(store)
+    if isinstance(target, ServerTarget):
+        from tidemill.cli.server_access import ServerAccess
+
+        async with target.client(tenant) as client:
+            yield ServerAccess(client)
+    else:
+        from tidemill.cli.store_access import make_store_access
+        from tidemill.cli.stores import open_store
+
+        async with open_store(target.address, creates=creates) as opened:
+            yield await make_store_access(opened, tenant)
+
+
+def with_client(tenant: str | None, work: "Callable[[AsyncClient], Awaitable[Result]]") -> Result:
+    """Open the client of a command that works only with a server, and return what `work` returns."""
+
+    async def do() -> Result:
+        async with require_server().client(tenant) as client:
+            return await work(client)
+
+    with exit_on_error():
+        return run_async(do())
