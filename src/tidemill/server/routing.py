@@ -161,7 +161,7 @@ def _error_responses(route: Route) -> dict[int, ResponseSpec]:
     left_out: set[int] = set()
     if route.permission is Permission.NONE and route.audit is None:
         left_out |= {401, 403}
-    if "{" not in route.path:
+    if "{" not in route.path and route.method == "GET":
         left_out |= {404}
     if route.audit is None:
         left_out |= {409}

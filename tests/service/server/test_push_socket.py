@@ -19,7 +19,7 @@ from tests.service.server.live_client import PATIENCE, ask, end_of, live, receiv
 from tests.service.server.serving_node import Served, served
 from tidemill.access.principal import Principal, Resource, Role
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
-from tidemill.server.authentication import KeyAuthentication
+from tidemill.server.authentication import CredentialAuthentication
 from tidemill.server.live import connection, push_socket
 
 SOCKET = "/ws/accumulators/orderbook"
@@ -268,7 +268,7 @@ async def test_a_revoked_key_ends_its_open_connections() -> None:
     """S-4: revocation at once; the connection of another key goes on."""
     async with (
         tm.Node(load=market()) as node,
-        served(node, KeyAuthentication(node.access.keys)) as server,
+        served(node, CredentialAuthentication(node.access)) as server,
         asyncio.TaskGroup() as group,
     ):
         watching = group.create_task(node.access.run())
