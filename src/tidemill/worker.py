@@ -1,5 +1,6 @@
 """The worker: runs attempts of tasks with the executor `worker`, for the nodes that plan the runs of its store."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,7 +14,10 @@ from tidemill.kernel.limits import WORD_RULE, is_word, parse_labels
 from tidemill.kernel.settings import Settings
 from tidemill.node import Node
 from tidemill.node_parts import NodeParts
+from tidemill.telemetry import events
 from tidemill.workflows.node_calls import NodeCall, PushCall
+
+logger = logging.getLogger(__name__)
 
 WORKER_DEFAULTS = {"edition": "pro", "load_published": True}
 """Settings of a worker unless they are set: it claims for all its free slots at once."""
@@ -80,6 +84,7 @@ class WorkerNode(Node):
     async def drain(self) -> None:
         """Claim nothing more, and wait until everything that was claimed has ended and is written."""
         self._workflows.stop_claiming()
+        logger.info(events.WORKER_DRAINING, extra={"running": self.running_count})
         while not self._workflows.is_drained:
             await self._graph_runtime.clock.sleep(DRAIN_CHECK_INTERVAL)
 

@@ -117,10 +117,11 @@ class Workshop:
             line for line in self.lines() if line.what == "begin" and worker in (None, self.workers[line.worker - 1])
         ]
 
-    def running_on(self, worker: WorkerProcess) -> int:
-        """Return how many attempts have begun on a worker and not ended."""
+    def busy(self) -> list[WorkerProcess]:
+        """Return the living workers on which an attempt has begun and not ended."""
         ended = {line.token for line in self.lines() if line.what == "end"}
-        return sum(line.token not in ended for line in self.begun(worker))
+        running = {line.worker for line in self.begun() if line.token not in ended}
+        return [one for one in self.workers if one.number in running and one.process.returncode is None]
 
     def executions(self) -> list[Execution]:
         """Return every execution; one without an end lasted until the death of its worker, or is left out."""

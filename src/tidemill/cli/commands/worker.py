@@ -9,7 +9,8 @@ import typer
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.interrupts import HANDLED_SIGNALS
-from tidemill.cli.output import Format, Output, print_error, print_text
+from tidemill.cli.node_options import ConcurrencyOption, LogFormatChoice, LogFormatOption, LogLevel, LogLevelOption
+from tidemill.cli.output import Format, Output, print_text
 from tidemill.cli.stores import StoreOption, resolve_address
 from tidemill.kernel.durations import parse_duration
 
@@ -17,31 +18,40 @@ if TYPE_CHECKING:
     from tidemill.worker import WorkerNode
 
 
+LabelsOption = Annotated[
+    str, typer.Option(metavar="WORD,WORD", help="What it offers: it runs only tasks whose labels are among these.")
+]
+NameOption = Annotated[
+    str | None, typer.Option(help="The name under which it is listed. Default: host and pid.", show_default=False)
+]
+PackagesOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="A folder of packages, beside those published in the store.", show_default=False),
+]
+LoadOption = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="PATH", help="A Python file, package folder or archive. May be repeated."),
+]
+DrainTimeoutOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="How long running tasks may take to end after SIGTERM.",
+        show_default="no limit",
+    ),
+]
+
+
 def worker(
     store: StoreOption = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="The number of tasks that it runs at a time.")] = 8,
-    labels: Annotated[
-        str, typer.Option(metavar="WORD,WORD", help="What it offers: it runs only tasks whose labels are among these.")
-    ] = "",
-    name: Annotated[
-        str | None, typer.Option(help="The name under which it is listed. Default: host and pid.", show_default=False)
-    ] = None,
-    packages: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Packages beside those that are published in the store.", show_default=False
-        ),
-    ] = None,
-    load: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="PATH", help="A Python file, package folder or archive. May be repeated."),
-    ] = None,
-    drain_timeout: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION", help="How long running tasks may take to end after SIGTERM.", show_default="no limit"
-        ),
-    ] = None,
+    concurrency: ConcurrencyOption = 8,
+    labels: LabelsOption = "",
+    name: NameOption = None,
+    packages: PackagesOption = None,
+    load: LoadOption = None,
+    drain_timeout: DrainTimeoutOption = None,
+    log_format: LogFormatOption = LogFormatChoice.JSON,
+    log_level: LogLevelOption = LogLevel.INFO,
     output: Output = Format.TABLE,
 ) -> None:
     """Run tasks with executor="worker" for the nodes on a store, each in a process of its own.
@@ -50,8 +60,10 @@ def worker(
     lets running tasks end and claims no more. A second one, or the end of --drain-timeout, stops them; another worker
     runs them again.
     """
+    from tidemill.telemetry.logs import write_logs
     from tidemill.worker import WorkerNode
 
+    write_logs(log_format.value, log_level.number)
     with exit_on_error():
         given: dict[str, Any] = {} if packages is None else {"packages": packages}
         node = WorkerNode(
@@ -87,8 +99,6 @@ async def _run_worker(node: "WorkerNode", output: Format, drain_timeout: float |
         is_json = output is Format.JSON
         print_text(json.dumps({"worker": node.name}) if is_json else f"Tidemill worker {node.name} is ready")
         await drain_requested.wait()
-        if node.running_count:
-            print_error(f"waiting for {node.running_count} running tasks; a second signal stops them")
         async with asyncio.TaskGroup() as group:
             waits = [
                 group.create_task(node.drain(), name="worker: drain"),
