@@ -4,18 +4,15 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
-from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor
+from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
 from tidemill.engine.workflows.executors.worker import WorkerProcesses
-from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import DefinitionError, RequestError
+from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.limits import WORD_RULE, is_word, parse_labels
 from tidemill.kernel.settings import Settings
 from tidemill.node import Node
 from tidemill.node_parts import NodeParts
 from tidemill.telemetry import events
-from tidemill.workflows.node_calls import NodeCall, PushCall
 
 logger = logging.getLogger(__name__)
 
@@ -60,9 +57,6 @@ class WorkerNode(Node):
     def _make_parts(self) -> NodeParts:
         return NodeParts(kind="worker", name=self._name, labels=self._labels)
 
-    def _make_checkpointer(self, clock: Clock, tasks: TaskScope) -> None:  # noqa: ARG002 - it runs no reactors
-        self._ownership = None
-
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
         executor = WorkerProcesses(
             workflows,
@@ -74,12 +68,6 @@ class WorkerNode(Node):
             lease=self.settings.heartbeat_timeout - self.settings.heartbeat_interval,
         )
         return {executor.name: executor}
-
-    async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:
-        if isinstance(call, PushCall):
-            message = f"accumulator '{call.accumulator}' is on another node, and a worker cannot push there"
-            raise RequestError(message, code="not_on_worker", status=409, accumulator=call.accumulator)
-        return await super()._handle_call(request, call)
 
     async def drain(self) -> None:
         """Claim nothing more, and wait until everything that was claimed has ended and is written."""

@@ -238,16 +238,20 @@ async def test_a_worker_that_closes_returns_what_it_runs(on_file: Fleet, tmp_pat
 # -- calls of tasks
 
 
-async def test_a_task_on_a_worker_starts_runs(on_file: Fleet) -> None:
-    """api.md: the node that leads plans them; a push says clearly that it is not possible from here."""
-    node = await on_file.add_node(worker_flows.calling, worker_flows.mixed)
-    await on_file.add_worker(worker_flows.calling, worker_flows.mixed)
+async def test_a_task_on_a_worker_starts_runs_and_pushes_events(fleet: Fleet) -> None:
+    """api.md: the leader plans the run, and the node that owns the reactor takes the event."""
+    flows = worker_flows.calling, worker_flows.mixed
+    node = await fleet.add_node(*flows, worker_flows.till, worker_flows.totals)
+    worker = await fleet.add_worker(*flows, worker_flows.till, worker_flows.totals)
     result = await (await node.start("calling")).wait(timeout=PATIENCE)
-    started = result.tasks["starts"].output
-    assert [run.id for run in await node.runs("mixed")] == [started]
-    error = result.tasks["pushes"].error
+    assert [run.id for run in await node.runs("mixed")] == [result.tasks["starts"].output]
+    assert result.tasks["pushes"].output == "emitted"
+    (firing,) = node.reactor("till").firings()
+    assert firing.results["totals"].outputs == {"total": 7}
+    error = result.tasks["pushes_astray"].error
     assert error is not None
-    assert "accumulator 'orders' is on another node" in error.message
+    assert "accumulator 'order'" in error.message
+    assert worker.registry.reactors("public") == []
 
 
 # -- packages

@@ -87,9 +87,31 @@ def starts(ctx: tm.Context) -> str:
 
 
 @calling.task(executor="worker")
-def pushes(ctx: tm.Context) -> None:
-    """Push an event."""
-    ctx.push("orders", 1)
+def pushes(ctx: tm.Context) -> str:
+    """Push an event to a reactor of the node, and say what became of it."""
+    return str(ctx.push("orders", 7).outcome)
+
+
+@calling.task(executor="worker")
+def pushes_astray(ctx: tm.Context) -> None:
+    """Push an event to nobody."""
+    ctx.push("order", 7)
+
+
+@tm.passthrough
+def orders(event: int) -> int:
+    """Take an order."""
+    return event
+
+
+till = tm.Reactor("till", [orders], durability="boundary")
+totals = tm.Graph("totals", reactor=till)
+
+
+@totals.node
+def total(orders: int) -> int:
+    """Return the last order."""
+    return orders
 
 
 wide = tm.Workflow("wide", params=Place)
