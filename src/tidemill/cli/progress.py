@@ -24,7 +24,8 @@ from tidemill.cli.formatting import (
     state_text,
 )
 from tidemill.cli.run_summary import format_element_progress
-from tidemill.engine.workflows.client.values import LogLine, RunSnapshot
+from tidemill.engine.workflows.client.log_lines import LogLine
+from tidemill.engine.workflows.client.values import RunSnapshot
 from tidemill.kernel.clock import Clock
 from tidemill.workflows.plan import UNMAPPED, mapped_state
 from tidemill.workflows.records import EventRow, RunRecord, TaskKey, TaskRow

@@ -3,7 +3,7 @@
 import msgspec
 
 from tidemill.cli.formatting import format_with_fields, format_zoned_time
-from tidemill.engine.workflows.client.values import LogLine
+from tidemill.engine.workflows.client.log_lines import LogLine
 from tidemill.workflows.plan import UNMAPPED
 
 LOG_LINE_LIMIT = 10_000  # characters of a log line

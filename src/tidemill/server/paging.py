@@ -68,6 +68,13 @@ def page_of(
     return Page(items=[view(one) for one in shown], total=len(items), next=following)
 
 
+def page_in_order(items: Sequence[Item], *, limit: int, cursor: str | None) -> Page[Item]:
+    """Return a page of a list that is in memory in its own order, and grows only at its end."""
+    start = decode_cursor(cursor, Annotated[int, msgspec.Meta(ge=0)]) or 0
+    following = encode_cursor(start + limit) if start + limit < len(items) else None
+    return Page(items=list(items[start : start + limit]), total=len(items), next=following)
+
+
 def page_after(items: Sequence[Item], *, limit: int, cursor: str | None, key: Callable[[Item], str]) -> Page[Item]:
     """Return a page of a list that is in memory in its own order, newest first, and loses only its oldest items."""
     after = decode_cursor(cursor)

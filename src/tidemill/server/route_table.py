@@ -23,6 +23,7 @@ from tidemill.server.routes import (
     schedules,
     secrets,
     sessions,
+    tasks,
     tenants,
     triggers,
     variables,
@@ -58,6 +59,15 @@ RUNS = (
     post("/runs/{run:str}/retry", runs.retry_run, WRITE, audit="run.retry"),
     post("/runs/{run:str}/clear", runs.clear_run, WRITE, audit="run.clear"),
     put("/runs/{run:str}/note", runs.put_run_note, WRITE, audit="run.note"),
+)
+
+TASKS = (
+    get("/runs/{run:str}/tasks", tasks.list_tasks, READ),
+    get("/runs/{run:str}/tasks/{task:str}", tasks.get_task, READ),
+    get("/runs/{run:str}/tasks/{task:str}/why", tasks.explain_task, READ),
+    get("/runs/{run:str}/tasks/{task:str}/attempts", tasks.list_attempts, READ),
+    get("/runs/{run:str}/tasks/{task:str}/output", tasks.get_output, READ),
+    get("/runs/{run:str}/tasks/{task:str}/logs", tasks.list_logs, READ),
 )
 
 SCHEDULES = (
@@ -206,6 +216,7 @@ ROUTES: tuple[Route, ...] = (
     *META,
     *WORKFLOWS,
     *RUNS,
+    *TASKS,
     *SCHEDULES,
     *TRIGGERS,
     *BACKFILLS,

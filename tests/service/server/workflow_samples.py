@@ -26,12 +26,12 @@ def make_report() -> tm.Workflow:
         return list(range(rows))
 
     @report.task(each=fetch)
-    def clean(fetch: int) -> int:
+    def clean(ctx: tm.Context, fetch: int) -> int:
+        ctx.log.info("cleaned", row=fetch)
         return fetch * 2
 
     @report.task
     def load(clean: list[int], params: ReportParams) -> dict[str, int]:
-        print(f"loading {params.day}")
         if params.rows < 0:
             raise ValueError("negative rows")
         return {"sum": sum(clean)}

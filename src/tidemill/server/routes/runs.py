@@ -15,7 +15,7 @@ from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import is_storable
 from tidemill.server.event_stream import StreamEvent, event_stream, last_event_number, wants_stream
 from tidemill.server.injection import InjectedCaller, InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, decode_cursor, encode_cursor
+from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, decode_cursor, encode_cursor, page_in_order
 from tidemill.server.preconditions import check_etag, has_etag
 from tidemill.server.requests import ApiRequest, require_offset
 from tidemill.server.responses import ApiResponse
@@ -179,10 +179,7 @@ async def list_run_events(
     if wants_stream(request):
         after = last_event_number(request) or 0
         return event_stream(_follow_events(client, caller, run, after))  # type: ignore[return-value]
-    rest = to_run_events(events, decode_cursor(cursor, int) or 0)
-    shown = rest[:limit]
-    following = encode_cursor(shown[-1].number) if len(rest) > limit else None
-    return Page(items=shown, total=len(events), next=following)
+    return page_in_order(to_run_events(events), limit=limit, cursor=cursor)
 
 
 async def _follow_events(client: WorkflowClient, caller: Caller, run: str, after: int) -> AsyncIterator[StreamEvent]:

@@ -144,9 +144,9 @@ def _find_failure(result: RunResult) -> RunFailure | None:
     return None
 
 
-def to_run_events(events: Sequence[EventRow], after: int) -> list[RunEventView]:
-    """Return the events of a run after one of them, by its number."""
-    return [to_run_event(number, event) for number, event in enumerate(events, 1) if number > after]
+def to_run_events(events: Sequence[EventRow]) -> list[RunEventView]:
+    """Return the events of a run, numbered in order."""
+    return [to_run_event(number, event) for number, event in enumerate(events, 1)]
 
 
 def to_run_event(number: int, event: EventRow) -> RunEventView:

@@ -6,9 +6,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from tidemill.engine.workflows.client.log_lines import LogLine
 from tidemill.engine.workflows.executors.interface import LogRecord as LogRecord  # for commands, which know no executor
 from tidemill.storage.workflow_ports import NodeKind
-from tidemill.workflows.records import EventRow, RunRecord, TaskKey
+from tidemill.workflows.records import EventRow, RunRecord
 from tidemill.workflows.states import RunState
 
 
@@ -17,14 +18,6 @@ class Caller(msgspec.Struct, frozen=True):
 
     tenant: str
     actor: str
-
-
-class LogLine(NamedTuple):
-    """A log record of a task."""
-
-    key: TaskKey
-    record: LogRecord
-    attempt: int
 
 
 class RunSnapshot(NamedTuple):

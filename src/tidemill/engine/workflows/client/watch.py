@@ -5,8 +5,8 @@ Everything is read from the store, so it does not matter which nodes coordinate 
 
 from collections.abc import Collection
 
-from tidemill.engine.workflows.client.values import LogLine, RunSnapshot
-from tidemill.engine.workflows.worker.task_logs import TaskLogReader
+from tidemill.engine.workflows.client.log_lines import LogLine, TaskLogReader
+from tidemill.engine.workflows.client.values import RunSnapshot
 from tidemill.storage.workflow_ports import WorkflowStore
 from tidemill.workflows.records import EventRow, RunRecord, TaskKey, TaskRow
 
@@ -61,4 +61,4 @@ class RunWatch:
 
     async def _read(self, key: TaskKey) -> list[LogLine]:
         reader = self._readers.setdefault(key, TaskLogReader(self._store.logs, key))
-        return [LogLine(key, record, attempt) async for attempt, record in reader.read_new_by_attempt()]
+        return [line async for line in reader.read_new()]

@@ -8,19 +8,28 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
 
 from tidemill.engine.workflows.client.backfills import BackfillRunner
 from tidemill.engine.workflows.client.catalog import WorkflowCatalog
+from tidemill.engine.workflows.client.log_lines import (
+    LOG_START,
+    LogLine,
+    LogPage,
+    LogPosition,
+    TaskLogReader,
+    merge_by_time,
+    read_log_page,
+)
 from tidemill.engine.workflows.client.nodes import list_nodes
 from tidemill.engine.workflows.client.operations import RunOperations
 from tidemill.engine.workflows.client.pool_operations import PoolOperations
 from tidemill.engine.workflows.client.values import (
     BackfillPlan,
     Caller,
-    LogLine,
     NodeSummary,
     RunSnapshot,
     WorkflowSummary,
@@ -31,7 +40,6 @@ from tidemill.engine.workflows.notifications import FinishedRun
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import ONCE_SLOT, RunOrigin, RunStarter, StartRequest
 from tidemill.engine.workflows.versions import WorkflowVersions
-from tidemill.engine.workflows.worker.task_logs import TaskLogReader
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, StoreError
 from tidemill.kernel.limits import MAX_INTEGER, is_storable
 from tidemill.kernel.suggestions import did_you_mean
@@ -219,11 +227,19 @@ class WorkflowClient(RunOperations):
             await self._wait_for_change(changed)
 
     async def logs(
-        self, caller: Caller, run: str, task: str, *, follow: bool = True, final_delay: float = 0.0
+        self,
+        caller: Caller,
+        run: str,
+        task: str,
+        *,
+        follow: bool = True,
+        final_delay: float = 0.0,
+        after: Mapping[int, LogPosition] = MappingProxyType({}),
     ) -> AsyncIterator[LogLine]:
         """Yield the log lines of a task, or of one of its elements; with `follow` until the task has ended.
 
-        The lines of a task that was cancelled or cleared may be written after its end: a `final_delay` waits for them.
+        They begin after a position of each element. The lines of an element are in the order of their positions. The
+        lines of a task that was cancelled or cleared may be written after its end: a `final_delay` waits for them.
         """
         readers: dict[TaskKey, TaskLogReader] = {}
         is_last = not follow
@@ -232,18 +248,36 @@ class WorkflowClient(RunOperations):
             record = await self.load_record(caller, run)
             name, index = resolve_task(record, task)
             rows = [row for row in record.tasks if row.task == name and index in (None, row.index)]
-            lines: list[LogLine] = []
+            lines: list[list[LogLine]] = []
             for row in rows:
                 key = TaskKey(run, row.task, row.index)
-                reader = readers.setdefault(key, TaskLogReader(self._store.logs, key))
-                lines += [LogLine(key, entry, attempt) async for attempt, entry in reader.read_new_by_attempt()]
-            for line in sorted(lines, key=lambda line: line.record.at):
+                begin = after.get(row.index, LOG_START)
+                reader = readers.setdefault(key, TaskLogReader(self._store.logs, key, begin))
+                lines.append([line async for line in reader.read_new()])
+            for line in merge_by_time(lines):
                 yield line
             has_ended = all(row.state.is_terminal for row in rows)
             if is_last or (has_ended and not final_delay):
                 return
             is_last = has_ended
             await (self._sleep(final_delay) if has_ended else self._wait_for_change(changed))
+
+    async def list_logs(
+        self,
+        caller: Caller,
+        run: str,
+        task: str,
+        *,
+        attempt: int | None = None,
+        after: tuple[int, LogPosition] | None = None,
+        limit: int = 50,
+    ) -> LogPage:
+        """Return log lines of a task, or of one of its elements, after an element and position; and their number."""
+        record = await self.load_record(caller, run)
+        name, index = resolve_task(record, task)
+        rows = [row for row in record.tasks if row.task == name and index in (None, row.index)]
+        keys = [TaskKey(run, row.task, row.index) for row in rows]
+        return await read_log_page(self._store.logs, keys, attempt=attempt, after=after, limit=limit)
 
     async def _sleep(self, seconds: float) -> None:
         """Wait so many seconds of the node's time; RequestError if the client is closed meanwhile."""

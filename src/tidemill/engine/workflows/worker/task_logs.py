@@ -1,7 +1,7 @@
 """Task logs: records that attempts log are gathered while earlier ones are being written, then written together."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 import msgspec
 
@@ -9,15 +9,14 @@ from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.runtime import StoreRetry, WorkflowRuntime
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.workflow_ports import LogChunk, Logs
+from tidemill.storage.workflow_ports import LogChunk
 from tidemill.telemetry import events
-from tidemill.workflows.records import AttemptKey, TaskKey
+from tidemill.workflows.records import AttemptKey
 
 logger = logging.getLogger(__name__)
 
 PENDING_RECORD_LIMIT = 100_000  # records that may wait for a store that fails
 WRITE_ATTEMPTS_BEFORE_RELEASE = 8  # failed writes after which results are reported although the logs are not written
-_RECORDS_DECODER = msgspec.msgpack.Decoder(list[LogRecord])
 
 
 class TaskLogWriter:
@@ -142,20 +141,3 @@ class TaskLogWriter:
         except Exception:  # a fault of the chunks: the store would refuse them again
             logger.exception(events.TASK_LOGS_FAILED, extra={"chunks": len(chunks)})
         return True
-
-
-class TaskLogReader:
-    """Reads the log of a task; each call continues where the last one stopped."""
-
-    def __init__(self, logs: Logs, key: TaskKey) -> None:
-        self._logs = logs
-        self._key = key
-        self._position = (0, -1)
-
-    async def read_new_by_attempt(self) -> AsyncIterator[tuple[int, LogRecord]]:
-        """Yield the records written since the last call, in order, each with the number of its attempt."""
-        while chunks := await self._logs.read(self._key, self._position):
-            for chunk in chunks:
-                self._position = chunk.key.attempt, chunk.number
-                for record in _RECORDS_DECODER.decode(chunk.payload):
-                    yield chunk.key.attempt, record
