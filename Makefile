@@ -52,8 +52,9 @@ versions: $(READY) ## Run the quick tests on every other supported version of Py
 
 check: lint test versions ## Do what CI does
 
-map: $(READY) ## Write docs/development/code-map.md from the docstrings of the modules
+map: $(READY) ## Write the code map from the docstrings of the modules, and the reference of routes from their table
 	$(BIN)/python -m scripts.code_map
+	$(BIN)/python -m scripts.http_routes
 
 client: $(READY) ## Write the blocking Python client from the asynchronous one
 	$(BIN)/python -m scripts.blocking_client

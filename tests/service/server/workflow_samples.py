@@ -15,9 +15,9 @@ class ReportParams(tm.Params):
     rows: int = 3
 
 
-def make_report() -> tm.Workflow:
+def make_report(schedule: tm.Every | None = None) -> tm.Workflow:
     """Return a workflow whose task `load` fails while its param `rows` is negative."""
-    report = tm.Workflow("report", params=ReportParams, tags=["daily", "größe"])
+    report = tm.Workflow("report", params=ReportParams, tags=["daily", "größe"], schedule=schedule)
 
     @report.task
     def fetch(ctx: tm.Context, params: ReportParams) -> list[int]:
