@@ -28,6 +28,7 @@ from tidemill.engine.workflows.metrics import WORKFLOW_METRICS, WorkflowMetrics
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.clock import Clock
+from tidemill.kernel.concurrency import call_in_new_thread
 from tidemill.kernel.errors import DefinitionError, RequestError
 from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
@@ -41,6 +42,7 @@ from tidemill.packages.standby import StandbyLoads
 from tidemill.packages.status import StatusListener
 from tidemill.storage.store import Store
 from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS, Collector, Metrics
+from tidemill.telemetry.otlp_spans import make_span_recorder
 from tidemill.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ class Node(NodeOperations):
         parts = self._make_parts()
         clock, tasks = parts.clock, TaskScope()
         self._liveness = parts.liveness
+        self.spans = parts.spans or make_span_recorder(self.settings.otlp_endpoint)
         self._store = self._make_store(store)
         self._is_single_node = self._store is None if parts.is_single_node is None else parts.is_single_node
         self._concurrency = check_count("concurrency", concurrency)
@@ -136,6 +139,7 @@ class Node(NodeOperations):
             clock=clock,
             settings=self.settings,
             node_events=self._graph_runtime.node_events,
+            spans=self.spans,
             default_executor=executor,
             pools=pools,
             liveness=self._liveness,
@@ -270,6 +274,8 @@ class Node(NodeOperations):
             if self._ownership is not None:
                 self._ownership.close()
             await self._run_store.close()
+            if self.spans.is_enabled:
+                await call_in_new_thread("node: send spans", self.spans.close)
 
     # -- packages
 

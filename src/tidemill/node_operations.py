@@ -29,6 +29,7 @@ from tidemill.packages.status import PackageStatus
 from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
 from tidemill.telemetry.metrics import Metrics
+from tidemill.telemetry.tracing import SpanRecorder, TraceContext, trace_scope
 from tidemill.workflows.node_calls import NodeCall, PushCall, SecretCall, VariableCall
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
@@ -43,6 +44,7 @@ class NodeOperations:
     _graph_runtime: GraphRuntime
     _is_open: bool
     _metrics: Metrics
+    spans: SpanRecorder
     _packages: PackageService
     _router: OperationRouter
     _run_store: Store
@@ -149,7 +151,8 @@ class NodeOperations:
             case VariableCall():
                 return (await self.access.variables.get(request.tenant, call.name)).value
         caller, key = self._caller(request.tenant), call.key_for(request.key)
-        run = await self._workflows.client.start(caller, call.workflow, call.params, task_key=key)
+        with trace_scope(None if request.trace is None else TraceContext.parse(request.trace)):
+            run = await self._workflows.client.start(caller, call.workflow, call.params, task_key=key)
         return RunHandle(self._workflows.client, caller, run)
 
     def _caller(self, tenant: str | None) -> Caller:

@@ -14,6 +14,7 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.kernel.urls import mask_password
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import NodeKind, Owner
+from tidemill.telemetry.tracing import SpanRecorder
 
 
 class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +32,8 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     """The name under which the node is listed; None: the host's name and the pid."""
     labels: tuple[str, ...] = ()
     """What a worker offers to tasks."""
+    spans: SpanRecorder | None = None
+    """What records spans; None: as the settings say."""
     substitutes_executor: bool = False
     """Whether tasks that name an unknown executor run at the node's own."""
 

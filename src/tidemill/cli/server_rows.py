@@ -7,7 +7,8 @@ import msgspec
 
 from tidemill.cli.workflow_service import WorkflowLine
 from tidemill.client.values import AttemptInfo, RunInfo, RunTransition, TaskLogLine, WorkflowInfo
-from tidemill.engine.workflows.client.values import LogLine, LogRecord
+from tidemill.engine.workflows.client.log_lines import LogLine, LogPosition
+from tidemill.engine.workflows.client.values import LogRecord
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, RunRow, TaskKey, TaskRow
 from tidemill.workflows.result import TaskResult
@@ -73,7 +74,7 @@ def to_log_line(run: str, task: str, line: TaskLogLine) -> LogLine:
     """Return a line of the log of a task."""
     key = TaskKey(run, task, UNMAPPED if line.index is None else line.index)
     record = LogRecord(at=line.at, message=line.message, level=line.level, stream=line.stream, fields=dict(line.fields))
-    return LogLine(key, record, line.attempt)
+    return LogLine(key, record, LogPosition(line.attempt, 0, 0))
 
 
 def to_workflow_line(info: WorkflowInfo) -> WorkflowLine:

@@ -10,7 +10,8 @@ from tidemill.workflows.states import RunState
 
 if TYPE_CHECKING:
     from tidemill.cli.run_view import RunView
-    from tidemill.engine.workflows.client.values import ClearResult, LogLine, RunSnapshot
+    from tidemill.engine.workflows.client.log_lines import LogLine
+    from tidemill.engine.workflows.client.values import ClearResult, RunSnapshot
     from tidemill.workflows.records import RunRow
     from tidemill.workflows.result import RunResult
 

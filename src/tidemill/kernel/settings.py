@@ -69,6 +69,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store: str | None = None
     packages: str | None = None
     load_published: bool = False
+    otlp_endpoint: str | None = None
     package_poll_interval: float = 5.0
     allow_downgrade: bool = False
     require_signatures: bool = False

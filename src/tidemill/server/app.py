@@ -54,4 +54,4 @@ def make_app(node: Node, authenticator: Authenticator) -> "ASGIApp":
         debug=False,
         pdb_on_exception=False,
     )
-    return cast("ASGIApp", RequestContext(app, ServerMetrics(node)))
+    return cast("ASGIApp", RequestContext(app, ServerMetrics(node), node.spans, node.event_feed.clock))

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from litestar.datastructures import MutableScopeHeaders
 from litestar.enums import ScopeType
 
+from tidemill.kernel.clock import Clock
 from tidemill.server.event_stream import EVENT_STREAM
 from tidemill.server.metrics import UNMATCHED, ServerMetrics
+from tidemill.server.request_trace import RequestTrace
 from tidemill.telemetry import events
 from tidemill.telemetry.log_context import request_scope
+from tidemill.telemetry.tracing import SpanRecorder, trace_scope
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,9 +31,11 @@ logger = logging.getLogger("tidemill.server")
 class RequestContext:
     """Wraps the application: gives each request an id, counts it, and logs how it was answered."""
 
-    def __init__(self, app: "ASGIApp", metrics: ServerMetrics) -> None:
+    def __init__(self, app: "ASGIApp", metrics: ServerMetrics, spans: SpanRecorder, clock: Clock) -> None:
         self._app = app
         self._metrics = metrics
+        self._spans = spans
+        self._clock = clock
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Handle a connection."""
@@ -40,12 +45,16 @@ class RequestContext:
         request_id = _choose_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
         exchange = _Exchange(scope, receive, send, self._metrics)
+        trace = RequestTrace(scope, self._clock) if self._spans.is_enabled else None
         began = time.perf_counter()
-        with request_scope(request_id):
+        with request_scope(request_id), trace_scope(None if trace is None else trace.context):
             try:
                 await self._app(scope, exchange.receive, exchange.send)
             finally:
-                exchange.end(round(time.perf_counter() - began, 6))
+                duration = round(time.perf_counter() - began, 6)
+                exchange.end(duration)
+                if trace is not None:
+                    self._spans.record(trace.end(exchange.status, duration, request_id))
 
 
 class _Exchange:
@@ -57,7 +66,7 @@ class _Exchange:
         self._receive = receive
         self._metrics = metrics
         self.receive = receive if scope["type"] == ScopeType.HTTP else self._receive_frame
-        self._status = 0
+        self.status = 0
         self._is_stream = self._is_connected = False
 
     @property
@@ -77,10 +86,10 @@ class _Exchange:
 
     def _on_answered(self, message: "Message", content_type: str) -> None:
         if message["type"] == "websocket.accept":
-            self._status, self._is_stream, self._is_connected = SWITCHING_PROTOCOLS, True, True
+            self.status, self._is_stream, self._is_connected = SWITCHING_PROTOCOLS, True, True
             self._metrics.connections[self._route] += 1
         elif message["type"] == "http.response.start":
-            self._status = message["status"]
+            self.status = message["status"]
             self._is_stream = content_type.startswith(EVENT_STREAM)
 
     async def _receive_frame(self) -> Any:
@@ -94,12 +103,12 @@ class _Exchange:
         if self._is_connected:
             self._metrics.connections[self._route] -= 1
         method = str(self._scope.get("method", "WEBSOCKET"))
-        self._metrics.count_request(method, self._route, self._status, None if self._is_stream else duration)
+        self._metrics.count_request(method, self._route, self.status, None if self._is_stream else duration)
         principal = self._scope.get("user")
         fields = {
             "method": method,
             "route": self._route,  # never the query, which may hold a ticket
-            "status": self._status,
+            "status": self.status,
             "duration": duration,
             "actor": getattr(principal, "actor", None),
             "tenant": getattr(principal, "tenant", None),

@@ -130,6 +130,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The limit of concurrent runs of the workflow when the run was created."""
     backfill: str | None = None
     """The id of its backfill."""
+    trace: str | None = None
+    """The span of the run and its parent, as `telemetry.tracing.StoredTrace` encodes them; None if it is not traced."""
     revision: int = 0
     """The number of changes of the run, counted by the store."""
     clears: int = 0

@@ -12,11 +12,13 @@ import tidemill as tm
 from tests.service.samples import pair, raising, single
 from tests.service.server.serving_node import served
 from tests.service.workflows.test_figures import STORIES as WORKFLOW_STORIES
+from tidemill.kernel.clock import SystemClock
 from tidemill.server.exposition import METRICS
 from tidemill.server.metrics import ServerMetrics
 from tidemill.server.request_context import RequestContext
 from tidemill.server.serving import serving
 from tidemill.telemetry.metrics import PACKAGE_METRICS, split_name
+from tidemill.telemetry.tracing import NoSpans
 
 NODE = {"scheduler_leader", "scheduler_ticks_total", "uptime_seconds", "build_info"}
 """What a node without work has."""
@@ -216,7 +218,7 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 async def test_connections_and_frames_change_their_metrics_and_no_others() -> None:
     """S-3: counted by route and direction; a connection only while it is open."""
     async with tm.Node() as node:
-        app = RequestContext(echo, ServerMetrics(node))
+        app = RequestContext(echo, ServerMetrics(node), NoSpans(), SystemClock())
         before = node.metrics()
         async with serving(app, "127.0.0.1", 0) as url, websockets.connect(url.replace("http", "ws")) as connection:
             await connection.send("one")

@@ -18,6 +18,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.telemetry import events
 from tidemill.telemetry.node_events import NodeEvents
+from tidemill.telemetry.tracing import TraceContext
 
 DeliveryCallback = Callable[[FailedDelivery | None], None]
 """Called with None when a subscription has received a firing, or with the reason why it never will."""
@@ -36,11 +37,17 @@ class FiringSubscribers(Protocol):
         """Return the subscriptions of workflows to a reactor."""
 
     def deliver(
-        self, tenant: str, subscription: Subscription, firing: Firing, output: NodeOutput | None, done: DeliveryCallback
+        self,
+        tenant: str,
+        subscription: Subscription,
+        firing: Firing,
+        output: NodeOutput | None,
+        done: DeliveryCallback,
+        trace: TraceContext | None = None,
     ) -> None:
         """Deliver a firing of a tenant's reactor, or a value that a node returned in it.
 
-        Deliveries to one subscription keep their order.
+        Deliveries to one subscription keep their order. `trace` is the span of the push that led to the firing.
         """
 
     async def start(self, tenant: str, subscription: Subscription, firing: Firing, output: NodeOutput | None) -> Any:
@@ -60,6 +67,7 @@ class NoSubscribers(FiringSubscribers):
         firing: Firing,  # noqa: ARG002
         output: NodeOutput | None,  # noqa: ARG002
         done: DeliveryCallback,  # noqa: ARG002
+        trace: TraceContext | None = None,  # noqa: ARG002
     ) -> None:
         raise AssertionError("there are no subscribers to deliver to")
 
@@ -110,6 +118,8 @@ class GraphRuntime:
         self.is_starting_up = False  # nothing fires while the node loads: a graph may still be missing
         self.find_accumulator: FindAccumulator = lambda tenant, name: None  # noqa: ARG005 - until the scheduler is built
         self.in_flight = InFlight()
+        self.push_traces: dict[tuple[str, str], TraceContext] = {}
+        """By reactor whose firings start runs: the span of the last traced push, until a firing takes it."""
         self.rng = random.Random()
 
     def publish_dead_letter(self, tenant: str, dead_letter: DeadLetter) -> None:

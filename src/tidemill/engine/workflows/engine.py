@@ -37,6 +37,7 @@ from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner, WorkflowStore
 from tidemill.telemetry import events
 from tidemill.telemetry.node_events import NodeEvents
+from tidemill.telemetry.tracing import SpanRecorder
 from tidemill.workflows.attempt_results import HandedBack
 from tidemill.workflows.change import LeaderFence
 from tidemill.workflows.definition import WORKER_EXECUTOR, OnFiring, OnOutput, Task
@@ -63,6 +64,7 @@ class WorkflowEngine:
         clock: Clock,
         settings: Settings,
         node_events: NodeEvents,
+        spans: SpanRecorder,
         default_executor: str,
         pools: Mapping[str, int],
         liveness: ProcessLiveness,
@@ -81,6 +83,7 @@ class WorkflowEngine:
             settings=settings,
             metrics=self.metrics,
             node_events=node_events,
+            spans=spans,
             tasks=TaskScope(),
             liveness=liveness,
             default_executor=default_executor,
@@ -90,12 +93,12 @@ class WorkflowEngine:
             make_heartbeat_store=make_heartbeat_store,
         )
         self.versions = WorkflowVersions(store.versions, clock, owner.id, decides_newest=not owner.is_worker)
+        self._build(runtime, make_executors, find_trigger)
+
+    def _build(self, runtime: WorkflowRuntime, make_executors: MakeExecutors, find_trigger: FindTrigger) -> None:
         self._task_logs = TaskLogWriter(runtime, self.notifier)
         self.attempts = LocalAttempts(runtime, self.versions, self.executors, self._task_logs)
         self.executors |= make_executors(self.versions.loaded, self.attempts)
-        self._build(runtime, find_trigger)
-
-    def _build(self, runtime: WorkflowRuntime, find_trigger: FindTrigger) -> None:
         self._find_trigger = find_trigger
         self._tasks, self.owner = runtime.tasks, runtime.owner
         self.ticks = TickTimer(runtime)

@@ -9,12 +9,15 @@ from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.pools import PoolSizes
 from tidemill.engine.workflows.process_identity import ProcessLiveness
+from tidemill.engine.workflows.spans import run_span
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner, WorkflowStore
 from tidemill.telemetry.node_events import NodeEvents
+from tidemill.telemetry.tracing import NoSpans, SpanRecorder
+from tidemill.workflows.records import RunRow
 from tidemill.workflows.spec import TaskSpec
 
 STORE_RETRY = Backoff(0.05, 1.0)
@@ -54,6 +57,7 @@ class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     metrics: WorkflowMetrics
     node_events: NodeEvents
+    spans: SpanRecorder = msgspec.field(default_factory=NoSpans)
     tasks: TaskScope
     liveness: ProcessLiveness
     default_executor: str
@@ -71,6 +75,12 @@ class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
     def is_single_node(self) -> bool:
         """Whether no other node can change the store."""
         return not self.sharing.is_shared
+
+    def record_run_span(self, run: RunRow) -> None:
+        """Record the span of a run that has ended, if it is traced."""
+        span = run_span(run, self.clock.now())
+        if span is not None:
+            self.spans.record(span)
 
     def executor_for(self, task: TaskSpec) -> str:
         """Return the executor of a task: the one that it names, or the node's default."""

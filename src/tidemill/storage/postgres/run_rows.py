@@ -42,6 +42,7 @@ RUN_COLUMNS = {
     "reason": "text",
     "max_active": "integer",
     "backfill": "text",
+    "trace": "text",
     "revision": "bigint",
     "clears": "bigint",
     "sequence": "bigint",

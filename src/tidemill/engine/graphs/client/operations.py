@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.client.dead_letters import find_dead_letter, to_plain, to_replay_result
 from tidemill.engine.graphs.client.queue_space import free_space, wait_for_space
 from tidemill.engine.graphs.client.values import (
@@ -29,6 +30,7 @@ from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
 from tidemill.kernel.errors import RequestError
 from tidemill.storage.graph_ports import PartKind
+from tidemill.telemetry.tracing import CURRENT_TRACE
 
 MAX_SHARED_COMMIT = 4096
 """Events of different frames that share a commit."""
@@ -132,12 +134,20 @@ class GraphOperations:
 
         With `patience` it waits for queue space no longer than this many seconds, and is rejected then.
         """
-        found = self._scheduler.accumulator(tenant, name)
+        found = self._traced_accumulator(tenant, name)
         if patience is not None and (rejection := await wait_for_space(found, patience)) is not None:
             return rejection
         if position is not None:
             return (await found.push_many([event], encoding, position)).receipts[0]
         return await found.push(event, encoding)
+
+    def _traced_accumulator(self, tenant: str, name: str) -> RunningAccumulator:
+        """Return an accumulator, after noting for which span its reactors get the next event."""
+        found, runtime = self._scheduler.accumulator(tenant, name), self._scheduler.runtime
+        if (trace := CURRENT_TRACE.get()) is not None:
+            reactors = [(target.reactor.tenant, target.reactor.definition.name) for target, _ in found.targets]
+            runtime.push_traces.update((key, trace) for key in reactors if runtime.subscribers.subscriptions_to(*key))
+        return found
 
     async def push_many(
         self,
@@ -149,7 +159,7 @@ class GraphOperations:
         patience: float | None = None,
     ) -> PushSummary:
         """Push events in order, and return their receipts; `patience` as for one, for each part that finds space."""
-        found = self._scheduler.accumulator(tenant, name)
+        found = self._traced_accumulator(tenant, name)
         if position is not None or patience is None or (size := free_space(found)) is None:
             return await found.push_many(events, encoding, position)
         receipts: list[Receipt] = []

@@ -26,6 +26,7 @@ from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.supervisor import Supervised
 from tidemill.graphs.subscription import FailedDelivery, NodeOutput, Subscription
 from tidemill.kernel.errors import OperationError
+from tidemill.telemetry.tracing import CURRENT_TRACE, TraceContext
 
 OUTBOX_LIMIT = 256  # undelivered firings that pause the reactor
 
@@ -39,6 +40,8 @@ class OutboxEntry(msgspec.Struct, eq=False):
     is_stored: bool = False
     in_delivery: set[Subscription] = msgspec.field(default_factory=set)
     """The subscriptions whose delivery is in progress."""
+    trace: TraceContext | None = None
+    """The span of the push that led to the firing; it is not stored."""
 
 
 class FailedStart(msgspec.Struct, frozen=True):
@@ -86,6 +89,8 @@ class Outbox:
         entry = OutboxEntry(record, {one: output for one, output in outputs.items() if _is_taken(one, output, record)})
         if not entry.undelivered:
             return
+        last_push = self._runtime.push_traces.pop((self._owner.tenant, self._owner.name), None)
+        entry.trace = CURRENT_TRACE.get() or last_push  # a graph that waits fires in a task of its own
         self._entries.append(entry)
         if len(self._entries) >= OUTBOX_LIMIT and not self._is_full:
             self._is_full = True
@@ -130,7 +135,8 @@ class Outbox:
                 entry.in_delivery.add(one)
                 done = partial(self._on_delivered, entry, one)
                 firing = self._firing_loop.log.to_firing(entry.record)
-                self._runtime.subscribers.deliver(self._owner.tenant, one, firing, entry.undelivered[one], done)
+                output = entry.undelivered[one]
+                self._runtime.subscribers.deliver(self._owner.tenant, one, firing, output, done, entry.trace)
 
     def _on_delivered(self, entry: OutboxEntry, subscription: Subscription, failed: FailedDelivery | None) -> None:
         if subscription not in entry.undelivered:

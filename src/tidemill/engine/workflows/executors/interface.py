@@ -71,6 +71,9 @@ class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True):
     has_begun: bool = False
     """Whether the attempt is already recorded as running; then `AttemptListener.record_start` is not called."""
 
+    trace: str | None = None
+    """The span of the attempt, as a `traceparent`; None if its run is not traced."""
+
     def log_fields(self) -> dict[str, object]:
         """Return the fields of log records about the attempt."""
         key = self.key

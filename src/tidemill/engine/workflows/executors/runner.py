@@ -33,6 +33,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.masking import SecretMask
 from tidemill.telemetry.log_context import ATTEMPT
+from tidemill.telemetry.tracing import enter_trace
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
 from tidemill.workflows.context import Deferral, TaskContext
 from tidemill.workflows.definition import Skip
@@ -113,7 +114,7 @@ class TaskCall:
 
     def run(self, request: AttemptRequest, environment: CallEnvironment) -> AttemptResult:
         """Run the attempt on this thread. Any error of author code becomes a result."""
-        ATTEMPT.set(request.log_fields)  # until the end of the thread's or the process's context
+        _enter_context(request)
         try:
             values, named = self._build_arguments(request, environment, request.deferrals)
             value = self._function(*values, **named)
@@ -128,7 +129,7 @@ class TaskCall:
     async def run_async(self, request: AttemptRequest, environment: CallEnvironment) -> AttemptResult:
         """Run the attempt on this loop. Raise only if the current task is cancelled; other errors become results."""
         deferrals = request.deferrals
-        ATTEMPT.set(request.log_fields)  # until the end of the task
+        _enter_context(request)
         while True:
             try:
                 values, named = self._build_arguments(request, environment, deferrals)
@@ -242,6 +243,13 @@ class TaskCall:
         retry = self._wired.task.retry
         # A retry policy that names no error classes retries every failure, also a SystemExit.
         return retry is None or Exception in retry.on or isinstance(error, retry.on)
+
+
+def _enter_context(request: AttemptRequest) -> None:
+    """Log and trace for an attempt, until the end of the current task, or of the context of its thread or process."""
+    ATTEMPT.set(request.log_fields)
+    if request.trace is not None:
+        enter_trace(request.trace)
 
 
 def build_fallback_failure(error: BaseException) -> Failed:

@@ -90,7 +90,7 @@ class RunCoordinator(AttemptObserver):
         """Whether new runs are begun here; not while the node closes."""
         self.on_unknown_runs = ticks.notify
         """Called when the store turns out to have queued runs that are not known here."""
-        self.is_closed = False
+        self.is_closed = self._is_assign_scheduled = False
         self._launcher = TaskLauncher(runtime, attempts)
         self._failures = ChangeFailures(runtime, attempts, self.slots, self.replan)
         self._refresher = RunRefresher(runtime, self.active_runs, versions, attempts, self.slots, self.timers)
@@ -98,9 +98,7 @@ class RunCoordinator(AttemptObserver):
         self._success_budgets = RetryBudgets(None, 0, runtime.rng)
         """The budgets for results that need no retry."""
         self._pending: list[ActiveRun] = []
-        self._is_assign_scheduled = False
-        self._runtime = runtime
-        self._tasks, self._metrics = runtime.tasks, runtime.metrics
+        self._runtime, self._tasks, self._metrics = runtime, runtime.tasks, runtime.metrics
         on_step = partial(move_timers, self.active_runs, self.timers, self.request)
         self._wall_clock = StepAwareClock(runtime.clock, on_step)
         self._versions, self._attempts = versions, attempts
@@ -440,6 +438,8 @@ class RunCoordinator(AttemptObserver):
         self._remove_run(active)
         if run.state.is_terminal:
             self._metrics.counters[RUNS_BY_STATE[run.state]] += 1
+            if run.trace is not None:
+                self._runtime.record_run_span(run)
         logger.info(events.RUN_ENDED, extra={"run": run.id, "workflow": run.workflow, "state": str(run.state)})
 
     def _remove_run(self, active: ActiveRun) -> None:

@@ -10,7 +10,8 @@ decides which values `cooldown=` and `dedup=` suppress.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from tidemill.engine.tasks import TaskScope, wait_until
@@ -25,6 +26,7 @@ from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError, RequestError, StoreError, TidemillError
 from tidemill.telemetry import events
+from tidemill.telemetry.tracing import Span, TraceContext
 from tidemill.workflows.definition import OnFiring, OnOutput, Subscribing
 from tidemill.workflows.firing_trigger import Decide, FiringFacts, compile_trigger
 from tidemill.workflows.lookup import StartSuppressedError, WorkflowPausedError
@@ -47,6 +49,7 @@ class _Delivery(NamedTuple):
     firing: Firing
     output: NodeOutput | None
     done: Done
+    trace: TraceContext | None = None
 
 
 class _DeliveryQueue:
@@ -77,6 +80,7 @@ class FiringSubscriptions:
     def __init__(self, runtime: WorkflowRuntime, versions: WorkflowVersions, starter: RunStarter) -> None:
         self._clock = runtime.clock
         self._metrics = runtime.metrics
+        self._spans = runtime.spans
         settings = runtime.settings
         shortest = STORE_RETRY.initial_delay  # whatever the settings say: else a failed store is called in a tight loop
         self._backoff = Backoff(max(settings.backoff_base, shortest), max(settings.backoff_max, shortest))
@@ -136,11 +140,17 @@ class FiringSubscriptions:
     # -- deliveries
 
     def deliver(
-        self, tenant: str, subscription: Subscription, firing: Firing, output: NodeOutput | None, done: Done
+        self,
+        tenant: str,
+        subscription: Subscription,
+        firing: Firing,
+        output: NodeOutput | None,
+        done: Done,
+        trace: TraceContext | None = None,
     ) -> None:
         """Queue a firing, or a value that a node returned in it; it starts a run if it should; then call `done`."""
         queue = self._queues[subscription, (tenant, firing.reactor)]
-        queue.waiting.append(_Delivery(firing, output, done))
+        queue.waiting.append(_Delivery(firing, output, done, trace))
         if queue not in self._active:
             self._active.add(queue)
             self._tasks.start(f"firings of {firing.reactor} to {subscription.workflow}", self._drain_queue(queue))
@@ -222,8 +232,11 @@ class FiringSubscriptions:
             at=delivery.firing.at,
             dedup=start.dedup,
             cooldown=start.cooldown,
+            trace=TraceContext.new(delivery.trace) if self._spans.is_enabled else None,
         )
         run = await self._starter.start(request)
+        if run is not None and request.trace is not None:
+            self._spans.record(_firing_span(delivery, queue.labels, request.trace))
         self._metrics.increment("subscription_runs_total", run is not None, **queue.labels)
         return run
 
@@ -281,3 +294,12 @@ def _build_facts(delivery: _Delivery, tenant: str) -> FiringFacts:
 
 def _error_text(error: BaseException) -> str:
     return str(error) if isinstance(error, TidemillError) else describe(error)
+
+
+def _firing_span(delivery: _Delivery, labels: Mapping[str, str], context: TraceContext) -> Span:
+    """Return the span of a firing that has started a run."""
+    firing = delivery.firing
+    attributes = {"tidemill.firing_id": firing.id, **{f"tidemill.{name}": value for name, value in labels.items()}}
+    parent_id = None if delivery.trace is None else delivery.trace.span_id
+    end = firing.at + timedelta(seconds=firing.duration)
+    return Span(context, parent_id, f"firing {firing.reactor}", firing.at, end, attributes=attributes)

@@ -17,6 +17,7 @@ from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.ids import new_sortable_id
+from tidemill.telemetry.tracing import CURRENT_TRACE, StoredTrace, TraceContext
 from tidemill.workflows.change import Applied, Refused
 from tidemill.workflows.lookup import StartSuppressedError, WorkflowPausedError
 from tidemill.workflows.params import encode_params
@@ -66,6 +67,8 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the run is about: see FireRow."""
     cooldown: timedelta | None = None
     backfill: str | None = None
+    trace: TraceContext | None = None
+    """The span that starts the run, if it is another one than that of the current context."""
 
 
 class RunStarter:
@@ -120,7 +123,11 @@ class RunStarter:
             slot=request.slot,
             max_active=workflow.max_active_runs,
             backfill=request.backfill,
+            trace=self._new_trace(request) if self._runtime.spans.is_enabled else None,
         )
+
+    def _new_trace(self, request: StartRequest) -> str:
+        return StoredTrace.new(request.trace or CURRENT_TRACE.get()).to_text()
 
     async def _create(self, run: RunRow, version: VersionKey, fire: FireRow | None) -> bool:
         spec = self._versions.specs.get(version) or await self._versions.load_spec(version)

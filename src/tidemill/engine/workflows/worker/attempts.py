@@ -9,12 +9,15 @@ A report is never dropped: while the store fails, it is retried.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
 from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor, LogRecord
 from tidemill.engine.workflows.metrics import CLAIMS, DISPATCHED_AT_ONCE
 from tidemill.engine.workflows.runtime import StoreRetry, WorkflowRuntime
+from tidemill.engine.workflows.spans import attempt_span
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.dispatcher import Dispatcher
 from tidemill.engine.workflows.worker.task_logs import TaskLogWriter
@@ -29,6 +32,13 @@ from tidemill.workflows.spec import WorkflowSpec
 logger = logging.getLogger(__name__)
 
 
+class TracedAttempt(NamedTuple):
+    """An attempt whose span is recorded when it ends."""
+
+    request: AttemptRequest
+    start: datetime
+
+
 class ClaimedAttempt(msgspec.Struct, kw_only=True):
     """An attempt that this node has claimed, and its task as it was last written."""
 
@@ -37,6 +47,8 @@ class ClaimedAttempt(msgspec.Struct, kw_only=True):
     spec: WorkflowSpec
     is_dispatched: bool = False
     """Whether it has been dispatched."""
+    traced: TracedAttempt | None = None
+    """What its span needs; None if its run is not traced."""
 
 
 class AttemptObserver:
@@ -89,6 +101,7 @@ class LocalAttempts(AttemptListener):
         self._settings = runtime.settings
         self._rng = runtime.rng
         self._metrics = runtime.metrics
+        self._spans = runtime.spans
         self._tasks = runtime.tasks
 
     def running(self) -> set[AttemptKey]:
@@ -149,6 +162,8 @@ class LocalAttempts(AttemptListener):
                 self.dispatcher.report_refused(request, error)
         if (attempt := self.claimed.get(request.key)) is not None:
             attempt.is_dispatched = True
+            if request.trace is not None:
+                attempt.traced = TracedAttempt(request, self._clock.now())
 
     async def stop(self, keys: Collection[AttemptKey], reason: str = "no longer wanted") -> None:
         """Cancel attempts that are no longer wanted."""
@@ -210,10 +225,17 @@ class LocalAttempts(AttemptListener):
 
     def on_ended(self, key: AttemptKey, ending: AttemptResult) -> None:
         """Report the result of an attempt, once its log records are written: a reader of the result finds them."""
+        if (attempt := self.claimed.get(key)) is not None and attempt.traced is not None:
+            self._record_span(attempt.run, attempt.traced, ending)
         if key in self.claimed and key in self.task_logs.attempts:
             self.task_logs.when_written(key, lambda: self._report_end(key, ending))
         else:
             self._report_end(key, ending)
+
+    def _record_span(self, run: RunRow, traced: TracedAttempt, ending: AttemptResult) -> None:
+        span = attempt_span(traced.request, run, ending, traced.start, self._clock.now())
+        if span is not None:
+            self._spans.record(span)
 
     def resume_work(self) -> None:
         """Process the reported results now."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from tidemill.engine.workflows.executors.interface import AttemptRequest, Input, ItemOfList, ListInput, SingleInput
 from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.engine.workflows.spans import new_attempt_trace
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.kernel.errors import StoreError
 from tidemill.workflows.attempt_results import AttemptResult, Failed, HandedBack
@@ -108,6 +109,7 @@ def build_request(run: RunRow, row: TaskRow, spec: WorkflowSpec, rows: Rows, out
         slot=run.slot,
         timeout=task.timeout,
         has_begun=row.state is TaskState.RUNNING,
+        trace=None if run.trace is None else new_attempt_trace(run),
     )
 
 

@@ -1,0 +1,3 @@
+-- A run belongs to the trace of the request that started it, whichever node runs its tasks. NULL: it is not traced.
+
+ALTER TABLE tidemill.runs ADD COLUMN trace text;
