@@ -6,13 +6,15 @@ The server denies by default: a handler without a route in the table is not serv
 from typing import TYPE_CHECKING
 
 from litestar.connection import ASGIConnection
-from litestar.datastructures import State
+from litestar.datastructures import Headers, State
 from litestar.enums import ScopeType
 from litestar.middleware import ASGIMiddleware
 
 from tidemill.access.principal import Permission, Principal
 from tidemill.kernel.errors import RequestError
 from tidemill.server.context import ServerContext
+from tidemill.server.event_stream import EVENT_STREAM
+from tidemill.server.open_streams import stream_while_valid
 from tidemill.server.routing import Route
 from tidemill.storage.acting_tenant import EVERY_TENANT, acting_for
 
@@ -38,7 +40,11 @@ class Authorization(ASGIMiddleware):
             return
         # Only reads: a change may have to look at what other tenants use, such as a shared reactor.
         with acting_for(EVERY_TENANT if principal.is_instance_admin else principal.tenant):
-            await next_app(scope, receive, send)
+            if principal.credential is None or EVENT_STREAM not in Headers.from_scope(scope).get("accept", ""):
+                await next_app(scope, receive, send)
+            else:
+                watch = self._context.node.access.watch
+                await stream_while_valid(watch, principal.credential, next_app, scope, receive, send)
 
 
 async def authorize(

@@ -60,15 +60,21 @@ class RateLimits:
 
     @contextmanager
     def counting_failures(self, address: str) -> Iterator[None]:
-        """Authenticate in this context: RequestError at once for an address that has failed too often."""
-        if wait := self._failures.wait_of(address):
-            raise _too_many("too many requests from this address were refused", wait)
+        """Authenticate in this context: an address that fails too often gets 429 for its failures.
+
+        Valid credentials are not affected: clients behind one proxy share an address.
+        """
         try:
             yield
         except RequestError as error:
-            if error.status == HTTPStatus.UNAUTHORIZED:
-                self._failures.take(address)
+            if error.status == HTTPStatus.UNAUTHORIZED and (wait := self._failures.take(address)):
+                raise _too_many("too many requests from this address were refused", wait) from error
             raise
+
+    def check_address(self, address: str) -> None:
+        """Raise RequestError if an address has failed too often: before a password is hashed, which takes long."""
+        if wait := self._failures.wait_of(address):
+            raise _too_many("too many requests from this address were refused", wait)
 
     def count_request(self, credential: str) -> None:
         """Count a request; RequestError if its credential has made too many."""

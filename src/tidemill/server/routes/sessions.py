@@ -52,7 +52,9 @@ class TicketView(msgspec.Struct, frozen=True, kw_only=True):
 async def open_session(context: InjectedContext, request: ApiRequest, data: JSONBody[SignIn]) -> Response[SessionView]:
     """Sign in: the answer sets the cookie of the session."""
     check_origin(request)
-    with context.limits.counting_failures(request.client.host if request.client else ""):
+    address = request.client.host if request.client else ""
+    context.limits.check_address(address)
+    with context.limits.counting_failures(address):
         principal = await _sign_in(context, data)
     session, token = await context.node.access.sessions.open(principal)
     view = SessionView(

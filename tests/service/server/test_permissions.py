@@ -1,0 +1,170 @@
+"""Who may do what: every route of the table, tried by every kind of principal."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+import tidemill as tm
+from tests.service.server.serving_node import Served, served
+from tidemill.access.principal import Permission, Principal, Resource, Role
+from tidemill.engine.access.services import LOCAL_PRINCIPAL
+from tidemill.server import rate_limits
+from tidemill.server.authentication import CredentialAuthentication
+from tidemill.server.route_table import ROUTES
+from tidemill.server.routing import BASE_PATH, Route
+
+RESTRICTED = Resource("accumulators", "absent")
+ROLES = {"read": Role.READ, "write": Role.WRITE, "admin": Role.ADMIN}
+REFUSED_CREDENTIALS = {
+    "no key": "no_key",
+    "garbage": "invalid_key",
+    "unknown": "invalid_key",
+    "other scheme": "invalid_key",
+    "expired": "key_expired",
+    "revoked": "key_revoked",
+    "signed out": "session_ended",
+}
+HTTP_ROUTES = [route for route in ROUTES if route.method != "WEBSOCKET"]
+
+
+class Walker(NamedTuple):
+    """A server, and the headers of each kind of principal."""
+
+    server: Served
+    headers: dict[str, dict[str, str]]
+    principals: dict[str, Principal]
+
+
+@pytest.fixture
+async def walker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Walker]:
+    """A server with keys of every kind; its address may fail as often as the walk needs."""
+    monkeypatch.setattr(rate_limits, "FAILURE_BURST", 1e9)
+    node = tm.Node(settings={"requests_per_second": 100_000})
+    async with node, served(node, CredentialAuthentication(node.access)) as server:
+        yield Walker(server, *await make_principals(node))
+
+
+async def make_principals(node: tm.Node) -> tuple[dict[str, dict[str, str]], dict[str, Principal]]:
+    """Return the headers of every kind of principal, and those that are valid."""
+    access, tokens = node.access, {}
+    for tenant in ("acme", "beta"):
+        await access.tenants.create(LOCAL_PRINCIPAL, tenant)
+    for name, role in ROLES.items():
+        tokens[name] = (await access.keys.create(LOCAL_PRINCIPAL, role, tenant="acme")).token
+        tokens[f"instance {name}"] = (await access.keys.create(LOCAL_PRINCIPAL, role)).token
+        made = await access.keys.create(LOCAL_PRINCIPAL, role, tenant="acme", only=[str(RESTRICTED)])
+        tokens[f"restricted {name}"] = made.token
+    principals = {name: await access.keys.authenticate(token) for name, token in tokens.items()}
+    tokens["expired"] = (await access.keys.create(LOCAL_PRINCIPAL, Role.ADMIN, lifetime=1e-6)).token
+    revoked, tokens["revoked"] = await access.keys.create(LOCAL_PRINCIPAL, Role.ADMIN)
+    await access.keys.revoke(LOCAL_PRINCIPAL, revoked.id)
+    tokens["garbage"], tokens["unknown"] = "x", f"tm_00000000_{'a' * 43}"
+    headers = {name: {"authorization": f"Bearer {token}"} for name, token in tokens.items()}
+    headers["other scheme"] = {"authorization": f"Basic {tokens['admin']}"}
+    headers["no key"], headers["signed out"] = {}, {"cookie": "tidemill_session=x", "x-requested-with": "x"}
+    return headers, principals
+
+
+async def call(walker: Walker, route: Route, kind: str, path: str | None = None) -> tuple[int, str]:
+    """Call a route about something that does not exist; return the status and the code of the problem."""
+    path = path or re.sub(r"\{\w+:str\}", "absent", route.path)
+    url = f"{walker.server.url}{path}"
+    headers = {"content-type": "application/json", **walker.headers[kind]}
+    request = walker.server.http.build_request(route.method, url, headers=headers, content=b'{"unknown": 1}')
+    answer = await walker.server.http.send(request, stream=True)
+    try:
+        is_problem = answer.headers.get("content-type", "").startswith("application/problem+json")
+        return answer.status_code, (await read_json(answer))["code"] if is_problem else ""
+    finally:
+        await answer.aclose()
+
+
+async def read_json(answer: httpx.Response) -> Any:
+    """Return the body of an answer."""
+    await answer.aread()
+    return answer.json()
+
+
+def resource_of(route: Route) -> Resource | None:
+    """Return the endpoint that the walk names."""
+    return None if route.resource is None else Resource(route.resource, "absent")
+
+
+async def test_a_credential_that_is_not_valid_opens_nothing(walker: Walker) -> None:
+    """S-4, fault 80: 401 on every route that needs a principal."""
+    for kind, code in REFUSED_CREDENTIALS.items():
+        for route in HTTP_ROUTES:
+            found = await call(walker, route, kind)
+            if route.permission is Permission.NONE:
+                assert found[1] not in REFUSED_CREDENTIALS.values(), (route.method, route.path, kind)
+            else:
+                assert found == (401, code), (route.method, route.path, kind)
+
+
+@pytest.mark.parametrize("scope", ["", "instance ", "restricted "])
+async def test_a_principal_may_do_what_the_table_says(walker: Walker, scope: str) -> None:
+    """S-4, fault 80: 403 exactly where the role, the tenant or the restriction does not allow the route."""
+    for name in ROLES:
+        kind = scope + name
+        for route in HTTP_ROUTES:
+            if (route.method, route.path) == ("DELETE", f"{BASE_PATH}/session"):
+                continue  # a key has no session
+            status, code = await call(walker, route, kind)
+            is_allowed = walker.principals[kind].has(route.permission, resource_of(route))
+            assert (code != "not_allowed") is is_allowed, (route.method, route.path, kind, status, code)
+            assert status < 500, (route.method, route.path, kind, status, code)
+
+
+async def test_a_restricted_key_reaches_no_other_endpoint(walker: Walker) -> None:
+    """S-4: the names of other endpoints, and everything that is not an endpoint."""
+    for route in HTTP_ROUTES:
+        if route.permission in (Permission.NONE, Permission.KNOWN):
+            continue
+        path = re.sub(r"\{\w+:str\}", "other", route.path)
+        assert await call(walker, route, "restricted admin", path) == (403, "not_allowed"), route.path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//api/v1/keys",
+        "/api/v1//keys",
+        "/api/v1/%2e/keys",
+        "/api/v1/../v1/keys",
+        "/api/v1/keys/../keys",
+        "/API/v1/keys",
+        "/api/v1/keys;x=1",
+        "/api/v1/keys/health",
+        "/health/live/../../api/v1/keys",
+        "/api/v1/keys%00",
+        "/api/v1/keys%2f",
+        "/api/v1/version/../keys",
+    ],
+)
+async def test_no_spelling_of_a_path_goes_around_the_table(walker: Walker, path: str) -> None:
+    """Fault 80: what is not in the table is not there."""
+    async with httpx.AsyncClient() as client:
+        url = httpx.URL(walker.server.url).copy_with(raw_path=path.encode())
+        for headers in ({}, {"x-http-method-override": "GET"}):
+            answer = await client.get(url, headers=headers)
+            assert answer.status_code in (401, 404, 405), (path, answer.text)
+
+
+async def test_another_method_is_not_there(walker: Walker) -> None:
+    """Fault 80: a method that the table does not have, and one that a header names."""
+    url = f"{walker.server.url}/api/v1/keys"
+    for method in ("PATCH", "PUT", "OPTIONS", "TRACE", "HEAD"):
+        answer = await walker.server.http.request(method, url, headers=walker.headers["admin"])
+        assert answer.status_code in (404, 405), method
+    override = {**walker.headers["read"], "x-http-method-override": "DELETE", "x-http-method": "DELETE"}
+    assert (await walker.server.http.get(url, headers=override)).status_code == 403
+
+
+def test_every_change_is_audited() -> None:
+    """S-7: a route that is not a read names its event, except where the data itself is the record."""
+    silent = {f"{BASE_PATH}/accumulators/{{name:str}}/events", f"{BASE_PATH}/tickets"}
+    for route in HTTP_ROUTES:
+        assert (route.method == "GET") or route.audit or route.path in silent, route.path
