@@ -62,6 +62,7 @@ client: $(READY) ## Write the blocking Python client from the asynchronous one
 soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 	$(BIN)/python -m pytest -n auto --hypothesis-profile=soak --timeout=0 tests/simulation tests/unit/workflows $(ARGS)
 	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest -s tests/system/test_kill.py tests/system/test_workflow_overlap.py \
+	  tests/system/test_server_takeover.py \
 	  $(ARGS)
 
 bench: $(READY) ## Run every benchmark

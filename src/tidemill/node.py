@@ -176,6 +176,7 @@ class Node(NodeOperations):
             tasks_only=self._owner.is_worker,
         )
         service.installer.on_held_back = self._standby.wait
+        self._standby.reclaim = service.reclaim
         self._metrics.register(Collector(service, PackageService.samples))
         return service
 

@@ -195,6 +195,28 @@ async def test_a_former_owner_takes_its_reactor_back(address: str, durability: A
         assert cache(former) == {"a": 4, "b": 2}
 
 
+async def test_a_former_owner_waits_for_its_reactor_like_any_other_node(address: str) -> None:
+    """G-31: when the new owner is gone too, it takes over without an operator, from the stored state."""
+    sample = single(durability="boundary")
+    async with (
+        tm.testing.node(address, load=sample.load) as former,
+        tm.testing.node(address, load=sample.load) as second,
+    ):
+        await former.push("a", 1)
+        await second.advance("8s")
+        await former.advance("2s")
+        assert former.reactor("r").state().health == "failed"
+        assert (await former.push("a", 2)).sequence == 2
+        await second._close()
+        await former.advance("2s")
+        state = former.reactor("r").state()
+        assert (state.health, state.cache, state.subscribers) == ("live", {"a": 2}, ["g"])
+        assert (await former.push("a", 3)).sequence == 3
+        await former.advance("10s")
+        assert former.reactor("r").state().cache == {"a": 3}
+        assert [event.action for event in former.reactor("r").events()] == ["fenced", "restarted"]
+
+
 async def test_reactors_that_share_an_accumulator_are_taken_back_together(address: str) -> None:
     """G-31: also one that is not durable; graphs that feed the reactor stay bound to theirs."""
 

@@ -2,11 +2,14 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import Any, NamedTuple
 
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, ReactorOwnership
+from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.engine.graphs.staging import reactor_part_keys
 from tidemill.kernel.errors import RequestError, StoreError, TidemillError
 from tidemill.storage.graph_ports import PartKey
 from tidemill.telemetry import events
@@ -41,12 +44,26 @@ class StandbyLoads:
         self._runtime = runtime
         self._scheduler = scheduler
         self._ownership = ownership
+        self.reclaim: Callable[[str, str], Awaitable[None]] | None = None
+        """Acquires a reactor, by tenant and name, that another node had acquired."""
         if ownership is not None:
-            ownership.on_lost = scheduler.on_ownership_lost
+            ownership.on_lost = self._on_lost
         self.on_loaded: Callable[[], None] | None = None
         """Called when what waited may have been loaded."""
         self._waiting: list[_WaitingLoad] = []
         self._is_running = False
+
+    def _on_lost(self, keys: Collection[PartKey]) -> None:
+        """Stop the reactors that another node has acquired, and wait for them as any other node does."""
+        for lost in self._scheduler.on_ownership_lost(keys):
+            message = f"reactor '{lost.name}' is owned by another node now"
+            error = ReactorOwnedError(message, reactor_part_keys(lost.tenant, lost.definition), "")
+            self.wait(partial(self._reclaim, lost), error)
+
+    async def _reclaim(self, lost: RunningReactor) -> None:
+        """Acquire a reactor again, unless an operator has restarted it meanwhile, or it was unloaded."""
+        if self.reclaim is not None and lost in self._scheduler.reactors:
+            await self.reclaim(lost.tenant, lost.name)
 
     async def load_or_wait(self, load: Load) -> None:
         """Load a package; if another node owns a reactor of it, load it when that node releases the reactor."""

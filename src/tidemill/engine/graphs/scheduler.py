@@ -199,15 +199,18 @@ class GraphScheduler:
             self._start_added(staged, stored_state)
         await self._checkpoint_added(staged, newly_durable)
 
-    def on_ownership_lost(self, keys: Collection[PartKey]) -> None:
-        """Stop the reactors that another node has acquired: it continues from the last state that was stored."""
+    def on_ownership_lost(self, keys: Collection[PartKey]) -> list[RunningReactor]:
+        """Stop the reactors that another node has acquired, which continues from their stored state; return them."""
+        lost = []
         for managed in self._managed.values():
             if managed.reactor.durability.is_durable and not managed.part_keys.isdisjoint(keys):
+                lost.append(managed.reactor)
                 self.runtime.durability.forget(managed.reactor)
                 for one in managed.accumulators:
                     one.close("is owned by another node now")
                 managed.reactor.is_fenced = True
                 self.runtime.supervisor.on_ownership_lost(managed.reactor)
+        return lost
 
     async def rebind(self, staged: StagedGraphs) -> None:
         """Bind and unbind graphs, and switch running parts to newer versions, in one step that cannot fail."""

@@ -125,7 +125,7 @@ class Installer(PipelineObserver):
             parts = set(error.keys)
             owned = {one.name for one in package.reactors if reactor_part_keys(key.tenant, one) & parts}
             rest = package.without_reactors(owned)
-            if rest.is_empty:
+            if rest.is_empty and not origin.name:  # the program decides; a source would retry it ever less often
                 raise
             await self._load(key, lambda: self._plan_load(rest, key, origin, leaving), reference)
             self._held_back[key] = package

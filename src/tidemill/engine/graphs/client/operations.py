@@ -160,6 +160,10 @@ class GraphOperations:
     ) -> PushSummary:
         """Push events in order, and return their receipts; `patience` as for one, for each part that finds space."""
         found = self._traced_accumulator(tenant, name)
+        if position is not None and patience is not None:  # it enters the queue as a whole
+            rejection = await wait_for_space(found, patience)
+            if rejection is not None:
+                return PushSummary((rejection,) * len(events))
         if position is not None or patience is None or (size := free_space(found)) is None:
             return await found.push_many(events, encoding, position)
         receipts: list[Receipt] = []

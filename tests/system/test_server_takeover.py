@@ -1,0 +1,115 @@
+"""Three servers on one PostgreSQL: pushes at all of them reach the owner of the reactor, whichever server dies.
+
+A short form runs with every test run; `TIDEMILL_SOAK_SECONDS` makes it as long as wanted.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.postgres import PostgresServer
+from tests.service.workflows.pairs import until
+from tests.system.cluster import LedgerProducer, Server, cluster, get, push
+from tests.system.ledger_package import write_package
+
+SECONDS = float(os.environ.get("TIDEMILL_SOAK_SECONDS", "1"))
+"""Seconds under load before and after each fault."""
+TAKEOVER_LIMIT = 5.0
+"""Seconds between a fault and the first event that another server acknowledges."""
+
+pytestmark = pytest.mark.timeout(SECONDS * 5 + 110)
+
+
+async def find_owner(postgres: PostgresServer, store: str, servers: list[Server]) -> Server:
+    """Return the server that owns the reactor."""
+    database = store.rpartition("/")[2].partition("?")[0]
+    query = "SELECT owner::json->>'pid' FROM tidemill.part_owners WHERE kind = 'reactor'"
+    pid = int(await postgres.execute(query, database))
+    return next(one for one in servers if one.process.pid == pid)
+
+
+async def until_ready(servers: list[Server]) -> None:
+    """Wait until every server answers for the reactor, which one of them runs."""
+
+    async def are_ready() -> bool:
+        states = [await get(server, "/reactors/ledger") for server in servers]
+        return all(state is not None and state["health"] == "live" for state in states)
+
+    await until(are_ready)
+
+
+async def until_acknowledged(producers: list[LedgerProducer], since: float) -> float:
+    """Wait until a producer gets an acknowledgement for an event that it pushed after a fault; return the seconds."""
+    before = {one.name: len(one.acknowledged) for one in producers}
+
+    async def is_acknowledged() -> bool:
+        return any(len(one.acknowledged) >= before[one.name] + 2 for one in producers)
+
+    await until(is_acknowledged)
+    return time.monotonic() - since
+
+
+async def ledger(server: Server) -> Any:
+    """Return the accounts of all producers, as a server answers."""
+    state = await get(server, "/reactors/ledger")
+    return state["cache"]["entries"]["accounts"]
+
+
+async def test_every_acknowledged_event_is_applied_once_whichever_server_dies(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """G-31, G-24: kill -9 of the owner, then SIGSTOP of its successor, under load at all servers."""
+    store = await postgres.fresh_store()
+    async with cluster(store, write_package(tmp_path)) as servers:
+        await until_ready(servers)
+        producers = [LedgerProducer(f"p{index}", servers, index) for index in range(6)]
+        async with under_load(producers):
+            await asyncio.sleep(SECONDS)  # real time: the load of other processes
+            assert all(one.acknowledged for one in producers), "all servers answer"
+            takeovers = {}
+            for fault in (signal.SIGKILL, signal.SIGSTOP):
+                owner = await find_owner(postgres, store, servers)
+                owner.stop_answering(fault)
+                takeovers[fault] = await until_acknowledged(producers, time.monotonic())
+                await asyncio.sleep(SECONDS)
+            owner.process.send_signal(signal.SIGCONT)
+            await until_forwarded(owner)
+            owner.is_usable = True
+            await asyncio.sleep(SECONDS)
+        (survivor,) = [one for one in servers if one.is_usable and one is not owner]
+        assert await find_owner(postgres, store, servers) is survivor
+        accounts = await ledger(survivor)
+        assert await ledger(owner) == accounts
+    print(", ".join(f"{fault.name}: taken over after {seconds:.2f} s" for fault, seconds in takeovers.items()))
+    for one in producers:
+        one.check(accounts[one.name])
+    assert max(takeovers.values()) < TAKEOVER_LIMIT
+
+
+@asynccontextmanager
+async def under_load(producers: list[LedgerProducer]) -> AsyncIterator[None]:
+    """Let producers push as fast as they can."""
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for one in producers:
+            group.create_task(one.run(stop), name=one.name)
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+async def until_forwarded(server: Server) -> None:
+    """Push at a server that was frozen and replaced, until it has learnt so."""
+
+    async def is_forwarded() -> bool:
+        return (await push(server, "entries", {"producer": "late", "number": 1})).is_success
+
+    await until(is_forwarded)
