@@ -10,6 +10,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.service.server.serving_node import Served
+from tidemill.access.principal import Principal
 
 PATIENCE = 10.0
 """Seconds after which a test gives up waiting for a frame."""
@@ -55,3 +56,14 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110, what is awaited has no event
             await asyncio.sleep(0.005)
+
+
+class FixedPrincipal:
+    """Takes every connection as one of a principal."""
+
+    def __init__(self, principal: Principal | None) -> None:
+        self._principal = principal
+
+    async def authenticate(self, _: Any, /) -> Principal | None:
+        """Return the principal."""
+        return self._principal

@@ -15,12 +15,13 @@ from websockets.exceptions import ConnectionClosed
 
 import tidemill as tm
 from tests.service.server.graph_samples import market
-from tests.service.server.live_client import PATIENCE, ask, end_of, live, receive, send, until
+from tests.service.server.live_client import PATIENCE, FixedPrincipal, ask, end_of, live, receive, send, until
 from tests.service.server.serving_node import Served, served
 from tidemill.access.principal import Principal, Resource, Role
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
 from tidemill.server.authentication import CredentialAuthentication
 from tidemill.server.live import connection, push_socket
+from tidemill.server.server_node import ServerNode
 
 SOCKET = "/ws/accumulators/orderbook"
 COMMANDS = "/reactors/market/commands"
@@ -235,17 +236,6 @@ async def test_connections_that_cannot_be_served_say_why(
         assert (code, expected[1] in reason) == (expected[0], True), reason
 
 
-class FixedPrincipal:
-    """Takes every connection as one of a principal."""
-
-    def __init__(self, principal: Principal | None) -> None:
-        self._principal = principal
-
-    async def authenticate(self, _: Any, /) -> Principal | None:
-        """Return the principal."""
-        return self._principal
-
-
 READER = Principal(tenant="public", role=Role.READ, actor="reader")
 ELSEWHERE = Principal(tenant="acme", role=Role.ADMIN, actor="other")
 RESTRICTED = Principal(
@@ -264,25 +254,43 @@ async def test_only_who_may_push_is_served(principal: Principal | None, code: in
         assert (await end_of(socket))[0] == code
 
 
-async def test_a_revoked_key_ends_its_open_connections() -> None:
+@pytest.fixture
+async def guarded() -> AsyncIterator[Served]:
+    """A served node with a market, which wants keys."""
+    async with ServerNode(load=market()) as node, served(node, CredentialAuthentication(node.access)) as one:
+        yield one
+
+
+async def test_a_revoked_key_ends_its_open_connections(guarded: Served) -> None:
     """S-4: revocation at once; the connection of another key goes on."""
+    keys = guarded.node.access.keys
+    made = [await keys.create(LOCAL_PRINCIPAL, role=Role.WRITE) for _ in range(2)]
+    headers = [{"authorization": f"Bearer {secret}"} for _, secret in made]
     async with (
-        tm.Node(load=market()) as node,
-        served(node, CredentialAuthentication(node.access)) as server,
-        asyncio.TaskGroup() as group,
+        live(guarded, SOCKET, additional_headers=headers[0]) as revoked,
+        live(guarded, SOCKET, additional_headers=headers[1]) as kept,
     ):
-        watching = group.create_task(node.access.run())
-        keys = [await node.access.keys.create(LOCAL_PRINCIPAL, role=Role.WRITE) for _ in range(2)]
-        headers = [{"authorization": f"Bearer {secret}"} for _, secret in keys]
-        async with (
-            live(server, SOCKET, additional_headers=headers[0]) as revoked,
-            live(server, SOCKET, additional_headers=headers[1]) as kept,
-        ):
-            assert (await ask(revoked, {"event": {"bid": 1.0}}))["receipt"]["accepted"]
-            await node.access.keys.revoke(LOCAL_PRINCIPAL, keys[0][0].id)
-            assert (await end_of(revoked))[0] == 4401
-            assert (await ask(kept, {"event": {"bid": 1.0}}))["receipt"]["accepted"]
-        watching.cancel()
+        assert (await ask(revoked, {"event": {"bid": 1.0}}))["receipt"]["accepted"]
+        await keys.revoke(LOCAL_PRINCIPAL, made[0][0].id)
+        assert (await end_of(revoked))[0] == 4401
+        assert (await ask(kept, {"event": {"bid": 1.0}}))["receipt"]["accepted"]
+
+
+async def test_a_ticket_opens_one_connection_to_its_endpoint(guarded: Served) -> None:
+    """S-3: single use; 4401 for a used one, and for one of another endpoint."""
+    _, secret = await guarded.node.access.keys.create(LOCAL_PRINCIPAL, role=Role.WRITE)
+
+    async def ticket(endpoint: str) -> str:
+        headers = {"authorization": f"Bearer {secret}"}
+        answer = await guarded.http.post("/tickets", json={"endpoint": endpoint}, headers=headers)
+        return str(answer.json()["ticket"])
+
+    used = await ticket(SOCKET)
+    async with live(guarded, f"{SOCKET}?ticket={used}") as socket:
+        assert (await ask(socket, {"event": {"bid": 1.0}}))["receipt"]["accepted"]
+    for refused in (used, await ticket("/ws/reactors/market"), "invented"):
+        async with live(guarded, f"{SOCKET}?ticket={refused}") as socket:
+            assert (await end_of(socket))[0] == 4401
 
 
 async def test_unloading_an_accumulator_closes_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:

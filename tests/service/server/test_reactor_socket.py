@@ -8,9 +8,8 @@ import pytest
 
 import tidemill as tm
 from tests.service.server.graph_samples import market
-from tests.service.server.live_client import ask, end_of, live, receive, send
+from tests.service.server.live_client import FixedPrincipal, ask, end_of, live, receive, send
 from tests.service.server.serving_node import Served, served
-from tests.service.server.test_push_socket import FixedPrincipal
 from tidemill.access.principal import Principal, Resource, Role
 from tidemill.server.live import connection
 from tidemill.storage.access_ports import AuditFilter

@@ -15,14 +15,17 @@ from litestar.exceptions import WebSocketDisconnect
 from tidemill.access.principal import Principal
 from tidemill.engine.workflows.client.values import Caller
 from tidemill.kernel.concurrency import FirstErrorGroup
-from tidemill.kernel.errors import TidemillError
+from tidemill.kernel.errors import NotFoundError, TidemillError
 from tidemill.server.authorization import authorize
 from tidemill.server.context import ServerContext, caller_of
 from tidemill.server.live.closing import ClientGoneError, CloseCode, CloseError, close_for
 from tidemill.server.live.codecs import JSON_CODEC, FrameCodec, choose_codec
+from tidemill.storage.graph_ports import PartKind
 
 CHECK_INTERVAL = 1.0
 """Seconds between two checks of a connection: whether it is read, and whether its endpoint is still there."""
+REMOTE_ROUNDS = 15
+"""Checks until another node is asked again whether it has the endpoint."""
 SLOW_SECONDS = 10.0
 """Seconds that a frame may wait to be sent before the client counts as too slow."""
 CLOSE_SECONDS = 5.0
@@ -87,11 +90,28 @@ class LiveSession(msgspec.Struct, frozen=True):
 
 Serve = Callable[[LiveSession, FirstErrorGroup], Awaitable[None]]
 """Serves a session until it returns, or something in the group raises."""
-Check = Callable[[LiveSession], Awaitable[None]]
-"""Raises an error if the session's endpoint is gone."""
 
 
-async def serve_session(socket: LiveSocket, context: ServerContext, serve: Serve, check: Check) -> None:
+class Endpoint(msgspec.Struct, frozen=True):
+    """The reactor or accumulator that a connection is about."""
+
+    kind: PartKind
+    name: str
+
+    async def check(self, session: LiveSession) -> None:
+        """Raise NotFoundError if it is not loaded, here or on another node."""
+        client = session.context.node.graph_client
+        check = client.check_reactor if self.kind == "reactor" else client.check_accumulator
+        await check(session.caller, self.name)
+
+    def is_here(self, session: LiveSession) -> bool:
+        """Return whether this node runs it."""
+        return session.context.node.graph_client.is_here(session.caller, self.kind, self.name)
+
+
+async def serve_session(
+    socket: LiveSocket, context: ServerContext, serve: Serve, endpoint: Endpoint | None = None
+) -> None:
     """Accept a connection, authorize it, and serve it until it ends; close it with the code that says why.
 
     The connection is accepted before it is authorized, because only then can it be closed with a code.
@@ -102,7 +122,7 @@ async def serve_session(socket: LiveSocket, context: ServerContext, serve: Serve
     try:
         if refusal is not None:
             raise refusal
-        await _serve(await _authorize(socket, connection, context), serve, check)
+        await _serve(await _authorize(socket, connection, context), serve, endpoint)
         ending = CloseError(CloseCode.NORMAL, "")
     except ClientGoneError:
         return
@@ -130,25 +150,38 @@ async def _authorize(socket: LiveSocket, connection: LiveConnection, context: Se
     return LiveSession(connection, context, principal, caller_of(principal))
 
 
-async def _serve(session: LiveSession, serve: Serve, check: Check) -> None:
-    await check(session)
+async def _serve(session: LiveSession, serve: Serve, endpoint: Endpoint | None) -> None:
+    if endpoint is not None:
+        await endpoint.check(session)
     async with FirstErrorGroup() as group, _watched_credential(session, group):
-        watch = group.start("connection: watch", _watch(session, check))
+        watch = group.start("connection: watch", _watch(session, endpoint))
         await serve(session, group)
         watch.cancel()
 
 
-async def _watch(session: LiveSession, check: Check) -> None:
+async def _watch(session: LiveSession, endpoint: Endpoint | None) -> None:
     """End a connection that is not read, or whose endpoint is gone."""
+    rounds_elsewhere = 0
     while True:
         await asyncio.sleep(CHECK_INTERVAL)  # real time: sockets are read and written in real time
         session.connection.check_read()
-        try:
-            await check(session)
-        except TidemillError as error:
-            closing = close_for(error)
-            is_gone = closing.code == CloseCode.UNKNOWN
-            raise CloseError(CloseCode.UNLOADED, closing.reason) if is_gone else closing from error
+        if endpoint is None:
+            continue
+        if endpoint.is_here(session):
+            rounds_elsewhere = 0
+            continue
+        if rounds_elsewhere % REMOTE_ROUNDS == 0:
+            await _check_loaded(session, endpoint)
+        rounds_elsewhere += 1
+
+
+async def _check_loaded(session: LiveSession, endpoint: Endpoint) -> None:
+    try:
+        await endpoint.check(session)
+    except NotFoundError as error:
+        raise CloseError(CloseCode.UNLOADED, str(error)) from error
+    except TidemillError:
+        return  # its owner is away or being replaced: the next push or command waits for the new one
 
 
 @asynccontextmanager

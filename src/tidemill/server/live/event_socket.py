@@ -17,9 +17,6 @@ async def event_socket(
 ) -> None:
     """Follow the events of a tenant over a WebSocket."""
 
-    async def check(_: LiveSession) -> None:
-        return  # the feed is always there
-
     async def serve(session: LiveSession, group: FirstErrorGroup) -> None:
         feed = context.node.event_feed
         group.start("connection: listen", _listen(session.connection))
@@ -31,7 +28,7 @@ async def event_socket(
             raise CloseError(CloseCode.TOO_SLOW, str(error)) from error
         raise CloseError(CloseCode.RESTART, "the server stops")
 
-    await serve_session(socket, context, serve, check)
+    await serve_session(socket, context, serve)
 
 
 async def _listen(connection: LiveConnection) -> None:

@@ -17,7 +17,7 @@ from tidemill.kernel.errors import NotFoundError, TidemillError
 from tidemill.server.injection import InjectedContext
 from tidemill.server.live.closing import ClientGoneError, CloseCode, CloseError, bad_frame
 from tidemill.server.live.codecs import decode_frame
-from tidemill.server.live.connection import LiveSession, LiveSocket, serve_session
+from tidemill.server.live.connection import Endpoint, LiveSession, LiveSocket, serve_session
 from tidemill.server.live.frame_buffer import FrameBuffer
 from tidemill.server.live.push_frames import PushError, PushFrame, ResumeFrame, acknowledge, has_problems
 from tidemill.server.problems import to_problem
@@ -36,16 +36,13 @@ async def push_socket(
 ) -> None:
     """Push events to an accumulator over a WebSocket."""
 
-    async def check(session: LiveSession) -> None:
-        await context.node.graph_client.check_accumulator(session.caller, name)
-
     async def serve(session: LiveSession, group: FirstErrorGroup) -> None:
         if ack not in ("all", "none"):
             raise bad_frame(f"ack is 'all' or 'none', not {ack!r}")
         pusher = Pusher(session, name, client, request_id_of(socket.scope), answers_all=ack == "all")
         await pusher.serve(group)
 
-    await serve_session(socket, context, serve, check)
+    await serve_session(socket, context, serve, Endpoint("accumulator", name))
 
 
 class _Push(NamedTuple):

@@ -13,7 +13,7 @@ from tidemill.kernel.errors import NotFoundError, RequestError, TidemillError
 from tidemill.server.injection import InjectedContext
 from tidemill.server.live.closing import CloseCode, CloseError
 from tidemill.server.live.codecs import decode_frame
-from tidemill.server.live.connection import LiveSession, LiveSocket, serve_session
+from tidemill.server.live.connection import Endpoint, LiveSession, LiveSocket, serve_session
 from tidemill.server.live.reactor_frames import (
     CHANGING_COMMANDS,
     CommandAnswer,
@@ -44,13 +44,10 @@ async def shared_reactor_socket(
 
 
 async def _serve_reactor(socket: LiveSocket, context: InjectedContext, name: str) -> None:
-    async def check(session: LiveSession) -> None:
-        await context.node.graph_client.check_reactor(session.caller, name)
-
     async def serve(session: LiveSession, group: FirstErrorGroup) -> None:
         await Commander(session, name, request_id_of(socket.scope), group).serve()
 
-    await serve_session(socket, context, serve, check)
+    await serve_session(socket, context, serve, Endpoint("reactor", name))
 
 
 class Commander:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidemill.engine.graphs.client.describe_graph import describe_graph
+from tidemill.engine.graphs.client.operations import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.client.routing import OperationRouter
 from tidemill.engine.graphs.client.values import (
     AccumulatorDetails,
@@ -166,6 +167,8 @@ class GraphClient:
     async def batch_space(self, caller: Caller, name: str) -> int:
         """Return how many events are worth pushing together: those that share a commit, and need not wait for space."""
         part = self._own_part(caller, "accumulator", name)
+        if not self._scheduler.runs(part):
+            return MAX_SHARED_COMMIT  # they share a request to another node, too
         return await self._at(part).batch_space(part.tenant, part.name)
 
     async def last_position(self, caller: Caller, name: str, client: str) -> int | None:
@@ -191,6 +194,11 @@ class GraphClient:
         await self._at(part).drop(kind, part.tenant, part.name, dead_letter)
 
     # -- names
+
+    def is_here(self, caller: Caller, kind: PartKind, name: str) -> bool:
+        """Return whether this node runs a reactor or an accumulator, so that no other node has to be asked."""
+        owner, local = _split(name, caller)
+        return self._scheduler.runs(PartKey(owner, kind, local))
 
     def _own_part(self, caller: Caller, kind: PartKind, name: str) -> PartKey:
         """Return a reactor or an accumulator of the caller's tenant."""

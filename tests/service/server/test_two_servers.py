@@ -1,0 +1,76 @@
+"""Two servers on one store: each answers for the reactors that the other one runs."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import tidemill as tm
+from tests.service.server.graph_samples import market
+from tests.service.server.live_client import ask, live, receive, send
+from tests.service.server.serving_node import Served, served
+
+SOCKET = "/ws/accumulators/orderbook"
+COMMANDS = "/reactors/market/commands"
+
+
+class Pair(NamedTuple):
+    """The server that runs the market, and one that does not."""
+
+    owner: Served
+    other: Served
+
+
+@pytest.fixture
+async def servers(tmp_path: Path) -> AsyncIterator[Pair]:
+    """Two servers on one store, with the same packages."""
+    address = f"sqlite:///{tmp_path}/store.db"
+    options: dict[str, Any] = {"strategy": "sequential", "durability": "boundary", "capacity": 2, "overflow": "reject"}
+    async with (
+        tm.Node(address, load=market(**options)) as first,
+        tm.Node(address, load=market(**options)) as second,
+        served(first) as owner,
+        served(second) as other,
+    ):
+        yield Pair(owner, other)
+
+
+async def test_pushes_at_any_server_give_the_receipts_of_the_owner(servers: Pair) -> None:
+    """G-31: over HTTP and WebSocket, one event or many, accepted or rejected."""
+    await servers.other.http.post(COMMANDS, json={"command": "pause"})
+    first = await servers.other.http.post("/accumulators/orderbook/events", json={"bid": 1.0})
+    assert first.json() == {"accepted": True, "sequence": 1, "outcome": "emitted", "reason": None}
+    async with live(servers.other, SOCKET) as socket:
+        for seq in range(3):
+            await send(socket, {"seq": seq, "event": {"bid": seq}})
+        answers = [await receive(socket) for _ in range(3)]
+        assert [one["seq"] for one in answers] == [0, 1, 2]
+        assert [one["receipt"]["outcome"] for one in answers] == ["emitted", "rejected", "rejected"]
+        assert answers[2]["receipt"]["code"] == "queue_full"
+    full = await servers.other.http.post("/accumulators/orderbook/events", json={"bid": 5.0})
+    assert (full.status_code, full.json()["code"]) == (429, "queue_full")
+    resumed = (await servers.other.http.post(COMMANDS, json={"command": "resume"})).json()
+    assert resumed["state"]["paused"] is False
+    await servers.owner.node.settle()
+    firings = (await servers.other.http.get("/reactors/market/firings")).json()["items"]
+    assert [one["inputs"]["orderbook"]["bid"] for one in firings] == [0.0, 1.0]
+
+
+async def test_every_server_lists_and_watches_the_reactors_of_the_other(servers: Pair) -> None:
+    """http.md: lists, states, dead letters and watches are the same at every server."""
+    await servers.other.http.post("/accumulators/orderbook/events", json={"bid": "x"})
+    for server in servers:
+        reactors = (await server.http.get("/reactors")).json()
+        assert [(one["name"], one["health"]) for one in reactors["items"]] == [("market", "live")]
+        accumulators = (await server.http.get("/accumulators")).json()
+        assert [(one["name"], one["dead_letters"]) for one in accumulators["items"]] == [("orderbook", 1)]
+        letters = (await server.http.get("/reactors/market/dead-letters")).json()
+        assert [one["event"] for one in letters["items"]] == [{"bid": "x"}]
+    async with live(servers.other, "/ws/reactors/market") as socket:
+        state = await ask(socket, {"id": 1, "command": "watch", "every": 0.05})
+        assert state["state"]["fires"] == 0
+        await servers.owner.node.push("orderbook", {"bid": 1.0})
+        await servers.owner.node.settle()
+        while state["state"]["fires"] == 0:
+            state = await receive(socket)
