@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.proxy import proxy_to
 from tests.postgres import PostgresServer
 from tests.system.worker_processes import PATIENCE, WorkerProcess, Workshop, is_running, workshop_on
 from tests.system.workflow_nodes import check_executions, until
@@ -87,6 +88,29 @@ async def test_a_frozen_worker_loses_its_attempts_and_ends_them(postgres: Postgr
         await goes_on_working(workshop, frozen)
         attempts = [row for run in runs for row in await stored(workshop).read_attempts(run.id)]
         assert [(row.outcome, row.key.attempt) for row in attempts] == [("lost", 1), ("success", 2)] * 2
+
+
+async def test_a_worker_that_is_cut_off_ends_its_code_before_another_runs_it(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """W-11: its packets vanish, its process lives, and it cannot know; when it is back, it goes on working."""
+    async with (
+        proxy_to(postgres.port) as (proxy, port),
+        workshop_on(await postgres.fresh_database(), tmp_path, SHORT_LEASE) as workshop,
+    ):
+        cut_off = await workshop.add(store=workshop.address.replace(f":{postgres.port}/", f":{port}/"))
+        runs = await workshop.start(2)
+        await begin(workshop, 2)
+        children = [line.pid for line in workshop.begun(cut_off)]
+        proxy.is_stalled = True
+        successor = await workshop.add()
+        await until(lambda: not any(map(is_running, children)), "the code of the worker has ended")
+        assert workshop.begun(successor) == []
+        await until(lambda: len(workshop.begun(successor)) == 2, "another worker runs the tasks")
+        proxy.is_stalled = False
+        workshop.gate.touch()
+        assert await all_succeed(runs) == [2, 2]
+        await goes_on_working(workshop, cut_off)
 
 
 async def goes_on_working(workshop: Workshop, worker: WorkerProcess) -> None:

@@ -79,14 +79,23 @@ class Workshop:
         self.journal = folder / "journal"
         self.gate = folder / "gate"
         self.workers: list[WorkerProcess] = []
-        self._address = address
+        self.address = address
         self._settings = settings
         self._numbers = count(1)
 
-    async def add(self, *options: str, concurrency: int = 2) -> WorkerProcess:
-        """Start a worker, and wait until it is ready."""
+    async def add(self, *options: str, concurrency: int = 2, store: str | None = None) -> WorkerProcess:
+        """Start a worker, and wait until it is ready; `store` is another way to the same database."""
         number = next(self._numbers)
-        arguments = ("--store", self._address, "--concurrency", str(concurrency), "--load", str(FLOW), "-o", "json")
+        arguments = (
+            "--store",
+            store or self.address,
+            "--concurrency",
+            str(concurrency),
+            "--load",
+            str(FLOW),
+            "-o",
+            "json",
+        )
         with (self.folder / f"worker {number}").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "tidemill", "worker", *arguments, "--name", f"w{number}", *options),

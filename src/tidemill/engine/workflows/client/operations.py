@@ -175,7 +175,8 @@ class RunOperations:
         """Return the processes of tasks whose lease has expired, as far as they are seen to run on this host."""
         now = self._clock.now()
         silent = [row for row in record.tasks if row.lease_until is not None and row.lease_until < now]
-        owners = {owner.id: owner for owner in await self._store.owners.list_all()} if silent else {}
+        known = await self._store.owners.list_all() if silent else []
+        owners = {owner.id: owner for owner in known if not owner.is_worker}
         return {
             (row.task, row.index): owner.pid
             for row in silent

@@ -10,7 +10,8 @@ renewed for the length of several heartbeats: then this is believed only if the 
 heartbeats for a while, since leases also run out when it was the store, or this node, that was away, or when the wall
 clock was stepped. An attempt whose owner is merely slow, or blocked in the author's code, is renewed by its node and
 never touched. Code that holds the interpreter lock, such as a call into C, silences its whole process: an attempt
-without heartbeats whose process is seen to run on this host is reported as stuck, and not touched either.
+without heartbeats whose process is seen to run on this host is reported as stuck, and not touched either. Code on a
+worker is none of this: it ends before its lease does, even if its worker can do nothing.
 """
 
 import logging
@@ -219,9 +220,9 @@ class TaskReaper:
         self._report_stuck(stuck)
 
     async def _list_running_owners(self) -> dict[str, Owner]:
-        """Return the owners whose process certainly runs, by id."""
+        """Return the owners whose process certainly runs, and runs author code, by id."""
         owners = await self._store.owners.list_all()
-        return {owner.id: owner for owner in owners if self._liveness.is_running(owner)}
+        return {owner.id: owner for owner in owners if not owner.is_worker and self._liveness.is_running(owner)}
 
     def _report_stuck(self, stuck: dict[AttemptKey, Owner]) -> None:
         """Log each attempt that has become stuck: its process is silent, but lives, and may still report."""
