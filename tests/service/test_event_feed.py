@@ -7,6 +7,7 @@ import pytest
 
 import tidemill as tm
 from tests.contract.samples import NOON
+from tests.postgres import PostgresServer
 from tests.service.samples import raising, single
 from tidemill.engine.event_feed.event_types import FEED_EVENT_TYPES, select_types
 from tidemill.engine.event_feed.feed import EventFeed, EventSubscription, FeedEvent, TooSlowError
@@ -283,3 +284,16 @@ async def test_a_node_that_does_not_lead_sees_all_runs(tmp_path: Path) -> None:
         await other.advance("1s")
         found = await take(events, 2)
     assert [(one.type, one.fields["run"]) for one in found] == [("run.started", run.id), ("run.ended", run.id)]
+
+
+async def test_servers_on_postgresql_tell_each_other_at_once(postgres: PostgresServer) -> None:
+    """S-3: notifications of the store wake the feed; polling alone would take a quarter of a second for each."""
+    address = await postgres.fresh_store()
+    async with tm.Node(address, load=flow()) as leader, tm.Node(address, load=flow()) as other:
+        async with other.event_feed.subscribe("run.*,task.*") as events:
+            run = await leader.start("report")
+            await run.wait()
+            found = await take(events, 6)
+        expected = await leader.store.runs.read_events(run.id)
+    assert [one.fields["state"] for one in found] == [row.after for row in expected]
+    assert {one.fields["run"] for one in found} == {run.id}

@@ -1,13 +1,17 @@
 """`tidemill server` as a process: it says where it answers, asks for a key, and drains on SIGTERM."""
 
+import asyncio
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from tests.postgres import PostgresServer
 from tests.system.server_process import server_process
 
 
@@ -67,3 +71,57 @@ def test_a_server_logs_its_requests(tmp_path: Path, log_format: str) -> None:
         assert fields["duration"] > 0
     else:
         assert "INFO request.answered: request_id=batch-7, method=GET, route=/api/v1/me, status=200" in line
+
+
+FLOW = """import tidemill as tm
+
+flow = tm.Workflow("report")
+
+
+@flow.task
+async def fetch() -> int:
+    return 1
+"""
+
+
+def read_events(url: str, count: int, after: str | None = None) -> list[dict[str, Any]]:
+    """Return so many events of runs from the feed of a server."""
+    headers = {} if after is None else {"last-event-id": after}
+    found: list[dict[str, Any]] = []
+    with httpx.stream("GET", f"{url}/api/v1/events?types=run.*", headers=headers, timeout=20) as answer:
+        lines = answer.iter_lines()
+        while len(found) < count:
+            line = next(lines)
+            if line.startswith("data:"):
+                found.append(json.loads(line.removeprefix("data:")))
+    return found
+
+
+def run_report(url: str) -> str:
+    """Start a run, once the workflow is loaded, and wait for its end."""
+    deadline = time.monotonic() + 20
+    while (answer := httpx.post(f"{url}/api/v1/workflows/report/runs", json={"params": {}})).status_code != 201:
+        assert time.monotonic() < deadline, answer.text
+    run = str(answer.json()["id"])
+    while httpx.get(f"{url}/api/v1/runs/{run}").json()["state"] not in ("success", "failed"):
+        assert time.monotonic() < deadline
+    return run
+
+
+def test_the_event_feed_continues_at_another_server_after_kill_9(postgres: PostgresServer, tmp_path: Path) -> None:
+    """S-3: `Last-Event-ID` of a server that is gone; no event of a run is missing, and none comes twice."""
+    (tmp_path / "report.py").write_text(FLOW)
+    store = asyncio.run(postgres.fresh_store())
+    options = ("--no-auth", "--packages", str(tmp_path))
+    with server_process(store, *options) as first, server_process(store, *options) as second:
+        before = run_report(first.url)
+        everything = read_events(first.url, 2, after="0-0-x")
+        run = run_report(second.url)
+        first.process.kill()
+        later = run_report(second.url)
+        resumed = read_events(second.url, 5, after=everything[0]["id"])
+    assert [(one["run"], one["type"]) for one in everything] == [(before, "run.started"), (before, "run.ended")]
+    assert [(one["run"], one["type"]) for one in resumed] == [
+        (before, "run.ended"),
+        *((one, kind) for one in (run, later) for kind in ("run.started", "run.ended")),
+    ]
