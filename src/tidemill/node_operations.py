@@ -7,7 +7,6 @@ from typing import Any
 
 from tidemill.engine.access.services import AccessServices
 from tidemill.engine.graphs.client.graph_client import GraphClient
-from tidemill.engine.graphs.client.routing import OperationRouter
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
@@ -26,7 +25,6 @@ from tidemill.kernel.settings import Settings
 from tidemill.node_arguments import check_format, definition_name, parse_run_state
 from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageStatus
-from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
 from tidemill.telemetry.metrics import Metrics
 from tidemill.telemetry.tracing import SpanRecorder, TraceContext, trace_scope
@@ -46,7 +44,6 @@ class NodeOperations:
     _metrics: Metrics
     spans: SpanRecorder
     _packages: PackageService
-    _router: OperationRouter
     _run_store: Store
     _scheduler: GraphScheduler
     _workflows: WorkflowEngine
@@ -69,15 +66,14 @@ class NodeOperations:
         """Push an event, a Python value or bytes, and return its Receipt; waits while a blocking queue is full."""
         check_format(format)
         owner, name = self._resolve_tenant(tenant), definition_name(accumulator)
-        part = PartKey(owner, "accumulator", name)
         try:
             found = self._scheduler.accumulator(owner, name)
         except RequestError:  # raised again if no other node owns it
-            return await self._router.at(part).push(owner, name, event, format)
+            return await self._graph_client.push(self._caller(tenant), name, event, format)
         receipt = await found.push(event, format)
         if receipt.accepted or not found.is_fenced:
             return receipt
-        return await self._router.at(part).push(owner, name, event, format)
+        return await self._graph_client.push(self._caller(tenant), name, event, format)
 
     async def push_many(
         self,
@@ -94,12 +90,8 @@ class NodeOperations:
         again, and gets the same answer. With durability="boundary" this holds after crashes too.
         """
         check_format(format)
-        owner, name = self._resolve_tenant(tenant), definition_name(accumulator)
-        pushed, part = list(events), PartKey(owner, "accumulator", name)
-        summary = await self._router.at(part).push_many(owner, name, pushed, format, position)
-        if summary.is_rejected and not self._scheduler.runs(part):  # another node has acquired it meanwhile
-            summary = await self._router.at(part).push_many(owner, name, pushed, format, position)
-        return summary
+        name = definition_name(accumulator)
+        return await self._graph_client.push_many(self._caller(tenant), name, list(events), format, position)
 
     def handle(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> Callable[[Any], int | None]:
         """Return `push` without await, for hot loops on the loop's own thread.

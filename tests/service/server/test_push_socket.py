@@ -19,6 +19,7 @@ from tests.service.server.live_client import PATIENCE, FixedPrincipal, ask, end_
 from tests.service.server.serving_node import Served, served
 from tidemill.access.principal import Principal, Resource, Role
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
+from tidemill.kernel.errors import StoreError
 from tidemill.server.authentication import CredentialAuthentication
 from tidemill.server.live import connection, push_socket
 from tidemill.server.server_node import ServerNode
@@ -130,6 +131,35 @@ async def test_rejected_events_are_problems_and_the_connection_goes_on() -> None
             assert (answer["receipts"], answer["problems"][0]["index"]) == ({"emitted": 1, "rejected": 1}, 1)
             single = await ask(socket, {"seq": 2, "event": {"bid": 3.0}})
             assert (single["receipt"]["accepted"], single["receipt"]["code"]) == (False, "queue_full")
+
+
+async def test_no_frame_overtakes_a_numbered_one_that_was_rejected(tmp_path: Path) -> None:
+    """S-3: the client repeats it, or leaves it out, when it knows; otherwise it would be told to continue behind it."""
+    load = market(strategy="sequential", durability="boundary")
+    async with tm.Node(f"sqlite:///{tmp_path}/store.db", load=load) as node, served(node) as server:
+        store = node._run_store.checkpoints
+        append = store.append
+
+        async def refuse(*_: Any) -> None:
+            store.append = append  # type: ignore[method-assign]
+            raise StoreError("refused on purpose")
+
+        async with live(server, f"{SOCKET}?client=c") as socket:
+            assert await receive(socket) == {"resume_after": None}
+            assert (await ask(socket, {"seq": 6, "event": {"bid": 6}}))["receipt"]["accepted"]
+            store.append = refuse  # type: ignore[method-assign]
+            for seq in (7, 8, 9):
+                await send(socket, {"seq": seq, "event": {"bid": seq}})
+            rejected = await receive(socket)
+            assert (rejected["seq"], rejected["receipt"]["outcome"]) == (7, "rejected")
+            assert await end_of(socket) == (1013, "not stored: refused on purpose")
+        async with live(server, f"{SOCKET}?client=c") as socket:
+            assert await receive(socket) == {"resume_after": 6}
+            for seq in (7, 8, 9):
+                assert (await ask(socket, {"seq": seq, "event": {"bid": seq}}))["receipt"]["accepted"]
+        await node.settle()
+        bids = [one.inputs["orderbook"].bid for one in reversed(node.reactor("market").firings())]
+    assert bids == [6, 7, 8, 9]
 
 
 async def test_a_client_that_leaves_while_its_push_waits_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

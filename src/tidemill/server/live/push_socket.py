@@ -20,9 +20,11 @@ from tidemill.server.live.codecs import decode_frame
 from tidemill.server.live.connection import Endpoint, LiveSession, LiveSocket, serve_session
 from tidemill.server.live.frame_buffer import FrameBuffer
 from tidemill.server.live.push_frames import PushError, PushFrame, ResumeFrame, acknowledge, has_problems
-from tidemill.server.problems import to_problem
+from tidemill.server.problems import code_and_status, to_problem
 from tidemill.server.request_context import request_id_of
 
+RETRIED_STATUSES = (429, 500, 503)
+"""Statuses of errors after which a client with an id connects again, and repeats what was not taken."""
 DRAIN_SECONDS = 10.0
 """Seconds that the frames of a client that has gone may take: it cannot hear of their end any more."""
 
@@ -96,11 +98,15 @@ class Pusher:
             except NotFoundError as error:
                 raise CloseError(CloseCode.UNLOADED, str(error)) from error
             except TidemillError as error:
+                if self._client is not None and code_and_status(error)[1] in RETRIED_STATUSES:
+                    raise CloseError(CloseCode.TRY_AGAIN, str(error)) from error
                 problem = to_problem(error, self._request_id)
                 for one in pushes:
                     await self._send(PushError(one.frame.seq, problem))
             else:
                 await self._acknowledge(pushes, receipts)
+                if self._client is not None:
+                    _check_taken(receipts)
 
     # -- taking frames
 
@@ -161,6 +167,15 @@ class Pusher:
             await self._connection.send(answer)
         except ClientGoneError:
             self._is_client_gone = True
+
+
+def _check_taken(receipts: Sequence[Receipt]) -> None:
+    """End the connection after a numbered push that was rejected.
+
+    The pushes behind it must not overtake it: the client would be told to continue after them, and its push be lost.
+    """
+    if receipts and all(receipt.outcome == "rejected" for receipt in receipts):
+        raise CloseError(CloseCode.TRY_AGAIN, receipts[0].reason or "the push was rejected")
 
 
 def _whole_number(seq: float | None) -> int:

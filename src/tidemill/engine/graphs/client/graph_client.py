@@ -146,7 +146,11 @@ class GraphClient:
         With `patience` it waits for queue space no longer than this many seconds, and is rejected then.
         """
         part = self._own_part(caller, "accumulator", name)
-        return await self._at(part).push(part.tenant, part.name, event, encoding, patience)
+        was_here = self._scheduler.runs(part)
+        receipt = await self._at(part).push(part.tenant, part.name, event, encoding, patience)
+        if receipt.outcome == "rejected" and was_here and not self._scheduler.runs(part):
+            receipt = await self._at(part).push(part.tenant, part.name, event, encoding, patience)  # to its new owner
+        return receipt
 
     async def push_many(
         self,
@@ -159,10 +163,14 @@ class GraphClient:
     ) -> PushSummary:
         """Push events in order, and return their receipts.
 
-        `position` numbers the push, so that a repetition is not applied again. It takes no `patience`.
+        `position` numbers the push, so that a repetition is not applied again.
         """
         part = self._own_part(caller, "accumulator", name)
-        return await self._at(part).push_many(part.tenant, part.name, events, encoding, position, patience)
+        was_here = self._scheduler.runs(part)
+        summary = await self._at(part).push_many(part.tenant, part.name, events, encoding, position, patience)
+        if summary.is_rejected and was_here and not self._scheduler.runs(part):  # to its new owner
+            summary = await self._at(part).push_many(part.tenant, part.name, events, encoding, position, patience)
+        return summary
 
     async def batch_space(self, caller: Caller, name: str) -> int:
         """Return how many events are worth pushing together: those that share a commit, and need not wait for space."""
