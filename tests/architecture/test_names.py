@@ -11,7 +11,8 @@ BANNED = {"utils", "helpers", "common", "misc", "base"}
 FOLDERS = ("src", "tests", "examples", "benchmarks")
 COMMANDS = SRC / "tidemill" / "cli" / "commands"
 HELP_MODULES = {
-    COMMANDS.parent / f"{name}.py" for name in ("event_loop", "formatting", "opening", "output", "stores", "targets")
+    COMMANDS.parent / f"{name}.py"
+    for name in ("completions", "event_loop", "formatting", "opening", "output", "stores", "targets")
 }
 """Modules that commands import for their declarations: `tidemill --help` waits for everything at their top."""
 EXTRA = "# extra:"

@@ -1,5 +1,6 @@
 """Prints lists of objects: a table of some of their fields for people, all of them as JSON for programs."""
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -28,6 +29,17 @@ def show_items(
     titles = {field: _title(field, title, items) for field, title in columns.items()}
     rows = [[_cell(field, item.get(field)) for field in columns] for item in items]
     show_rows(list(titles.values()), rows, output, droppable=[titles[field] for field in droppable])
+
+
+def show_fields(item: Fields, output: Format) -> None:
+    """Print one object: a line per field for people, an object for programs."""
+    if output is Format.JSON:
+        show_json(dict(item))
+        return
+    for field, value in item.items():
+        shown = json.dumps(value) if isinstance(value, dict) else _cell(field, value)
+        if shown:
+            print_text(f"{field.replace('_', ' ')}: {shown}")
 
 
 def _is_time(field: str) -> bool:

@@ -13,6 +13,7 @@ from typer.completion import completion_init  # type: ignore[attr-defined]  # im
 from tidemill import __version__
 from tidemill.cli.commands import (
     account,
+    accumulator,
     audit,
     backfill,
     completion,
@@ -20,16 +21,22 @@ from tidemill.cli.commands import (
     dead_letters,
     dev,
     doctor,
+    events,
     graph,
     key,
+    node,
     package,
     package_registry,
+    pool,
     profile,
+    reactor,
     run,
     runs,
+    schedule,
     secret,
     server,
     tenant,
+    trigger,
     variable,
     worker,
     workflow,
@@ -62,6 +69,13 @@ app.command()(doctor.doctor)
 app.command(cls=run.RunCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(run.run)
 app.command()(backfill.backfill)
 app.command("backfill-cancel")(backfill.backfill_cancel)
+app.add_typer(reactor.app, name="reactor")
+app.add_typer(accumulator.app, name="accumulator")
+app.add_typer(schedule.app, name="schedule")
+app.add_typer(trigger.app, name="trigger")
+app.add_typer(pool.app, name="pool")
+app.add_typer(node.app, name="node")
+app.command()(events.events)
 app.add_typer(tenant.app, name="tenant")
 app.add_typer(key.app, name="key")
 app.add_typer(account.app, name="account")

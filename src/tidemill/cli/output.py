@@ -36,6 +36,11 @@ def progress_console() -> "Console":
     return _console(stderr=True)
 
 
+def output_console() -> "Console":
+    """Return the console for results: standard output."""
+    return _console()
+
+
 def can_redraw(console: "Console") -> bool:
     """Return whether the console can redraw earlier lines."""
     return console.is_terminal and not console.is_dumb_terminal
@@ -76,6 +81,31 @@ class Format(StrEnum):
 
 Output = Annotated[Format, typer.Option("-o", "--output", help="The output format.")]
 """The option of every command that prints a result."""
+
+
+class StreamFormat(StrEnum):
+    """The output formats of commands that follow something."""
+
+    TABLE = "table"
+    JSON = "json"
+    NDJSON = "ndjson"
+
+    @property
+    def is_for_programs(self) -> bool:
+        """Whether every item is one line of JSON."""
+        return self is not StreamFormat.TABLE
+
+
+StreamOutput = Annotated[
+    StreamFormat, typer.Option("-o", "--output", help="The output format: text, or one line of JSON per item.")
+]
+"""The option of every command that follows something."""
+
+
+def print_json_line(value: Any) -> None:
+    """Print a value as one line of JSON, at once."""
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
 
 
 def print_text(text: str) -> None:

@@ -111,7 +111,8 @@ class LiveProgress(Progress):
             self._last_messages[line.key.task] = format_with_fields(line.record.message, line.record.fields)
         self._ended_at = snapshot.record.run.ended_at
         rows = snapshot.record.by_task()
-        self._lines = [self._task_line(name, rows[name]) for name in sorted(rows, key=self._order.__getitem__)]
+        names = sorted(rows, key=lambda name: self._order.get(name, len(rows)))
+        self._lines = [self._task_line(name, rows[name]) for name in names]
 
     def set_status(self, text: str) -> None:
         self._status = text
@@ -167,7 +168,9 @@ class LiveProgress(Progress):
         done = sum(line.state.is_terminal for line in self._lines)
         elapsed = format_elapsed(self._started_at, self._ended_at or now)
         heading = Text(self._workflow, "bold", no_wrap=True, overflow="ellipsis")
-        return heading.append(f"  {done} of {format_count(len(self._order), 'task')}  {elapsed}", "dim")
+        return heading.append(
+            f"  {done} of {format_count(max(len(self._order), len(self._lines)), 'task')}  {elapsed}", "dim"
+        )
 
     def _cells(self, line: TaskLine, now: datetime, *, is_ascii: bool) -> Iterator[Text]:
         running = line.state is TaskState.RUNNING

@@ -219,7 +219,7 @@ def plain_view(view: RunView) -> dict[str, Any]:
         "tasks": plain_result(view.result)["tasks"],
         "attempts": [_plain_attempt(one) for one in view.attempts],
         "notes": [{"task": task, "text": text} for task, text in view.notes.items()],
-        "events": [_plain_event(one) for one in view.events],
+        "events": [plain_event(one) for one in view.events],
     }
 
 
@@ -229,7 +229,8 @@ def _plain_attempt(one: AttemptRow) -> dict[str, Any]:
     return {"id": str(one.key), "task": one.key.task, "element": one.key.element, **fields}
 
 
-def _plain_event(one: EventRow) -> dict[str, Any]:
+def plain_event(one: EventRow) -> dict[str, Any]:
+    """Return an event of a run in JSON types."""
     fields: dict[str, Any] = msgspec.to_builtins(one)
     del fields["run"]  # the `id` of the whole
     return fields

@@ -1,19 +1,14 @@
 """Turns what a server answers about runs into the rows that a store has: commands show both alike."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 
 import msgspec
 
-from tidemill.cli.workflow_service import WorkflowLine
+from tidemill.cli.workflow_service import NumberedLine, WorkflowLine
 from tidemill.client.values import AttemptInfo, RunInfo, RunTransition, TaskLogLine, WorkflowInfo
-from tidemill.engine.workflows.client.log_lines import LogLine, LogPosition
-from tidemill.engine.workflows.client.values import LogRecord
 from tidemill.workflows.plan import UNMAPPED
-from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, RunRow, TaskKey, TaskRow
+from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, RunRow, TaskRow
 from tidemill.workflows.result import TaskResult
-
-_UNKNOWN_TIME = datetime.min.replace(tzinfo=UTC)
 
 
 def to_run_row(info: RunInfo) -> RunRow:
@@ -38,18 +33,18 @@ def to_task_rows(tasks: Mapping[str, TaskResult]) -> Iterator[TaskRow]:
             )
 
 
-def to_attempt_row(run: str, task: str, info: AttemptInfo) -> AttemptRow:
+def to_attempt_row(run: str, info: AttemptInfo) -> AttemptRow:
     """Return an attempt."""
     index = UNMAPPED if info.index is None else info.index
     return AttemptRow(
-        key=AttemptKey(run, task, index, info.attempt),
-        number=info.number,
+        key=AttemptKey(run, info.task, index, info.attempt),
+        number=info.try_number,
         executor=info.executor,
         worker=info.worker,
-        claimed_at=info.claimed_at or info.started_at or _UNKNOWN_TIME,
+        claimed_at=info.claimed_at,
         started_at=info.started_at,
         ended_at=info.ended_at,
-        outcome=info.outcome,
+        outcome=info.outcome or "",
         exit=info.exit,
         error=info.error,
     )
@@ -70,11 +65,17 @@ def to_event_row(run: str, transition: RunTransition) -> EventRow:
     )
 
 
-def to_log_line(run: str, task: str, line: TaskLogLine) -> LogLine:
+def to_numbered_line(line: TaskLogLine, number: int) -> NumberedLine:
     """Return a line of the log of a task."""
-    key = TaskKey(run, task, UNMAPPED if line.index is None else line.index)
-    record = LogRecord(at=line.at, message=line.message, level=line.level, stream=line.stream, fields=dict(line.fields))
-    return LogLine(key, record, LogPosition(line.attempt, 0, 0))
+    return NumberedLine(
+        element=line.index,
+        number=number,
+        at=line.at,
+        message=line.message,
+        level=line.level,
+        stream=line.stream,
+        fields=line.fields,
+    )
 
 
 def to_workflow_line(info: WorkflowInfo) -> WorkflowLine:

@@ -7,7 +7,7 @@ from tidemill.cli.run_view import RunView
 from tidemill.cli.server_rows import (
     to_attempt_row,
     to_event_row,
-    to_log_line,
+    to_numbered_line,
     to_run_row,
     to_task_rows,
     to_workflow_line,
@@ -16,7 +16,7 @@ from tidemill.cli.workflow_service import NumberedLine, WorkflowLine, WorkflowSe
 from tidemill.client import AsyncClient
 from tidemill.engine.workflows.client.values import ClearResult, RunSnapshot
 from tidemill.kernel.errors import RequestError
-from tidemill.workflows.lookup import split_element, unknown_run
+from tidemill.workflows.lookup import unknown_run
 from tidemill.workflows.records import RunRecord, RunRow
 from tidemill.workflows.result import RunResult
 from tidemill.workflows.states import RunState
@@ -49,7 +49,7 @@ class ServerWorkflows(WorkflowService):
     async def read_view(self, run: str) -> RunView:
         handle = self._client.run_handle(run)
         info, result = await handle.info(), await handle.state()
-        attempts = [to_attempt_row(run, name, one) for name in result.tasks for one in await handle.attempts(name)]
+        attempts = [to_attempt_row(run, one) for name in result.tasks for one in await handle.attempts(name)]
         events = [to_event_row(run, one) async for one in handle.events()]
         notes: dict[str | None, str] = {} if info.note is None else {None: info.note}
         return RunView(row=to_run_row(info), result=result, attempts=attempts, events=events, notes=notes)
@@ -83,9 +83,12 @@ class ServerWorkflows(WorkflowService):
         await self._client.run_handle(run).note(text)
 
     async def logs(self, run: str, task: str, *, follow: bool) -> AsyncIterator[NumberedLine]:
-        name, _ = split_element(task)
-        async for line in self._client.run_handle(run).logs(task, follow=follow):
-            yield NumberedLine(to_log_line(run, name, line), line.attempt)
+        numbers: dict[int, int] = {}
+        handle = self._client.run_handle(run)
+        async for line in handle.logs(task, follow=follow):
+            if line.attempt not in numbers:
+                numbers = {one.attempt: one.try_number for one in await handle.attempts(task)}
+            yield to_numbered_line(line, numbers.get(line.attempt, line.attempt))
 
     async def watch(self, run: str, *, events: bool) -> AsyncIterator[RunSnapshot]:
         handle = self._client.run_handle(run)

@@ -9,6 +9,7 @@ from tidemill.cli.workflow_service import NumberedLine, WorkflowLine, WorkflowSe
 from tidemill.engine.workflows.client.values import Caller, ClearResult, RunSnapshot
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.kernel.settings import Settings
+from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, RunRow
 from tidemill.workflows.result import RunResult
 from tidemill.workflows.states import RunState
@@ -54,7 +55,17 @@ class StoreWorkflows(WorkflowService):
             key = AttemptKey(*line.key, line.attempt)
             if key not in numbers:
                 numbers = {one.key: one.number for one in await self._client.load_attempts(self._caller, run)}
-            yield NumberedLine(line, numbers.get(key, line.attempt))
+            element = None if line.key.element == UNMAPPED else line.key.element
+            record = line.record
+            yield NumberedLine(
+                element=element,
+                number=numbers.get(key, line.attempt),
+                at=record.at,
+                message=record.message,
+                level=record.level,
+                stream=record.stream,
+                fields=record.fields,
+            )
 
     async def watch(self, run: str, *, events: bool) -> AsyncIterator[RunSnapshot]:
         async for snapshot in self._client.watch(self._caller, run, events=events):

@@ -3,24 +3,22 @@
 import msgspec
 
 from tidemill.cli.formatting import format_with_fields, format_zoned_time
-from tidemill.engine.workflows.client.log_lines import LogLine
-from tidemill.workflows.plan import UNMAPPED
+from tidemill.cli.workflow_service import NumberedLine
 
 LOG_LINE_LIMIT = 10_000  # characters of a log line
 
 
-def text_line(line: LogLine, number: int) -> str:
+def text_line(line: NumberedLine) -> str:
     """Return a log line with time, attempt, level or stream, and element."""
-    record = line.record
-    element = "" if line.key.element == UNMAPPED else f"[{line.key.element}] "
-    how = record.level if record.stream == "log" else record.stream
+    element = "" if line.element is None else f"[{line.element}] "
+    how = line.level if line.stream == "log" else line.stream
     return (
-        f"{format_zoned_time(record.at)} #{number} {how:<7} "
-        f"{element}{format_with_fields(record.message, record.fields, LOG_LINE_LIMIT)}"
+        f"{format_zoned_time(line.at)} #{line.number} {how:<7} "
+        f"{element}{format_with_fields(line.message, line.fields, LOG_LINE_LIMIT)}"
     )
 
 
-def json_line(line: LogLine, number: int) -> str:
+def json_line(line: NumberedLine) -> str:
     """Return a log line as a JSON object."""
-    element = None if line.key.element == UNMAPPED else line.key.element
-    return msgspec.json.encode({"element": element, "try": number, **msgspec.to_builtins(line.record)}).decode()
+    fields = line._asdict()
+    return msgspec.json.encode({"element": fields.pop("element"), "try": fields.pop("number"), **fields}).decode()

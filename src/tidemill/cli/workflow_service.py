@@ -1,8 +1,8 @@
 """Workflows and runs as commands see them, on a server or on a store."""
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -10,17 +10,22 @@ from tidemill.workflows.states import RunState
 
 if TYPE_CHECKING:
     from tidemill.cli.run_view import RunView
-    from tidemill.engine.workflows.client.log_lines import LogLine
     from tidemill.engine.workflows.client.values import ClearResult, RunSnapshot
     from tidemill.workflows.records import RunRow
     from tidemill.workflows.result import RunResult
 
 
 class NumberedLine(NamedTuple):
-    """A log line, and the try that wrote it."""
+    """A line of the log of a task, with the try that wrote it."""
 
-    line: "LogLine"
+    element: int | None
+    """The element of a mapped task."""
     number: int
+    at: datetime
+    message: str
+    level: str
+    stream: str
+    fields: Mapping[str, Any]
 
 
 class WorkflowLine(msgspec.Struct, frozen=True, kw_only=True):

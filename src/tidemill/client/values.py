@@ -99,16 +99,17 @@ class Reasons(msgspec.Struct, frozen=True):
 class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of a task."""
 
+    task: str
     attempt: int
-    number: int
+    try_number: int
     """The try that it belongs to."""
-    outcome: AttemptOutcome = ""
-    """How it ended; empty while it is active."""
-    executor: str = ""
-    worker: str = ""
+    outcome: AttemptOutcome | None = None
+    """How it ended; None while it is active."""
+    executor: str
+    worker: str
+    claimed_at: datetime
     index: int | None = None
     """The element of a mapped task."""
-    claimed_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
     exit: int | None = None

@@ -23,6 +23,10 @@ class CommandLine:
         self._capsys.readouterr()
         return await asyncio.to_thread(run, self._monkeypatch, "--server", self._server.url, *arguments)
 
+    def printed(self) -> str:
+        """Return what the last command printed."""
+        return self._capsys.readouterr().out
+
     async def text(self, *arguments: str) -> str:
         """Run a command that succeeds, and return what it prints."""
         code = await self.code(*arguments)

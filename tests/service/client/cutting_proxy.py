@@ -14,6 +14,7 @@ class CuttingProxy:
         self.lost_answers = 0
         """How many of the next answers are lost: the server gets the request, the client loses its connection."""
         self.connections = 0
+        self.server: asyncio.Server | None = None
         self._server_port = server_port
         self._writers: set[asyncio.StreamWriter] = set()
         self._serving: set[asyncio.Task[None]] = set()
@@ -44,6 +45,12 @@ class CuttingProxy:
             writer.write(data)
         writer.transport.abort()
 
+    async def stop(self) -> None:
+        """Cut all connections, and take no more."""
+        assert self.server is not None
+        self.server.close()
+        self.cut()
+
     async def end(self) -> None:
         """End all connections, and wait until nothing carries one."""
         self.cut()
@@ -68,7 +75,7 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 async def cutting_proxy(url: str) -> AsyncIterator[CuttingProxy]:
     """Run a proxy in front of a server."""
     proxy = CuttingProxy(urlsplit(url).port or 0)
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    proxy.server = server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield proxy

@@ -99,7 +99,7 @@ for words in json.loads(sys.argv[1]):
 print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 
-LIGHT = ("tidemill", "tidemill.cli", "tidemill.kernel", "tidemill.workflows.states")
+LIGHT = ("tidemill.access", "tidemill.cli", "tidemill.kernel", "tidemill.workflows.states")
 
 
 def test_help_imports_no_engine() -> None:

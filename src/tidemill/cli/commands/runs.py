@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec.structs import replace
 
+from tidemill.cli.completions import complete_run
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED, exit_on_error
 from tidemill.cli.opening import open_workflows
-from tidemill.cli.output import Format, Output, print_text, show, show_json, terminal_width
+from tidemill.cli.output import Format, Output, StreamFormat, StreamOutput, print_text, show, show_json, terminal_width
 from tidemill.cli.stores import StoreOption, TenantOption
 from tidemill.cli.workflow_service import WorkflowService
 from tidemill.workflows.states import RunState, TaskState, active_states
@@ -28,7 +29,10 @@ LIST_LIMIT = 1_000_000  # the largest --limit
 RunArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RUN", help="The id of a run, or an unambiguous beginning or end of it.", show_default=False
+        metavar="RUN",
+        help="The id of a run, or an unambiguous beginning or end of it.",
+        show_default=False,
+        autocompletion=complete_run,
     ),
 ]
 TaskArgument = Annotated[
@@ -331,7 +335,7 @@ def logs(
     task: TaskArgument,
     store: StoreOption = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing until the task has ended.")] = False,
-    output: Output = Format.TABLE,
+    output: StreamOutput = StreamFormat.TABLE,
     tenant: TenantOption = None,
 ) -> None:
     """Print the log of a task and, if it failed, the traceback."""
@@ -339,9 +343,9 @@ def logs(
     from tidemill.workflows.lookup import split_element
 
     async def work(workflows: WorkflowService, id: str) -> None:
-        async for line, number in workflows.logs(id, task, follow=follow):
-            print_text(text_line(line, number) if output is Format.TABLE else json_line(line, number))
-        if output is Format.TABLE:
+        async for line in workflows.logs(id, task, follow=follow):
+            print_text(json_line(line) if output.is_for_programs else text_line(line))
+        if not output.is_for_programs:
             name, element = split_element(task)
             _print_failure(await workflows.load_result(id), name, None if element is None else int(element))
 
@@ -361,3 +365,28 @@ def _print_failure(result: "RunResult", name: str, index: int | None) -> None:
     shown = task if index is None else task.mapped[index]
     if shown.state is TaskState.FAILED:
         print_text(f"{name if index is None else f'{name}[{index}]'} failed: {result_text(shown)}")
+
+
+@app.command()
+def watch(
+    run: RunArgument,
+    store: StoreOption = None,
+    output: StreamOutput = StreamFormat.TABLE,
+    tenant: TenantOption = None,
+) -> None:
+    """Show a run live until it has ended. Exit code 1 if it did not succeed; Ctrl-C leaves the run alone."""
+    from tidemill.cli.exit_codes import EXIT_FAILED
+    from tidemill.cli.run_summary import run_outcome_text
+    from tidemill.cli.watch_run import watch_run
+
+    async def work(workflows: WorkflowService, id: str) -> "RunResult":
+        return await watch_run(workflows, id, output)
+
+    try:
+        result: RunResult = _with_run(store, run, tenant, work, read_only=False)
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    if not output.is_for_programs:
+        show(run_outcome_text(result))
+    if not result.ok:
+        raise typer.Exit(EXIT_FAILED)

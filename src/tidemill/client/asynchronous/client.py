@@ -1,7 +1,9 @@
 """The client: everything that a server can do, as methods."""
 
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tidemill.client import calls
 from tidemill.client.asynchronous.access_calls import AsyncAccessCalls
@@ -56,3 +58,13 @@ class AsyncClient(AsyncWorkflowCalls, AsyncClockCalls, AsyncGraphCalls, AsyncAcc
     async def me(self) -> Identity:
         """Return who the server takes this client for."""
         return await self._transport.send(calls.get("/me", Identity))
+
+    async def events(self, types: str | None = None, *, after: str = "") -> AsyncIterator[dict[str, Any]]:
+        """Yield what happens on the server as it happens, across reconnects: `types` such as "run.*,reactor.health".
+
+        `after` is the `id` of the last event that was received: the feed continues after it.
+        """
+        call = calls.get("/events", dict[str, Any], types=types)
+        async with aclosing(self._transport.follow(call, ends=False, after=after)) as messages:
+            async for message in messages:
+                yield call.read(message.data.encode())

@@ -1,14 +1,23 @@
 """A reactor on the server: read it, command it, watch it."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+import msgspec
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
+from tidemill.client.answers import to_error, unreachable
 from tidemill.client.asynchronous.transport import AsyncTransport
-from tidemill.client.calls import ItemPage, command, delete, get, name_in_path
+from tidemill.client.calls import ItemPage, command, delete, encode, get, name_in_path
+from tidemill.client.close_codes import error_of_close
+from tidemill.client.live_frames import ReactorFrame
+from tidemill.client.pauses import async_pause
 from tidemill.client.values import FiringCounts
 from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand, ReplayResult
 from tidemill.graphs.result import DeadLetter
 from tidemill.graphs.state import ReactorState, Recovery
+from tidemill.kernel.durations import Duration, parse_duration
 
 
 class AsyncRemoteReactor:
@@ -79,7 +88,43 @@ class AsyncRemoteReactor:
         """Delete a dead letter."""
         await self._transport.send(delete(f"{self._path}/dead-letters/{name_in_path(dead_letter)}"))
 
+    async def watch(self, every: Duration = 0.25) -> AsyncIterator[ReactorState]:
+        """Yield the state of the reactor whenever it has changed, at most so often, across reconnects."""
+        connection, failures = self._transport.connection, 0
+        request = encode({"id": 1, "command": "watch", "every": parse_duration(every)}).decode()
+        while True:
+            try:
+                async with connect(
+                    connection.socket_url(f"/ws/reactors/{self._in_path}"),
+                    additional_headers=connection.socket_headers(),
+                    open_timeout=connection.timeout,
+                ) as socket:
+                    await socket.send(request)
+                    async for text in socket:
+                        failures = 0
+                        if (state := _watched_state(text)) is not None:
+                            yield state
+                failure: Exception = ConnectionError("it closed the connection")
+            except ConnectionClosed as closed:
+                if (error := error_of_close(closed, "reactor", self.name)) is not None:
+                    raise error from closed
+                failure = closed
+            except (OSError, TimeoutError, InvalidHandshake) as error_:
+                failure = error_
+            failures += 1
+            if failures > connection.retry.times:
+                raise unreachable(connection.url, failure) from failure
+            await async_pause(connection.retry.delay_after(failures))
+
 
 def _firing(result: CommandResult) -> FiringView:
     assert result.firing is not None, "the server answers a command to fire with the firing"
     return result.firing
+
+
+def _watched_state(text: str | bytes) -> ReactorState | None:
+    """Return the state in a frame; None if it only confirms the command. Raises the problem that it reports."""
+    frame = msgspec.json.decode(text, type=ReactorFrame)
+    if frame.error is not None:
+        raise to_error(frame.error, frame.error.status)
+    return frame.state

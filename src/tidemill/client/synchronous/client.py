@@ -1,8 +1,10 @@
 # Written by scripts/blocking_client.py from client/asynchronous: change it there.
 """The client: everything that a server can do, as methods."""
 
+from collections.abc import Iterator
+from contextlib import closing
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tidemill.client import calls
 from tidemill.client.connection import DEFAULT_RETRY, DEFAULT_TIMEOUT, Connection
@@ -57,3 +59,13 @@ class Client(WorkflowCalls, ClockCalls, GraphCalls, AccessCalls):
     def me(self) -> Identity:
         """Return who the server takes this client for."""
         return self._transport.send(calls.get("/me", Identity))
+
+    def events(self, types: str | None = None, *, after: str = "") -> Iterator[dict[str, Any]]:
+        """Yield what happens on the server as it happens, across reconnects: `types` such as "run.*,reactor.health".
+
+        `after` is the `id` of the last event that was received: the feed continues after it.
+        """
+        call = calls.get("/events", dict[str, Any], types=types)
+        with closing(self._transport.follow(call, ends=False, after=after)) as messages:
+            for message in messages:
+                yield call.read(message.data.encode())

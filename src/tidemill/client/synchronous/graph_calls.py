@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidemill.client.calls import NDJSON, ItemPage, command, delete, encode, get, make, name_in_path
+from tidemill.client.push_window import PusherOptions
+from tidemill.client.pusher import EventPusher
 from tidemill.client.synchronous.reactor import RemoteReactor
 from tidemill.client.synchronous.transport import Transport
 from tidemill.client.values import PushAnswer
@@ -17,6 +19,7 @@ from tidemill.engine.graphs.client.values import (
 )
 from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState
+from tidemill.kernel.durations import Duration
 
 
 class GraphCalls:
@@ -39,6 +42,18 @@ class GraphCalls:
         path = f"/accumulators/{name_in_path(accumulator)}/events"
         body = b"\n".join(encode(event) for event in events)
         return (self._transport.send(make(path, PushAnswer, body, content_type=NDJSON))).receipts
+
+    def pusher(
+        self, accumulator: str, *, batch: int = 256, window: int = 32, linger: Duration = "20ms", raises: bool = True
+    ) -> EventPusher:
+        """Return a pusher for many events: over one WebSocket, in order, continued after a reconnect.
+
+        It sends `batch` events together, or fewer after `linger`. A push waits while `window` batches are not
+        acknowledged, and the end of the block waits for all. If events were not accepted, the end raises a RequestError
+        (`events_not_accepted`), or with `raises=False` leaves them in `problems`.
+        """
+        options = PusherOptions(batch=batch, window=window, linger=linger, raises=raises)
+        return EventPusher(self._transport.connection, accumulator, options)
 
     def accumulators(self) -> list[AccumulatorState]:
         """Return the state of every accumulator by name."""

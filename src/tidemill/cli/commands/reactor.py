@@ -1,0 +1,191 @@
+"""`tidemill reactor`: the reactors of a server."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemill.cli.completions import complete_reactor
+from tidemill.cli.opening import with_client
+from tidemill.cli.output import Format, Output, StreamFormat, StreamOutput, print_text, show_json
+from tidemill.cli.stores import TenantOption
+
+if TYPE_CHECKING:
+    from tidemill.client import AsyncClient
+    from tidemill.engine.graphs.client.values import FiringView
+    from tidemill.graphs.state import ReactorState
+
+app = typer.Typer(help="Inspect and command the reactors of a server.", no_args_is_help=True)
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The name of a reactor.", show_default=False, autocompletion=complete_reactor),
+]
+
+
+@app.command("list")
+def list_reactors(output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
+    """List the reactors: health, firings, failures, queue."""
+    from tidemill.cli.item_list import show_items
+    from tidemill.cli.reactor_view import plain_reactor_line
+
+    reactors = with_client(tenant, lambda client: client.reactors())
+    columns = {
+        "name": "reactor",
+        "health": "health",
+        "paused": "paused",
+        "fires": "firings",
+        "failures": "failures",
+        "queued": "queued",
+        "incomplete": "incomplete",
+    }
+    items = [plain_reactor_line(one, output) for one in reactors]
+    show_items(items, columns, output, empty="no reactors", droppable=["incomplete", "queued"])
+
+
+@app.command("show")
+def show_reactor(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
+    """Show a reactor: its health, its accumulators, and its last firings."""
+    from msgspec import to_builtins
+
+    from tidemill.cli.reactor_view import show_reactor_details
+
+    async def read(client: "AsyncClient") -> "tuple[ReactorState, list[FiringView]]":
+        return await client.reactor(name).state(), await client.reactor(name).firings(limit=10)
+
+    state, firings = with_client(tenant, read)
+    if output is Format.JSON:
+        show_json({**to_builtins(state), "firings": to_builtins(firings)})
+    else:
+        show_reactor_details(state, firings)
+
+
+@app.command()
+def state(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
+    """Print everything about a reactor: cache, dirty flags, counters, accumulators."""
+    from msgspec import to_builtins
+
+    from tidemill.cli.item_list import show_fields
+
+    show_fields(to_builtins(with_client(tenant, lambda client: client.reactor(name).state())), output)
+
+
+@app.command()
+def fire(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
+    """Fire a reactor now if an input has changed since its last firing; `force-fire` fires in any case."""
+
+    async def work(client: "AsyncClient") -> "FiringView | None":
+        reactor = client.reactor(name)
+        return await reactor.force_fire() if any((await reactor.state()).dirty.values()) else None
+
+    firing = with_client(tenant, work)
+    if firing is not None:
+        _show_firing(firing, output)
+    elif output is Format.JSON:
+        show_json(None)
+    else:
+        print_text(f"no input of reactor '{name}' has changed since its last firing")
+
+
+@app.command("force-fire")
+def force_fire(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
+    """Fire a reactor now, with its inputs as they are. Exit code 1 if the firing fails."""
+    _show_firing(with_client(tenant, lambda client: client.reactor(name).force_fire()), output)
+
+
+@app.command("fire-with")
+def fire_with(
+    name: NameArgument,
+    inputs: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUTS", help='The inputs as JSON, by accumulator; "-" reads them.', show_default=False
+        ),
+    ],
+    output: Output = Format.TABLE,
+    tenant: TenantOption = None,
+) -> None:
+    """Fire a reactor now with other inputs. Exit code 1 if the firing fails.
+
+    Example: tidemill reactor fire-with market '{"orderbook": {"bid": 1.0, "ask": 1.1}}'
+    """
+    from tidemill.cli.json_input import read_json_object
+
+    values = read_json_object(inputs)
+    _show_firing(with_client(tenant, lambda client: client.reactor(name).fire_with(values)), output)
+
+
+def _show_firing(firing: "FiringView", output: Format) -> None:
+    from msgspec import to_builtins
+
+    from tidemill.cli.exit_codes import EXIT_FAILED
+    from tidemill.cli.reactor_view import firing_sentences
+
+    if output is Format.JSON:
+        show_json(to_builtins(firing))
+    else:
+        for sentence in firing_sentences(firing):
+            print_text(sentence)
+    if not firing.ok:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+def pause(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
+    """Pause a reactor: it takes events, and does not fire. It stays paused when the server restarts."""
+    _show_state(with_client(tenant, lambda client: client.reactor(name).pause()), "is paused", output)
+
+
+@app.command()
+def resume(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
+    """Resume a reactor."""
+    _show_state(with_client(tenant, lambda client: client.reactor(name).resume()), "is resumed", output)
+
+
+@app.command()
+def restart(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
+    """Restart a reactor, also one that the supervisor gave up."""
+    _show_state(with_client(tenant, lambda client: client.reactor(name).restart()), "is restarted", output)
+
+
+def _show_state(state: "ReactorState", what: str, output: Format) -> None:
+    from msgspec import to_builtins
+
+    if output is Format.JSON:
+        show_json(to_builtins(state))
+    else:
+        print_text(f"reactor '{state.name}' {what}: {state.health}")
+
+
+@app.command()
+def events(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
+    """List what the supervisor has done with a reactor and its accumulators, the newest first."""
+    from msgspec import to_builtins
+
+    from tidemill.cli.item_list import show_items
+
+    found = with_client(tenant, lambda client: client.reactor(name).recoveries(limit=200))
+    columns = {"at": "at", "component": "what", "name": "name", "action": "action", "reason": "why"}
+    items: list[dict[str, Any]] = to_builtins(found)
+    show_items(items, columns, output, empty="nothing was restarted", droppable=["component"])
+
+
+@app.command()
+def watch(
+    name: NameArgument,
+    every: Annotated[str, typer.Option(metavar="DURATION", help="The least time between two states.")] = "250ms",
+    output: StreamOutput = StreamFormat.TABLE,
+    tenant: TenantOption = None,
+) -> None:
+    """Show a reactor live until Ctrl-C: health, rates, queue, accumulators. In a pipe, a line whenever it changes."""
+    from tidemill.cli.exit_codes import EXIT_INTERRUPTED
+    from tidemill.cli.reactor_view import make_reactor_display
+
+    async def work(client: "AsyncClient") -> None:
+        with make_reactor_display(output) as display:
+            async for state in client.reactor(name).watch(every):
+                display.show(state)
+
+    try:
+        with_client(tenant, work)
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -1,0 +1,14 @@
+"""Frames of WebSocket connections, as the server sends them."""
+
+import msgspec
+
+from tidemill.client.answers import ProblemAnswer
+from tidemill.graphs.state import ReactorState
+
+
+class ReactorFrame(msgspec.Struct, frozen=True):
+    """A frame about a reactor: a state that is watched, or the problem of a command."""
+
+    id: int | None = None
+    state: ReactorState | None = None
+    error: ProblemAnswer | None = None

@@ -1,0 +1,99 @@
+"""`tidemill reactor` and `tidemill accumulator` with a server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tests.service.cli.served_commands import CommandLine
+from tests.service.server.graph_samples import market
+from tests.service.server.serving_node import Served, served
+from tidemill.cli.completions import complete_accumulator, complete_reactor
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Served]:
+    """A served node with reactor `market` over accumulator `orderbook`."""
+    async with tm.Node(load=market()) as node, served(node) as one:
+        yield one
+
+
+@pytest.fixture
+def cli(server: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """The command line with the server."""
+    return CommandLine(server, monkeypatch, capsys)
+
+
+async def test_a_reactor_is_shown_and_commanded(server: Served, cli: CommandLine) -> None:
+    """server.md: list, show, fire, force-fire, fire-with, pause, resume, restart, state, events."""
+    assert [(one["name"], one["fires"]) for one in await cli.json("reactor", "list")] == [("market", 0)]
+    assert (await cli.json("reactor", "pause", "market"))["paused"]
+    assert "has changed since" in await cli.text("reactor", "fire", "market")
+    await server.node.push("orderbook", {"bid": 2.0})
+    assert (await cli.json("reactor", "state", "market"))["dirty"] == {"orderbook": True}
+    assert "maker.price: 2.0" in await cli.text("reactor", "fire", "market")
+    assert (await cli.json("reactor", "fire", "market")) is None
+    assert (await cli.json("reactor", "force-fire", "market"))["manual"]
+    fired = await cli.json("reactor", "fire-with", "market", '{"orderbook": {"bid": 7}}')
+    assert fired["results"]["maker"]["outputs"] == {"price": 7.0}
+    assert await cli.code("reactor", "fire-with", "market", '{"orderbook": {"bid": 13}}') == 1
+    shown = await cli.text("reactor", "show", "market")
+    assert all(word in shown for word in ("market", "orderbook", "unlucky"))
+    assert len((await cli.json("reactor", "show", "market"))["firings"]) == 4
+    assert "is resumed" in await cli.text("reactor", "resume", "market")
+    assert "is restarted" in await cli.text("reactor", "restart", "market")
+    assert [one["action"] for one in await cli.json("reactor", "events", "market")] == ["restarted"]
+    assert "did you mean" in await cli.error("reactor", "pause", "markt")
+    assert await cli.code("reactor", "fire-with", "market", "[1]") == 2
+
+
+async def test_events_are_pushed_from_a_file(server: Served, cli: CommandLine, tmp_path: Path) -> None:
+    """server.md: one event per line; what was not accepted is named by its line, with exit code 1."""
+    file = tmp_path / "events.ndjson"
+    file.write_text("".join(json.dumps({"bid": number}) + "\n" for number in range(1, 301)))
+    assert await cli.text("accumulator", "push", "orderbook", str(file)) == "300 events pushed: 300 emitted\n"
+    file.write_text('{"bid": 1}\n\n{"bid": "much"}\n{"bid": 2}\n')
+    assert await cli.code("accumulator", "push", "orderbook", str(file), "-o", "json") == 1
+    report = json.loads(cli.printed())
+    assert (report["events"], [one["line"] for one in report["problems"]]) == (3, [3])
+    file.write_text('{"bid": 1}\n{"bid"\n')
+    assert "line 2 is no JSON" in await cli.error("accumulator", "push", "orderbook", str(file))
+    assert (await cli.json("accumulator", "list"))[0]["emitted"] == 303
+    assert "cannot be read" in await cli.error("accumulator", "push", "orderbook", str(tmp_path / "nothing"))
+    assert "orderbok" in await cli.error("accumulator", "push", "orderbok", str(file))
+
+
+async def test_dead_letters_are_listed_replayed_and_dropped(server: Served, cli: CommandLine) -> None:
+    """server.md: dead-letters list, show, replay, drop."""
+    for bid in ("much", "more"):
+        await server.node.push("orderbook", {"bid": bid})
+    listed = await cli.json("accumulator", "dead-letters", "list", "orderbook")
+    assert [one["event"] for one in listed] == [{"bid": "more"}, {"bid": "much"}]
+    newest, oldest = (one["id"] for one in listed)
+    assert (await cli.json("accumulator", "dead-letters", "show", "orderbook", newest))["event"] == {"bid": "more"}
+    assert await cli.code("accumulator", "dead-letters", "replay", "orderbook", oldest) == 1
+    for one in await cli.json("accumulator", "dead-letters", "list", "orderbook"):
+        await cli.text("accumulator", "dead-letters", "drop", "orderbook", one["id"])
+    assert await cli.text("accumulator", "dead-letters", "list", "orderbook") == "no dead letters\n"
+    assert "shows the ids" in await cli.error("accumulator", "dead-letters", "drop", "orderbook", newest)
+
+
+async def test_accumulators_are_shown_and_restarted(cli: CommandLine) -> None:
+    """The JSON Schema of the events tells a producer what to send."""
+    shown = await cli.json("accumulator", "show", "orderbook")
+    assert shown["event_schema"]
+    assert "is restarted" in await cli.text("accumulator", "restart", "orderbook")
+    assert "orderbook" in await cli.text("accumulator", "list")
+
+
+async def test_a_shell_completes_names(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """server.md: names as well as verbs; a server that is away completes nothing, and is no error."""
+    monkeypatch.setenv("TIDEMILL_SERVER", server.url)
+    assert await asyncio.to_thread(complete_reactor, "mar") == ["market"]
+    assert await asyncio.to_thread(complete_accumulator, "") == ["orderbook"]
+    assert await asyncio.to_thread(complete_reactor, "x") == []
+    monkeypatch.setenv("TIDEMILL_SERVER", "http://127.0.0.1:9")
+    assert await asyncio.to_thread(complete_reactor, "mar") == []
