@@ -33,7 +33,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     slot: datetime | None
     """The slot of the schedule that it runs for."""
     backfill: str | None
-    params: dict[str, Any]
+    params: dict[str, Any] | None
+    """By name; null if they cannot be read any more."""
     note: str | None
     reason: str
     """Why it ended, or what it waits for; empty if there is nothing to say."""
@@ -113,10 +114,18 @@ def to_run_summary(row: RunRow, note: str | None) -> RunSummary:
         ended_at=row.ended_at,
         slot=row.slot,
         backfill=row.backfill,
-        params=to_plain(decode_params(None, row.params)),
+        params=_read_params(row),
         note=note,
         reason=row.reason,
     )
+
+
+def _read_params(row: RunRow) -> dict[str, Any] | None:
+    try:
+        params: dict[str, Any] = to_plain(decode_params(None, row.params))
+    except msgspec.DecodeError:  # one damaged row must not hide all others
+        return None
+    return params
 
 
 def to_run_details(record: RunRecord, result: RunResult, note: str | None, *, with_outputs: bool) -> RunDetails:

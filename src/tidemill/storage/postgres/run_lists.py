@@ -5,7 +5,7 @@ Each names only the columns that it needs, so that the index `runs_by_tenant` is
 
 from typing import Any
 
-from tidemill.storage.run_lists import RunQuery, like_pattern
+from tidemill.storage.run_lists import EARLIEST, LATEST, RunQuery, like_pattern
 from tidemill.storage.state_sets import STATE_FRAGMENTS
 
 _HAS_TEXT = """(
@@ -53,7 +53,10 @@ def _select(query: RunQuery) -> _Conditions:
     """Return the conditions for the whole list."""
     selected = _Conditions()
     selected.add("tenant = {tenant}", tenant=query.tenant)
-    selected.add("created_at BETWEEN {since} AND {until}", since=query.since, until=query.until)
+    if query.since > EARLIEST:
+        selected.add("created_at >= {since}", since=query.since)
+    if query.until < LATEST:
+        selected.add("created_at <= {until}", until=query.until)
     if query.is_active_only:  # these are few, and have an index of their own
         selected.add(f"state IN {STATE_FRAGMENTS['active_runs']}")
     if query.workflow is not None:

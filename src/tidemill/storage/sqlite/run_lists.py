@@ -3,12 +3,11 @@
 Each names only the columns that it needs, so that the index `runs_by_tenant` is enough to find and count the runs.
 """
 
-import json
 from typing import Any, NamedTuple
 
-from tidemill.storage.run_lists import RunQuery, like_pattern
+from tidemill.storage.run_lists import EARLIEST, LATEST, RunQuery, like_pattern
 from tidemill.storage.sqlite.run_rows import RUN_COLUMNS, to_micros
-from tidemill.storage.state_sets import STATE_FRAGMENTS
+from tidemill.storage.state_sets import STATE_FRAGMENTS, as_sql
 
 _HAS_TEXT = """(
     id LIKE :pattern ESCAPE '\\' OR workflow LIKE :pattern ESCAPE '\\' OR instr(params, :text)
@@ -26,24 +25,28 @@ class ListStatements(NamedTuple):
 
 def build_statements(query: RunQuery) -> ListStatements:
     """Return the statements for a query."""
-    conditions = ["tenant = :tenant", "created_at BETWEEN :since AND :until"]
-    if query.is_active_only:  # these are few: the plus keeps the planner off the index of all runs of a tenant
-        conditions[0] = f"+tenant = :tenant AND state IN {STATE_FRAGMENTS['active_runs']}"
+    table, conditions = "runs", ["tenant = :tenant"]
+    if query.is_active_only:  # these are few, and have an index of their own
+        table = "runs INDEXED BY runs_active"
+        conditions.append(f"state IN {STATE_FRAGMENTS['active_runs']}")
     if query.workflow is not None:
         conditions.append("workflow = :workflow")
     if query.states:
-        conditions.append("state IN (SELECT value FROM json_each(:states))")
+        conditions.append(f"state IN {as_sql(query.states)}")  # as text: a table of them takes twice as long
+    if query.since > EARLIEST:
+        conditions.append("created_at >= :since")
+    if query.until < LATEST:
+        conditions.append("created_at <= :until")
     if query.text:
         conditions.append(_HAS_TEXT)
     selection = " AND ".join(conditions)
     page = (
-        f"SELECT {', '.join(RUN_COLUMNS)} FROM runs WHERE {selection} AND (created_at, id) < (:end_at, :end_id) "
+        f"SELECT {', '.join(RUN_COLUMNS)} FROM {table} WHERE {selection} AND (created_at, id) < (:end_at, :end_id) "
         "ORDER BY created_at DESC, id DESC LIMIT :limit"
     )
     values = {
         "tenant": query.tenant,
         "workflow": query.workflow,
-        "states": json.dumps([str(state) for state in query.states]),
         "since": to_micros(query.since),
         "until": to_micros(query.until),
         "text": query.text.encode(),
@@ -52,4 +55,4 @@ def build_statements(query: RunQuery) -> ListStatements:
         "end_id": query.end.id,
         "limit": query.limit,
     }
-    return ListStatements(page, f"SELECT count(*) FROM runs WHERE {selection}", values)
+    return ListStatements(page, f"SELECT count(*) FROM {table} WHERE {selection}", values)

@@ -168,8 +168,8 @@ ORDER BY created_at DESC, id DESC LIMIT :limit;
 SELECT backfill, state, count(*) FROM runs WHERE backfill IN (SELECT value FROM json_each(?)) GROUP BY backfill, state;
 
 -- name: active_counts
--- The plus keeps the planner off the index of all runs of a tenant.
-SELECT workflow, count(*) FROM runs WHERE state IN {active_runs} AND +tenant = ? GROUP BY workflow;
+SELECT workflow, count(*) FROM runs INDEXED BY runs_active
+WHERE state IN {active_runs} AND tenant = ? GROUP BY workflow;
 
 -- name: newest_runs
 SELECT {run_columns} FROM runs WHERE id IN (
