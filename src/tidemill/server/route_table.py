@@ -53,12 +53,12 @@ WORKFLOWS = (
 
 RUNS = (
     get("/runs", runs.list_runs, READ),
-    get("/runs/{run:str}", runs.get_run, READ),
+    get("/runs/{run:str}", runs.get_run, READ, statuses=(304,)),
     get("/runs/{run:str}/events", runs.list_run_events, READ),
-    post("/runs/{run:str}/cancel", runs.cancel_run, WRITE, audit="run.cancel"),
-    post("/runs/{run:str}/retry", runs.retry_run, WRITE, audit="run.retry"),
-    post("/runs/{run:str}/clear", runs.clear_run, WRITE, audit="run.clear"),
-    put("/runs/{run:str}/note", runs.put_run_note, WRITE, audit="run.note"),
+    post("/runs/{run:str}/cancel", runs.cancel_run, WRITE, audit="run.cancel", statuses=(412,)),
+    post("/runs/{run:str}/retry", runs.retry_run, WRITE, audit="run.retry", statuses=(412,)),
+    post("/runs/{run:str}/clear", runs.clear_run, WRITE, audit="run.clear", statuses=(412,)),
+    put("/runs/{run:str}/note", runs.put_run_note, WRITE, audit="run.note", statuses=(412,)),
 )
 
 TASKS = (
@@ -66,7 +66,7 @@ TASKS = (
     get("/runs/{run:str}/tasks/{task:str}", tasks.get_task, READ),
     get("/runs/{run:str}/tasks/{task:str}/why", tasks.explain_task, READ),
     get("/runs/{run:str}/tasks/{task:str}/attempts", tasks.list_attempts, READ),
-    get("/runs/{run:str}/tasks/{task:str}/output", tasks.get_output, READ),
+    get("/runs/{run:str}/tasks/{task:str}/output", tasks.get_output, READ, statuses=(409,)),
     get("/runs/{run:str}/tasks/{task:str}/logs", tasks.list_logs, READ),
 )
 
@@ -82,7 +82,15 @@ TRIGGERS = (
 
 BACKFILLS = (
     get("/backfills", backfills.list_backfills, READ),
-    post("/backfills", backfills.start_backfill, WRITE, audit="backfill.start", status=201, takes_key=True),
+    post(
+        "/backfills",
+        backfills.start_backfill,
+        WRITE,
+        audit="backfill.start",
+        status=201,
+        statuses=(200,),
+        takes_key=True,
+    ),
     get("/backfills/{id:str}", backfills.get_backfill, READ),
     post("/backfills/{id:str}/cancel", backfills.cancel_backfill, WRITE, audit="backfill.cancel"),
 )

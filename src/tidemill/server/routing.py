@@ -6,7 +6,8 @@ can walk it. A route that is not in the table does not exist.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from http import HTTPStatus
+from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
@@ -53,6 +54,8 @@ class Route(NamedTuple):
     """The limit of the body in bytes, if it is not the server's."""
     bodies: tuple[RawBody, ...] = ()
     """The forms of a body that the handler does not declare as `data`."""
+    statuses: tuple[int, ...] = ()
+    """Statuses of answers that other routes of the method do not have, for the OpenAPI document."""
 
     @property
     def operation_id(self) -> str:
@@ -119,7 +122,7 @@ def to_handler(route: Route) -> HTTPRouteHandler | WebsocketRouteHandler:
         summary=summary.strip().rstrip("."),
         description=" ".join(description.split()) or None,
         tags=[route.noun],
-        responses=_error_responses(route),
+        responses=_other_responses(route),
         security=[] if route.permission is Permission.NONE else [{"key": []}],
         operation_class=_operation_class(route) if route.bodies else Operation,
         request_max_body_size=Empty if route.body_limit is None else route.body_limit,
@@ -149,6 +152,7 @@ _ERRORS = {
     403: ("not_allowed", "The key does not allow this."),
     404: ("run_not_found", "Nothing has this name or id in the tenant."),
     409: ("run_ended", "The current state does not allow this."),
+    412: ("stale_etag", "It has changed since its ETag was read."),
     413: ("body_too_large", "The body is too large."),
     415: ("unsupported_media_type", "The body is in a format that this route does not take."),
     429: ("rate_limited", "There were too many requests: wait as long as `retry-after` says."),
@@ -156,9 +160,20 @@ _ERRORS = {
 }
 
 
-def _error_responses(route: Route) -> dict[int, ResponseSpec]:
-    """Return the errors that a route can answer with, each with an example."""
-    left_out: set[int] = set()
+def _other_successes(route: Route) -> dict[int, ResponseSpec]:
+    """Return the further answers of a route that are no errors: a body of the usual kind, or none."""
+    if not (statuses := [status for status in route.statuses if status < 400]):
+        return {}
+    (answer,) = get_args(get_type_hints(route.handler)["return"])
+    return {
+        status: ResponseSpec(answer if status == 200 else None, description=HTTPStatus(status).phrase)
+        for status in statuses
+    }
+
+
+def _other_responses(route: Route) -> dict[int, ResponseSpec]:
+    """Return the answers of a route beside the usual one: errors, each with an example, and its own statuses."""
+    left_out = {412}
     if route.permission is Permission.NONE and route.audit is None:
         left_out |= {401, 403}
     if "{" not in route.path and route.method == "GET":
@@ -167,7 +182,8 @@ def _error_responses(route: Route) -> dict[int, ResponseSpec]:
         left_out |= {409}
     if route.method in ("GET", "DELETE"):
         left_out |= {413, 415}
-    return {
+    left_out -= set(route.statuses)
+    return _other_successes(route) | {
         status: ResponseSpec(
             ProblemDetails,
             description=meaning,

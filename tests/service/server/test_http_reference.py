@@ -2,10 +2,13 @@
 
 import re
 
+import msgspec
+
 import tidemill as tm
 from scripts.http_routes import PAGE, render_page
 from tests.service.server.serving_node import served
 from tests.service.server.workflow_samples import make_report
+from tidemill.server.openapi import openapi_document
 
 EXAMPLE = re.compile(
     r"^```http\n(?P<method>[A-Z]+) (?P<path>\S+)\n(?P<headers>(?:\S+: .*\n)*)(?:\n(?P<body>.*)\n)?```$", re.M
@@ -36,3 +39,14 @@ async def test_every_example_is_answered() -> None:
             )
             assert answer.status_code in (200, 201), f"{example['path']}: {answer.text}"
             run = run or answer.json()["id"]
+
+
+def test_the_openapi_document_has_the_statuses_of_single_routes() -> None:
+    """S-1: what only some routes answer with is documented too."""
+    paths = msgspec.json.decode(openapi_document())["paths"]
+    run, output = paths["/api/v1/runs/{run}"]["get"], paths["/api/v1/runs/{run}/tasks/{task}/output"]["get"]
+    assert "304" in run["responses"]
+    assert "409" not in run["responses"]
+    assert "409" in output["responses"]
+    assert "412" in paths["/api/v1/runs/{run}/cancel"]["post"]["responses"]
+    assert {"200", "201"} <= paths["/api/v1/backfills"]["post"]["responses"].keys()
