@@ -76,6 +76,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trusted_keys: str | None = None
     secret_keys: str | None = None
     requests_per_second: int = 1000
+    oidc_issuer: str | None = None
+    oidc_client_id: str | None = None
+    oidc_client_secret: str | None = None
+    oidc_allow_private: bool = False
     unfinished: Literal["pin", "upgrade", "cancel"] = "pin"
 
     def __repr__(self) -> str:
@@ -86,7 +90,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Return each field with the value to show."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
-        masked = {"store": self.store and mask_password(self.store), "secret_keys": self.secret_keys and "***"}
+        secrets = {name: values[name] and "***" for name in ("secret_keys", "oidc_client_secret")}
+        masked = {"store": self.store and mask_password(self.store), **secrets}
         return list((values | masked).items())
 
     @classmethod

@@ -8,12 +8,15 @@ from litestar.exceptions import HTTPException
 from tidemill.kernel.errors import TidemillError
 from tidemill.node import Node
 from tidemill.server.auditing import Auditing
+from tidemill.server.authentication import CredentialAuthentication, NoAuthentication
 from tidemill.server.authorization import Authorization
 from tidemill.server.context import Authenticator, ServerContext
 from tidemill.server.errors import answer_http_exception, answer_tidemill_error, answer_unexpected_error
 from tidemill.server.idempotency import Idempotency
 from tidemill.server.injection import dependencies
 from tidemill.server.metrics import ServerMetrics
+from tidemill.server.oidc.login import OidcLogin
+from tidemill.server.oidc.provider import OidcProvider, make_provider
 from tidemill.server.openapi import openapi_document
 from tidemill.server.rate_limits import RateLimits
 from tidemill.server.request_context import RequestContext
@@ -29,10 +32,23 @@ BODY_LIMIT = 8 * 1024 * 1024
 """Bytes of a request's body, unless its route says otherwise."""
 
 
-def make_app(node: Node, authenticator: Authenticator) -> "ASGIApp":
-    """Return the application that serves a node."""
-    limits = RateLimits(node.access.clock, node.settings.requests_per_second)
-    context = ServerContext(node=node, authenticator=authenticator, limits=limits, openapi_document=openapi_document)
+def make_server_app(node: Node, *, has_authentication: bool) -> "ASGIApp":
+    """Return the application of a server, with the authentication that the settings of its node name."""
+    if not has_authentication:
+        return make_app(node, NoAuthentication())
+    oidc = make_provider(node.settings, node.access.clock)
+    return make_app(node, CredentialAuthentication(node.access, oidc), oidc)
+
+
+def make_app(node: Node, authenticator: Authenticator, oidc: OidcProvider | None = None) -> "ASGIApp":
+    """Return the application that serves a node; people sign in at the issuer `oidc`, if there is one."""
+    context = ServerContext(
+        node=node,
+        authenticator=authenticator,
+        limits=RateLimits(node.access.clock, node.settings.requests_per_second),
+        oidc=None if oidc is None else OidcLogin(oidc, node.settings),
+        openapi_document=openapi_document,
+    )
     app = Litestar(
         [to_handler(route) for route in ROUTES],
         dependencies=dependencies(context),

@@ -11,12 +11,15 @@ from litestar.enums import ScopeType
 from tidemill.access.principal import Principal
 from tidemill.engine.access.services import LOCAL_PRINCIPAL, AccessServices
 from tidemill.kernel.errors import RequestError
+from tidemill.server.oidc.provider import OidcProvider
 
 Connection = ASGIConnection[object, Principal, object, State]
 
 SESSION_COOKIE = "tidemill_session"
 PAGE_HEADER = "x-requested-with"
 """A header that scripts of our own pages send with every change: forms and links of other sites cannot."""
+DOTS_OF_JWT = 2
+"""A signed token has three parts; a key has no dot."""
 _SAFE_METHODS = frozenset(["GET", "HEAD"])
 
 
@@ -38,15 +41,19 @@ class NoAuthentication:
 
 
 class CredentialAuthentication:
-    """Finds the principal of a key, of a ticket, or of a browser's session."""
+    """Finds the principal of a key, of a ticket, of a browser's session, or of a token that an issuer has signed."""
 
-    def __init__(self, access: AccessServices) -> None:
+    def __init__(self, access: AccessServices, oidc: OidcProvider | None = None) -> None:
         self._access = access
+        self._oidc = oidc
 
     async def authenticate(self, connection: Connection, /) -> Principal | None:
         """Return the principal of the request's credential; None without one."""
         if (header := connection.headers.get("authorization")) is not None:
-            return await self._access.keys.authenticate(_bearer_token(header))
+            bearer = _bearer_token(header)
+            if self._oidc is not None and bearer.count(".") == DOTS_OF_JWT:
+                return await self._oidc.authenticate(bearer)
+            return await self._access.keys.authenticate(bearer)
         if connection.scope["type"] == ScopeType.WEBSOCKET and (ticket := connection.query_params.get("ticket")):
             return await self._access.tickets.redeem(str(ticket), connection.scope["path"])
         if (token := connection.cookies.get(SESSION_COOKIE)) is not None:

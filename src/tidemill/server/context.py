@@ -10,6 +10,7 @@ from litestar.datastructures import State
 from tidemill.access.principal import Principal
 from tidemill.engine.workflows.client.values import Caller
 from tidemill.node import Node
+from tidemill.server.oidc.login import OidcLogin
 from tidemill.server.rate_limits import RateLimits
 
 
@@ -26,6 +27,7 @@ class ServerContext(msgspec.Struct, frozen=True, kw_only=True):
     node: Node
     authenticator: Authenticator
     limits: RateLimits
+    oidc: OidcLogin | None
     openapi_document: Callable[[], bytes]
 
 

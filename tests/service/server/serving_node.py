@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -25,6 +25,12 @@ class Served(NamedTuple):
 @asynccontextmanager
 async def served(node: Node, authenticator: Authenticator | None = None) -> AsyncIterator[Served]:
     """Serve a running node."""
-    app = make_app(node, authenticator or NoAuthentication())
+    async with served_app(node, make_app(node, authenticator or NoAuthentication())) as server:
+        yield server
+
+
+@asynccontextmanager
+async def served_app(node: Node, app: Any) -> AsyncIterator[Served]:
+    """Serve an application of a running node."""
     async with serving(app, "127.0.0.1", 0) as url, httpx.AsyncClient(base_url=f"{url}/api/v1", timeout=10) as http:
         yield Served(node, url, http)

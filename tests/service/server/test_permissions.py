@@ -1,11 +1,13 @@
 """Who may do what: every route of the table, tried by every kind of principal."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import httpx
 import pytest
+import websockets
 
 import tidemill as tm
 from tests.service.server.serving_node import Served, served
@@ -28,6 +30,9 @@ REFUSED_CREDENTIALS = {
     "signed out": "session_ended",
 }
 HTTP_ROUTES = [route for route in ROUTES if route.method != "WEBSOCKET"]
+SOCKET_ROUTES = [route for route in ROUTES if route.method == "WEBSOCKET"]
+BAD_FRAME = 4400  # the close code of an open connection that does not take this frame
+PATIENCE = 20.0  # seconds until a test gives up
 
 
 class Walker(NamedTuple):
@@ -168,3 +173,48 @@ def test_every_change_is_audited() -> None:
     silent = {f"{BASE_PATH}/accumulators/{{name:str}}/events", f"{BASE_PATH}/tickets"}
     for route in HTTP_ROUTES:
         assert (route.method == "GET") or route.audit or route.path in silent, route.path
+
+
+async def connect(walker: Walker, path: str, headers: dict[str, str], query: str = "") -> int:
+    """Connect to a WebSocket, and send a frame that not every endpoint knows; return the code of the close, or 0."""
+    url = f"{walker.server.url.replace('http:', 'ws:')}{path}{query}"
+    async with asyncio.timeout(PATIENCE), websockets.connect(url, additional_headers=headers) as socket:
+        try:
+            await socket.send('{"id": 1, "command": "state"}')
+            await asyncio.wait_for(socket.recv(), 0.5)
+        except TimeoutError:
+            return 0
+        except websockets.ConnectionClosed as closed:
+            return closed.rcvd.code if closed.rcvd else -1
+    return 0
+
+
+async def test_a_socket_is_closed_for_a_credential_that_is_not_valid(walker: Walker) -> None:
+    """S-3, fault 80: 4401 on every WebSocket route."""
+    for route in SOCKET_ROUTES:
+        path = re.sub(r"\{\w+:str\}", "absent", route.path)
+        for kind in REFUSED_CREDENTIALS:
+            assert await connect(walker, path, walker.headers[kind]) == 4401, (route.path, kind)
+
+
+async def test_a_socket_is_closed_for_a_principal_that_may_not(walker: Walker) -> None:
+    """S-3: 4403 exactly where the table says so."""
+    for route in SOCKET_ROUTES:
+        path = re.sub(r"\{\w+:str\}", "absent", route.path)
+        for kind in ("read", "write", "restricted read", "restricted write"):
+            is_allowed = walker.principals[kind].has(route.permission, resource_of(route))
+            code = await connect(walker, path, walker.headers[kind])
+            assert (code != 4403) is is_allowed, (route.path, kind, code)
+
+
+async def test_a_ticket_opens_one_socket(walker: Walker) -> None:
+    """S-3, fault 80: for its endpoint, once; a cookie of a page of another site opens none."""
+    headers = walker.headers["read"]
+    answer = await walker.server.http.post("/tickets", json={"endpoint": "/ws/events"}, headers=headers)
+    query = f"?ticket={answer.json()['ticket']}"
+    assert await connect(walker, "/ws/events", {}, query) == BAD_FRAME
+    assert await connect(walker, "/ws/events", {}, query) == 4401
+    access = walker.server.node.access
+    cookie = {"cookie": f"tidemill_session={(await access.sessions.open(LOCAL_PRINCIPAL)).token}"}
+    assert await connect(walker, "/ws/events", cookie) == BAD_FRAME
+    assert await connect(walker, "/ws/events", {**cookie, "origin": "https://evil.example"}) == 4403

@@ -25,8 +25,9 @@ from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
 
 if TYPE_CHECKING:
+    from litestar.types import ASGIApp
+
     from tidemill.node import Node
-    from tidemill.server.context import Authenticator
 
 
 def server(
@@ -53,7 +54,8 @@ def server(
     admin` makes the first one. Start as many servers on one PostgreSQL as you like. SIGTERM and Ctrl-C stop accepting
     requests, finish those that run, and stop the node; active runs continue on another server, or at the next start.
     """
-    from tidemill.server.authentication import CredentialAuthentication, NoAuthentication, is_loopback
+    from tidemill.server.app import make_server_app
+    from tidemill.server.authentication import is_loopback
     from tidemill.server.server_node import ServerNode
     from tidemill.telemetry.logs import write_logs
 
@@ -63,31 +65,27 @@ def server(
         if no_auth and not is_loopback(host):
             message = f"--no-auth needs a loopback host such as 127.0.0.1: on {host}, everyone could use the server"
             raise RequestError(message, code="no_authentication")
-        folder = {} if packages is None else {"packages": str(packages)}
         node = ServerNode(
             resolve_address(store),
-            settings=Settings.read({"load_published": True, **folder}),
+            settings=Settings.read({"load_published": True, **({"packages": str(packages)} if packages else {})}),
             executor=executor,
             concurrency=concurrency,
             pools=parse_pools(pool),
         )
-        authenticator = NoAuthentication() if no_auth else CredentialAuthentication(node.access)
+        app = make_server_app(node, has_authentication=not no_auth)
         with interrupts.handling_signals():
-            run_async(_serve(node, authenticator, host, port, interrupts, output))
+            run_async(_serve(node, app, host, port, interrupts, output))
     raise typer.Exit(0)  # a signal is how this command ends
 
 
-async def _serve(
-    node: "Node", authenticator: "Authenticator", host: str, port: int, interrupts: Interrupts, output: Format
-) -> None:
+async def _serve(node: "Node", app: "ASGIApp", host: str, port: int, interrupts: Interrupts, output: Format) -> None:
     """Serve the node until a signal comes."""
     import asyncio
 
-    from tidemill.server.app import make_app
     from tidemill.server.serving import serving
 
     loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
     interrupts.on_first(lambda: loop.call_soon_threadsafe(stop_requested.set))
-    async with node, serving(make_app(node, authenticator), host, port) as url:
+    async with node, serving(app, host, port) as url:
         print_text(json.dumps({"url": url}) if output is Format.JSON else ready_line(url))
         await stop_requested.wait()

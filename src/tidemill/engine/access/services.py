@@ -60,9 +60,11 @@ class AccessServices:
         self.watch.check_soon()
 
     async def is_valid(self, credential: str) -> bool:
-        """Return whether a key or a session is still valid."""
+        """Return whether a key or a session is still valid; others, such as an issuer's token, end by themselves."""
         kind, _, id_ = credential.partition(":")
-        return await (self.sessions if kind == "session" else self.keys).is_valid(id_)
+        if kind == "session":
+            return await self.sessions.is_valid(id_)
+        return kind != "key" or await self.keys.is_valid(id_)
 
 
 def _log_prune_error(error: Exception) -> None:

@@ -1,21 +1,29 @@
 """The session of a browser, and tickets for its WebSocket connections."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from litestar import Response
 from litestar.datastructures import Cookie
-from litestar.params import JSONBody
+from litestar.params import FromQuery, JSONBody, QueryParameter
+from litestar.response import Redirect
 
 from tidemill.access.principal import INSTANCE_TENANT, Principal, Role
 from tidemill.access.sessions import LIFETIME
 from tidemill.engine.access.tickets import SESSION_ENDPOINT
+from tidemill.kernel.errors import RequestError
 from tidemill.server.authentication import SESSION_COOKIE, check_origin
 from tidemill.server.context import ServerContext
 from tidemill.server.injection import InjectedContext, InjectedPrincipal
+from tidemill.server.oidc.login import COOKIE_LIFETIME, OidcLogin
 from tidemill.server.requests import ApiRequest
 from tidemill.server.responses import ApiResponse
+from tidemill.server.routing import BASE_PATH
+
+OIDC_COOKIE = "tidemill_oidc"
+"""The cookie of an attempt to sign in at the issuer."""
+_State = Annotated[str, QueryParameter(name="state", description="The state with which the attempt was begun.")]
 
 
 class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -70,18 +78,59 @@ async def _sign_in(context: ServerContext, data: SignIn) -> Principal:
     return await access.accounts.sign_in(data.account, data.password, data.tenant)
 
 
+async def begin_oidc_login(context: InjectedContext, request: ApiRequest) -> Redirect:
+    """Sign in at the issuer: the answer leads the browser there."""
+    begun = await _oidc(context).begin(_callback(request))
+    cookie = _cookie(request, begun.cookie, COOKIE_LIFETIME, name=OIDC_COOKIE, same_site="lax")
+    return Redirect(begun.url, status_code=302, cookies=[cookie])
+
+
+async def finish_oidc_login(
+    context: InjectedContext, request: ApiRequest, code: FromQuery[str] = "", begun_as: _State = ""
+) -> Redirect:
+    """Come back from the issuer: the answer sets the cookie of the session, and leads to the start page."""
+    with context.limits.counting_failures(request.client.host if request.client else ""):
+        begun = request.cookies.get(OIDC_COOKIE, "")
+        principal = await _oidc(context).finish(_callback(request), begun, code, begun_as)
+    _, token = await context.node.access.sessions.open(principal)
+    session = _cookie(request, token, int(LIFETIME.total_seconds()))
+    return Redirect("/", status_code=302, cookies=[session, _cookie(request, "", 0, name=OIDC_COOKIE)])
+
+
+def _oidc(context: ServerContext) -> OidcLogin:
+    if context.oidc is None:
+        raise RequestError("this server has no issuer: see the setting oidc_issuer", code="no_issuer", status=404)
+    return context.oidc
+
+
+def _callback(request: ApiRequest) -> str:
+    """Return the address to which the issuer sends a browser back; the issuer knows the right ones."""
+    scheme = "https" if _is_secure(request) else "http"
+    return f"{scheme}://{request.headers.get('host', '')}{BASE_PATH}/session/oidc/callback"
+
+
 async def close_session(context: InjectedContext, principal: InjectedPrincipal, request: ApiRequest) -> Response[None]:
     """Sign out: the session ends, and so do its connections."""
     await context.node.access.sessions.close(principal)
     return ApiResponse(None, status_code=204, cookies=[_cookie(request, "", 0)])
 
 
-def _cookie(request: ApiRequest, token: str, lifetime: int) -> Cookie:
-    """Return the cookie of a session: out of reach for scripts, and for requests that other sites cause."""
-    is_secure = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
+def _cookie(
+    request: ApiRequest,
+    value: str,
+    lifetime: int,
+    *,
+    name: str = SESSION_COOKIE,
+    same_site: Literal["lax", "strict"] = "strict",
+) -> Cookie:
+    """Return a cookie, out of reach for scripts, and for requests that other sites cause."""
     return Cookie(
-        SESSION_COOKIE, value=token, max_age=lifetime, path="/", secure=is_secure, httponly=True, samesite="strict"
+        name, value=value, max_age=lifetime, path="/", secure=_is_secure(request), httponly=True, samesite=same_site
     )
+
+
+def _is_secure(request: ApiRequest) -> bool:
+    return request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
 
 
 async def create_ticket(
