@@ -195,8 +195,8 @@ ACCESS = (
     delete("/accounts/{name:str}", accounts.delete_account, ADMIN, audit="account.delete", **BY_SERVICE),
     post("/session", sessions.open_session, NONE, audit="session.open", **BY_SERVICE, status=201),
     delete("/session", sessions.close_session, KNOWN, audit="session.close", **BY_SERVICE),
-    get("/session/oidc", sessions.begin_oidc_login, NONE, status=302),
-    get("/session/oidc/callback", sessions.finish_oidc_login, NONE, status=302),
+    get("/session/oidc", sessions.begin_oidc_login, NONE, status=302, statuses=(401, 404)),
+    get("/session/oidc/callback", sessions.finish_oidc_login, NONE, status=302, statuses=(401, 404)),
     post("/tickets", sessions.create_ticket, KNOWN, audit=None, status=201),
     get("/audit", audit.list_audit_entries, ADMIN),
 )
