@@ -25,8 +25,8 @@ class PackageFiles:
 
     def __init__(self, host: PackageHost, store: Store, *, clock: Clock, tasks: TaskScope, settings: Settings) -> None:
         file_keys = [] if settings.trusted_keys is None else load_public_keys(Path(settings.trusted_keys))
-        trust = TrustPolicy(store.trusted_keys, file_keys, settings.require_signatures)
-        self.preparer = PackagePreparer(None, trust, clock)
+        self.trust = TrustPolicy(store.trusted_keys, file_keys, settings.require_signatures)
+        self.preparer = PackagePreparer(None, self.trust, clock)
         self._host = host
         self._store = store
         self._clock = clock

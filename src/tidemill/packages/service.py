@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from tidemill.packages.reconcile.decision import PackageSource
     from tidemill.packages.reconcile.reconciler import Reconciler
 
+REGISTRY = "registry"
+"""The origin of packages that are published in the store."""
+
 
 class PackageService:
     """Loads, unloads and watches the packages of one node, for every tenant."""
@@ -260,9 +263,20 @@ class PackageService:
         listener = self._publishing_failures(on_status)
         return await self._watch(self.files.make_folder_reconciler(path, tenant, origin, listener))
 
+    @property
+    def loads_published(self) -> bool:
+        """Whether this node loads the packages of the registry."""
+        return any(one.reconciler.origin == REGISTRY for one in self._watched_sources)
+
+    def on_registry_changed(self) -> None:
+        """Read the registry now, because this process has changed it."""
+        for one in self._watched_sources:
+            if one.reconciler.origin == REGISTRY:
+                one.reconciler.on_source_changed()
+
     async def watch_registry(self) -> "Reconciler":
         """Load the packages of the store's registry; downgrades were checked when they were published."""
-        origin = PackageOrigin(name="registry", allow_downgrade=True)
+        origin = PackageOrigin(name=REGISTRY, allow_downgrade=True)
         return await self._watch(self.files.make_registry_reconciler(origin, self._publishing_failures(None)))
 
     def _publishing_failures(self, on_status: StatusListener | None) -> StatusListener:

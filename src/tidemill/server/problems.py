@@ -69,13 +69,19 @@ def to_problem(error: TidemillError, request_id: str) -> ProblemDetails:
         code=code,
         request_id=request_id,
         suggestions=list(facts.get("suggestions", ())),
-        errors=[*facts.get("errors", ()), *_param_problems(facts.get("params", {}))],
+        errors=[*facts.get("errors", ()), *_param_problems(facts.get("params", {})), *_definition_problems(error)],
     )
 
 
 def _param_problems(params: dict[str, str]) -> list[FieldProblem]:
     """Return the invalid params of a new run as fields of the request; those of all together have no name."""
     return [FieldProblem(f"params.{name}" if name else "params", message) for name, message in params.items()]
+
+
+def _definition_problems(error: TidemillError) -> list[FieldProblem]:
+    """Return the problems of a definition; the path of each is its file and line."""
+    problems = error.problems if isinstance(error, DefinitionError) else ()
+    return [FieldProblem(str(one.location or ""), one.message) for one in problems]
 
 
 def code_and_status(error: TidemillError) -> tuple[str, int]:

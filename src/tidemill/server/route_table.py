@@ -17,6 +17,7 @@ from tidemill.server.routes import (
     keys,
     meta,
     nodes,
+    packages,
     pools,
     reactors,
     runs,
@@ -181,6 +182,21 @@ DEAD_LETTERS = (
     ),
 )
 
+PACKAGES = (
+    get("/packages", packages.list_packages, READ),
+    get("/packages/{name:str}", packages.get_package, READ),
+    put(
+        "/packages/{name:str}",
+        packages.put_package,
+        ADMIN,
+        audit="package.upload",
+        body_limit=packages.UPLOAD_LIMIT,
+        bodies=packages.UPLOAD_BODIES,
+    ),
+    delete("/packages/{name:str}", packages.delete_package, ADMIN, audit="package.unload"),
+    get("/import-errors", packages.list_import_errors, READ),
+)
+
 BY_SERVICE = {"is_audited_by_service": True}
 
 ACCESS = (
@@ -236,6 +252,7 @@ ROUTES: tuple[Route, ...] = (
     *REACTORS,
     *ACCUMULATORS,
     *DEAD_LETTERS,
+    *PACKAGES,
     *ACCESS,
     *VARIABLES,
     *LIVE,

@@ -166,6 +166,10 @@ class Installer(PipelineObserver):
             self._retire(change, change.after, [*change.workflows, *change.rebound_callers], reference)
             raise
 
+    def check_unloadable(self, key: PackageKey) -> None:
+        """Raise RequestError if other packages need a package."""
+        self._checks.check_unload(self._plan_unload(key))
+
     async def unload(self, name: str, tenant: str) -> None:
         """Unload a package; rejected, with nothing changed, while other packages need it."""
         try:

@@ -32,6 +32,7 @@ from tidemill.packages.deploy.change import NameClaim, PackageChange
 from tidemill.packages.deploy.install_records import InstallRecords
 from tidemill.packages.deploy.steps import DeployStep
 from tidemill.packages.status import PackageKey
+from tidemill.packages.step_times import StepTimes
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class Pipeline:
         self._observer = observer
         self._tasks = tasks
         self._clock = clock
+        self.step_times = StepTimes(tuple(one.title for one in self.steps), clock)
         self._backoff = backoff
         self._cleanups: dict[PackageKey, PendingCleanup] = {}
         self._store_writes = 0
@@ -132,12 +134,14 @@ class Pipeline:
     async def load(self, change: PackageChange) -> None:
         """Load a package, or leave everything as it was. The package has no pending cleanup."""
         begun: list[DeployStep] = []
+        self.step_times.begin(change.key)
         with self._store_write():
             await self._records.record_loading(change)
         try:
             for step in self.steps:
                 begun.insert(0, step)
-                await self._run_step(StepCall(step, step.apply), change)
+                with self.step_times.step(change.key, step.title):
+                    await self._run_step(StepCall(step, step.apply), change)
             with self._store_write():
                 await self._records.record_loaded(change)
         except BaseException as error:
@@ -161,6 +165,7 @@ class Pipeline:
 
     async def _record_unloaded(self, change: PackageChange) -> None:
         await self._records.record_unloaded(change)
+        self.step_times.forget(change.key)
         self._observer.on_unloaded(change)
 
     async def finish_unload(self, cleanup: PendingCleanup) -> None:

@@ -184,6 +184,18 @@ class PackagePreparer:
             await _run_to_completion(lambda: self.copies.remove(folder))
             raise
 
+    async def check(self, contents: PackageContents, tenant: str) -> None:
+        """Check a package up to its import in a process of its own; raise a TidemillError if it cannot be loaded."""
+        contents.manifest.check_requirements()
+        await self._trust.check(contents, tenant, self._clock.now())
+        async with self.limit.slot():
+            folder = await asyncio.to_thread(self.copies.reserve, contents.manifest.name)
+            try:
+                await _run_to_completion(lambda: self.copies.write(folder, contents.files))
+                await self._probe(contents, folder, is_developer_code=False)
+            finally:
+                await _run_to_completion(lambda: self.copies.remove(folder))
+
     async def _probe(self, contents: PackageContents, folder: Path, *, is_developer_code: bool) -> PackageMetadata:
         make_environment = ProbeEnvironment.inherit_all if is_developer_code else ProbeEnvironment.isolated
         return await run_probe(

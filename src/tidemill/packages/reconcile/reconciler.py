@@ -98,6 +98,10 @@ class Reconciler(ControllerObserver):
         """Return when every package that was desired at the start has been tried."""
         await self._first_pass_done.wait()
 
+    def on_source_changed(self) -> None:
+        """Read the source now: this process has changed it, and does not wait for a notification."""
+        self._wakeup.notify()
+
     def on_packages_changed(self) -> None:
         """Check every package, because one was loaded or unloaded."""
         for controller in self._controllers.values():

@@ -1,0 +1,113 @@
+"""Uploads: publishes packages in the registry of the store, so that every node loads them, and withdraws them.
+
+An upload is checked as thoroughly as a load, up to an import in a process of its own, before anything is stored.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.concurrency import call_in_thread
+from tidemill.kernel.errors import NotFoundError, RequestError
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.packages.format.archive import PackageContents, parse_archive
+from tidemill.packages.publishing import Publisher
+from tidemill.packages.service import PackageService
+from tidemill.packages.status import PackageKey, PackageStatus
+from tidemill.packages.step_times import StepTime
+from tidemill.storage.package_ports import PublishedPackage
+
+CHECK_INTERVAL = 0.05
+"""Seconds between two checks whether a package is loaded or unloaded here."""
+WAIT_SECONDS = 10.0
+"""Seconds that an upload or a withdrawal waits for this node; others, and slower ones, follow."""
+
+
+class PackageOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """A package that is published, loaded here, or wanted here."""
+
+    name: str
+    status: PackageStatus | None
+    """None if this node does not load published packages, or has not seen this one yet."""
+    published: PublishedPackage | None
+    """None if a folder or a program loaded it."""
+    steps: list[StepTime]
+
+
+class PackageUploads:
+    """Publishes and withdraws the packages of a store, and reads their status on this node."""
+
+    def __init__(self, service: PackageService, clock: Clock) -> None:
+        self._service = service
+        self._clock = clock
+        self._packages = service.store.packages
+        self._publisher = Publisher(self._packages, service.files.trust, clock)
+
+    # -- reading
+
+    async def list_all(self, tenant: str) -> list[PackageOverview]:
+        """Return the packages of a tenant by name."""
+        published = {one.name: one for one in await self._packages.list_published() if one.tenant == tenant}
+        statuses = {one.name: one for one in self._service.status() if one.tenant == tenant}
+        return [
+            PackageOverview(
+                name=name,
+                status=statuses.get(name),
+                published=published.get(name),
+                steps=self._service.installer.pipeline.step_times.of(PackageKey(tenant, name)),
+            )
+            for name in sorted(published.keys() | statuses.keys())
+        ]
+
+    async def find(self, tenant: str, name: str) -> PackageOverview:
+        """Return a package; NotFoundError if it is neither published nor loaded."""
+        known = {one.name: one for one in await self.list_all(tenant)}
+        if name in known:
+            return known[name]
+        message = f"package '{name}' is neither published nor loaded{did_you_mean(name, known)}"
+        raise NotFoundError("package", name, message, known)
+
+    # -- changing
+
+    async def publish(self, tenant: str, name: str, archive: bytes, *, allow_downgrade: bool = False) -> bool:
+        """Check an archive and publish it, and wait for this node to load it; return whether it is new."""
+        contents: PackageContents = await call_in_thread(parse_archive, archive, f"the archive of '{name}'")
+        if contents.manifest.name != name:
+            message = f"the archive holds package '{contents.manifest.name}', not '{name}': upload it under its name"
+            raise RequestError(message, code="wrong_package", package=contents.manifest.name)
+        await self._service.files.preparer.check(contents, tenant)
+        before = await self._find_published(tenant, name)
+        published = await self._publisher.publish(contents, tenant, allow_downgrade=allow_downgrade)
+        await self._follow(lambda: self._is_tried(PackageKey(tenant, name), published.version))
+        return before is None or before.digest != published.digest
+
+    async def remove(self, tenant: str, name: str) -> None:
+        """Withdraw a published package, or unload one that a program loaded; RequestError while others need it."""
+        key = PackageKey(tenant, name)
+        if await self._find_published(tenant, name) is None:
+            await self.find(tenant, name)
+            await self._service.unload(name, tenant)
+            return
+        if self._service.installed(key) is not None:
+            self._service.installer.check_unloadable(key)
+        await self._publisher.withdraw(tenant, name)
+        await self._follow(lambda: self._service.installed(key) is None)
+
+    async def _find_published(self, tenant: str, name: str) -> PublishedPackage | None:
+        published = await self._packages.list_published()
+        return next((one for one in published if (one.tenant, one.name) == (tenant, name)), None)
+
+    def _is_tried(self, key: PackageKey, version: str) -> bool:
+        """Return whether this node has loaded a version, or has failed to, or waits for something else."""
+        for one in self._service.status():
+            if (one.tenant, one.name) == key and one.wanted == version:
+                return one.state in ("loaded", "failed", "waiting")
+        return not self._service.loads_published
+
+    async def _follow(self, is_done: Callable[[], bool]) -> None:
+        """Let this node follow a change of the registry, and wait until it has."""
+        self._service.on_registry_changed()
+        deadline = self._clock.monotonic() + WAIT_SECONDS
+        while not is_done() and self._clock.monotonic() < deadline and self._service.loads_published:
+            await self._clock.sleep(CHECK_INTERVAL)
