@@ -26,7 +26,9 @@ _PATH_SETTINGS = frozenset(["packages", "trusted_keys"])
 """Paths, made absolute when they are read: author code may change the working directory later."""
 _BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _EDITION_DEFAULTS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
-_AT_LEAST_ONE = frozenset(["dispatch_workers", "dispatch_queue", "reap_limit", "requests_per_second"])
+_AT_LEAST_ONE = frozenset(
+    ["dispatch_workers", "dispatch_queue", "reap_limit", "requests_per_second", "connections_per_key"]
+)
 """Numbers that must not be 0: work would silently never be done."""
 _MIN_HEARTBEATS_PER_TIMEOUT = 3
 """The number of heartbeats that fit into a lease, at least: two of them may be late or lost."""
@@ -76,6 +78,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trusted_keys: str | None = None
     secret_keys: str | None = None
     requests_per_second: int = 1000
+    connections_per_key: int = 5000
     oidc_issuer: str | None = None
     oidc_client_id: str | None = None
     oidc_client_secret: str | None = None

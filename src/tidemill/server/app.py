@@ -45,7 +45,7 @@ def make_app(node: Node, authenticator: Authenticator, oidc: OidcProvider | None
     context = ServerContext(
         node=node,
         authenticator=authenticator,
-        limits=RateLimits(node.access.clock, node.settings.requests_per_second),
+        limits=RateLimits(node.access.clock, node.settings.requests_per_second, node.settings.connections_per_key),
         oidc=None if oidc is None else OidcLogin(oidc, node.settings),
         openapi_document=openapi_document,
     )

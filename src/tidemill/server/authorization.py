@@ -43,8 +43,9 @@ class Authorization(ASGIMiddleware):
             if principal.credential is None or EVENT_STREAM not in Headers.from_scope(scope).get("accept", ""):
                 await next_app(scope, receive, send)
             else:
-                watch = self._context.node.access.watch
-                await stream_while_valid(watch, principal.credential, next_app, scope, receive, send)
+                watch, credential = self._context.node.access.watch, principal.credential
+                with self._context.limits.counting_connection(credential):
+                    await stream_while_valid(watch, credential, next_app, scope, receive, send)
 
 
 async def authorize(

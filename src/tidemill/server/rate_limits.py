@@ -1,9 +1,9 @@
-"""Rate limits: how many requests a credential may make, and how often an address may fail to authenticate.
+"""Limits: how many requests and open connections a credential may have, and how often an address may fail.
 
-Each is a token bucket: it holds as many requests as may come at once, and fills up at the rate that is allowed.
+Rates are token buckets: each holds as many requests as may come at once, and fills up at the rate that is allowed.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -52,11 +52,13 @@ class TokenBuckets:
 
 
 class RateLimits:
-    """The rate limits of one server."""
+    """The limits of one server."""
 
-    def __init__(self, clock: Clock, requests_per_second: float) -> None:
+    def __init__(self, clock: Clock, requests_per_second: float, connections_per_key: int) -> None:
         self._requests = TokenBuckets(clock, requests_per_second, requests_per_second * BURST_SECONDS)
         self._failures = TokenBuckets(clock, FAILURE_RATE, FAILURE_BURST)
+        self._connections_per_key = connections_per_key
+        self._connections: Counter[str] = Counter()
 
     @contextmanager
     def counting_failures(self, address: str) -> Iterator[None]:
@@ -75,6 +77,20 @@ class RateLimits:
         """Raise RequestError if an address has failed too often: before a password is hashed, which takes long."""
         if wait := self._failures.wait_of(address):
             raise _too_many("too many requests from this address were refused", wait)
+
+    @contextmanager
+    def counting_connection(self, credential: str) -> Iterator[None]:
+        """Keep a connection open in this context; RequestError if its credential has too many open."""
+        if self._connections[credential] >= self._connections_per_key:
+            message = f"this key or session has {self._connections_per_key} connections open: close some"
+            raise RequestError(message, code="too_many_connections", status=429)
+        self._connections[credential] += 1
+        try:
+            yield
+        finally:
+            self._connections[credential] -= 1
+            if not self._connections[credential]:
+                del self._connections[credential]
 
     def count_request(self, credential: str) -> None:
         """Count a request; RequestError if its credential has made too many."""

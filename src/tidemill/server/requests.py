@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -39,7 +40,7 @@ def decode_body(body: bytes, media_type: str, kind: Any) -> Any:
     if media_type in JSON_MEDIA_TYPES:
         decode, name = msgspec.json.decode, "JSON"
     elif media_type in MSGPACK_MEDIA_TYPES:
-        decode, name = msgspec.msgpack.decode, "msgpack"
+        decode, name = partial(msgspec.msgpack.decode, ext_hook=_refuse_extension), "msgpack"
     else:
         message = f"the body is application/json or application/msgpack, not {media_type}"
         raise RequestError(message, code="unsupported_media_type", status=415)
@@ -60,6 +61,10 @@ def require_offset(name: str, time: datetime | None) -> None:
     if time is not None and time.tzinfo is None:
         message = f"{name} needs an offset, such as {time.isoformat()}Z"
         raise InvalidRequestError(message, [FieldProblem(name, message)])
+
+
+def _refuse_extension(code: int, _: memoryview) -> Any:
+    raise msgspec.ValidationError(f"extension {code} is not a value here")
 
 
 def field_problem(error: Exception, kind: Any = Any) -> FieldProblem:

@@ -186,18 +186,19 @@ async def _check_loaded(session: LiveSession, endpoint: Endpoint) -> None:
 
 @asynccontextmanager
 async def _watched_credential(session: LiveSession, group: FirstErrorGroup) -> AsyncIterator[None]:
-    """Close the connection when its key is revoked or expires."""
+    """Count the connection of a key, and close it when the key is revoked or expires."""
     if session.principal.credential is None:
         yield
         return
-    ended = asyncio.Event()
-    unsubscribe = session.context.node.access.watch.subscribe(session.principal.credential, ended.set)
-    waiting = group.start("connection: credential", _close_when(ended))
-    try:
-        yield
-    finally:
-        unsubscribe()
-        waiting.cancel()
+    credential, ended = session.principal.credential, asyncio.Event()
+    with session.context.limits.counting_connection(credential):
+        unsubscribe = session.context.node.access.watch.subscribe(credential, ended.set)
+        waiting = group.start("connection: credential", _close_when(ended))
+        try:
+            yield
+        finally:
+            unsubscribe()
+            waiting.cancel()
 
 
 async def _close_when(ended: asyncio.Event) -> None:
