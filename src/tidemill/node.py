@@ -199,11 +199,14 @@ class Node(NodeOperations):
         return GraphClient(self._router, self._scheduler, self.registry)
 
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
-        options: dict[str, Any] = {"handle_call": self._handle_call, "mask": self.access.secrets.mask}
-        options |= {"concurrency": self._concurrency}
-        clock = self._graph_runtime.clock
+        clock, options = self._graph_runtime.clock, self._executor_options()
         executors: list[Executor] = [kind(workflows, listener, clock, **options) for kind in (InProcess, Subprocess)]
         return {executor.name: executor for executor in executors}
+
+    def _executor_options(self) -> dict[str, Any]:
+        """Return the options that every executor takes."""
+        mask = self.access.secrets.mask
+        return {"concurrency": self._concurrency, "handle_call": self._handle_call, "mask": mask}
 
     # -- opening and closing
 

@@ -58,15 +58,9 @@ class WorkerNode(Node):
         return NodeParts(kind="worker", name=self._name, labels=self._labels)
 
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
-        executor = WorkerProcesses(
-            workflows,
-            listener,
-            self._graph_runtime.clock,
-            concurrency=self._concurrency,
-            handle_call=self._handle_call,
-            mask=self.access.secrets.mask,
-            lease=self.settings.heartbeat_timeout - self.settings.heartbeat_interval,
-        )
+        clock, options = self._graph_runtime.clock, self._executor_options()
+        lease = self.settings.heartbeat_timeout - self.settings.heartbeat_interval
+        executor = WorkerProcesses(workflows, listener, clock, lease=lease, **options)
         return {executor.name: executor}
 
     async def drain(self) -> None:

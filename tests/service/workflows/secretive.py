@@ -29,6 +29,11 @@ async def fail(ctx: tm.Context) -> None:
         raise ValueError(f"cannot sign in with {secret}") from error
 
 
+careless_away = tm.Workflow("careless_away")
+careless_away.task(executor="worker")(talk)
+careless_away.task(executor="worker", after=[talk])(fail)
+
+
 reading = tm.Workflow("reading")
 
 

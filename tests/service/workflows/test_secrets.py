@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
-from tests.service.workflows.secretive import careless, reading
+from tests.service.workflows.secretive import careless, careless_away, reading
 from tidemill.access.principal import Principal, Role
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
+from tidemill.worker import WorkerNode
 
 CANARY = "canary-5f1d8c-do-not-leak"
 EXECUTORS = ["in_process", "subprocess"]
@@ -41,11 +42,31 @@ async def test_a_canary_is_in_nothing_that_a_careless_task_leaves(
         result = await run.wait(timeout=60)
         lines = [line async for line in run.logs("talk")]
     assert result.state == "failed"
-    shown = repr((lines, result)) + caplog.text
+    check_for_canary(repr((lines, result)), tmp_path, caplog)
+
+
+async def test_a_canary_is_in_nothing_that_a_careless_task_leaves_on_a_worker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S-6: a worker masks as every node does."""
+    caplog.set_level(logging.DEBUG)
+    address = f"sqlite:///{tmp_path}/tidemill.db"
+    async with tm.Node(address, load=[careless_away]) as node, WorkerNode(address, load=[careless_away]):
+        await node.access.secrets.set(LOCAL_PRINCIPAL, "password", CANARY)
+        run = await node.start("careless_away")
+        result = await run.wait(timeout=60)
+        lines = [line async for line in run.logs("talk")]
+    assert result.state == "failed"
+    check_for_canary(repr((lines, result)), tmp_path, caplog)
+
+
+def check_for_canary(told: str, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Check that the canary is masked in what a run told, in every log record, and in every file of the store."""
+    shown = told + caplog.text
     assert "the password is ***" in shown
     assert "cannot sign in with ***" in shown
     assert CANARY not in shown
     for record in caplog.records:
         assert CANARY not in repr(record.__dict__)
-    for path in tmp_path.iterdir():
+    for path in folder.iterdir():
         assert CANARY.encode() not in path.read_bytes(), path

@@ -123,10 +123,10 @@ async def test_a_worker_neither_leads_nor_plans(fleet: Fleet) -> None:
     assert (await (await node.start("mixed")).wait(timeout=PATIENCE)).state is RunState.SUCCESS
 
 
-async def test_a_worker_runs_as_many_as_it_has_slots(fleet: Fleet, tmp_path: Path) -> None:
+async def test_a_worker_runs_as_many_as_it_has_slots(on_file: Fleet, tmp_path: Path) -> None:
     """W-1: the others wait, and `nodes` shows the load."""
-    node = await fleet.add_node(worker_flows.held)
-    await fleet.add_worker(worker_flows.held, concurrency=2)
+    node = await on_file.add_node(worker_flows.held)
+    await on_file.add_worker(worker_flows.held, concurrency=2)
     runs = [await node.start("held", folder=str(tmp_path)) for _ in range(5)]
     await until_began(tmp_path, 2)
     loads = {one.kind: one.running for one in await nodes_of(node)}
@@ -163,11 +163,11 @@ async def test_a_worker_makes_no_old_version_the_newest(on_file: Fleet) -> None:
     assert [one.key.version for one in versions] == expected
 
 
-async def test_elements_of_a_mapped_task_run_on_several_workers(fleet: Fleet) -> None:
+async def test_elements_of_a_mapped_task_run_on_several_workers(on_file: Fleet) -> None:
     """W-1: each element is claimed by one worker."""
-    node = await fleet.add_node(worker_flows.wide)
+    node = await on_file.add_node(worker_flows.wide)
     for _ in range(2):
-        await fleet.add_worker(worker_flows.wide, concurrency=2)
+        await on_file.add_worker(worker_flows.wide, concurrency=2)
     run = await node.start("wide")
     result = await run.wait(timeout=PATIENCE)
     assert [one.output for one in result.tasks["square"].mapped] == [number * number for number in range(12)]
@@ -188,10 +188,10 @@ async def test_failures_are_retried_and_timeouts_kill(on_file: Fleet, tmp_path: 
     assert result.tasks["too_slow"].reason == "TimeoutError: it ran longer than 0.1 s"
 
 
-async def test_cancel_reaches_the_code_on_a_worker(fleet: Fleet, tmp_path: Path) -> None:
+async def test_cancel_reaches_the_code_on_a_worker(on_file: Fleet, tmp_path: Path) -> None:
     """Tasks: the process of the attempt ends, and its slot is free again."""
-    node = await fleet.add_node(worker_flows.held)
-    worker = await fleet.add_worker(worker_flows.held, concurrency=1)
+    node = await on_file.add_node(worker_flows.held)
+    worker = await on_file.add_worker(worker_flows.held, concurrency=1)
     run = await node.start("held", folder=str(tmp_path))
     await until_began(tmp_path)
     (pid,) = [int(file.name.removeprefix("began-")) for file in tmp_path.glob("began-*")]
