@@ -235,6 +235,18 @@ async def test_a_worker_that_closes_returns_what_it_runs(on_file: Fleet, tmp_pat
     assert (result.state, result.tasks["hold"].output) == (RunState.SUCCESS, "held")
 
 
+async def test_a_worker_goes_on_while_the_leader_changes(fleet: Fleet, tmp_path: Path) -> None:
+    """W-9: it reports to the store; the next leader plans what follows, and nothing runs again."""
+    async with tm.Node(fleet.address, load=[worker_flows.held], settings=QUICK) as first:
+        follower = await fleet.add_node(worker_flows.held)
+        await fleet.add_worker(worker_flows.held)
+        run = await first.start("held", folder=str(tmp_path))
+        await until_began(tmp_path)
+    (tmp_path / "gate").touch()
+    result = await follower.run_handle(run.id).wait(timeout=PATIENCE)
+    assert (result.state, result.tasks["hold"].attempts) == (RunState.SUCCESS, 1)
+
+
 # -- calls of tasks
 
 
