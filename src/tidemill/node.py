@@ -1,6 +1,7 @@
 """The node: the composition root. Takes settings, builds the engines, and runs them as one."""
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -41,12 +42,15 @@ from tidemill.packages.service import PackageService
 from tidemill.packages.standby import StandbyLoads
 from tidemill.packages.status import StatusListener
 from tidemill.storage.store import Store
+from tidemill.telemetry import events
 from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS, Collector, Metrics
 from tidemill.telemetry.otlp_spans import make_span_recorder
 from tidemill.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
     from tidemill.packages.reconcile.reconciler import Reconciler
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["IDLE_CHECK_INTERVAL", "Node", "make_store"]
 
@@ -279,7 +283,15 @@ class Node(NodeOperations):
                 self._ownership.close()
             await self._run_store.close()
             if self.spans.is_enabled:
+                await self._send_spans()
+
+    async def _send_spans(self) -> None:
+        """Send the last spans; a collector that does not answer does not delay the end for long."""
+        try:
+            async with asyncio.timeout(self.settings.unload_timeout):  # real time: that of the collector
                 await call_in_new_thread("node: send spans", self.spans.close)
+        except TimeoutError:
+            logger.warning(events.SPANS_NOT_SENT, extra={"collector": self.settings.otlp_endpoint})
 
     # -- packages
 

@@ -45,7 +45,8 @@ class RequestContext:
         request_id = _choose_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
         exchange = _Exchange(scope, receive, send, self._metrics)
-        trace = RequestTrace(scope, self._clock) if self._spans.is_enabled else None
+        is_traced = self._spans.is_enabled and scope["type"] == ScopeType.HTTP  # a connection is no unit of work
+        trace = RequestTrace(scope, self._clock) if is_traced else None
         began = time.perf_counter()
         with request_scope(request_id), trace_scope(None if trace is None else trace.context):
             try:

@@ -25,7 +25,7 @@ class RequestTrace:
 
     def end(self, status: int, duration: float, request_id: str) -> Span:
         """Return the span of the answered request."""
-        method, route = str(self._scope.get("method", "WEBSOCKET")), self._scope.get("path_template", UNMATCHED)
+        method, route = str(self._scope.get("method")), self._scope.get("path_template", UNMATCHED)
         attributes = {
             "http.request.method": method,
             "http.route": route,

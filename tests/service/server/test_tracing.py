@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -279,3 +280,23 @@ def test_a_stored_trace_is_read_back() -> None:
     for stored in (StoredTrace.new(parent), StoredTrace.new(None), StoredTrace.new(parent._replace(is_sampled=False))):
         assert StoredTrace.parse(stored.to_text()) == stored
     assert StoredTrace.parse("damaged") is None
+
+
+async def test_a_collector_that_hangs_does_not_delay_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Ops: traces are worth less than a fast release."""
+    release = threading.Event()
+
+    class HangingSpans(NoSpans):
+        is_enabled = True
+
+        def close(self) -> None:
+            release.wait(20)
+
+    class HangingNode(tm.Node):
+        def _make_parts(self) -> NodeParts:
+            return NodeParts(spans=HangingSpans())
+
+    async with asyncio.timeout(10), HangingNode(settings={"unload_timeout": "50ms"}):
+        pass
+    release.set()
+    assert "spans.not_sent" in caplog.messages
