@@ -131,8 +131,10 @@ async def test_run_events_resume_at_another_node_of_the_store(tmp_path: Path) ->
     assert "not kept" in both[0].fields["reason"]
 
 
-async def test_an_id_of_another_store_is_a_gap() -> None:
-    async with tm.testing.node() as node, node.event_feed.subscribe(after="99-0-abc") as events:
+@pytest.mark.parametrize("types", [None, "run.*"])
+async def test_an_id_of_another_store_is_a_gap(types: str | None) -> None:
+    """Also for readers of runs alone: some of these may be lost too."""
+    async with tm.testing.node() as node, node.event_feed.subscribe(types, after="99-0-abc") as events:
         (gap,) = await take(events, 1)
     assert (gap.type, gap.tenant) == ("events.gap", None)
     assert "another store" in gap.fields["reason"]
@@ -181,6 +183,22 @@ async def test_packages_and_reactors_come_and_go() -> None:
         found = await take(events, 4)
     assert [one.type for one in found] == ["reactor.loaded", "package.loaded", "reactor.unloaded", "package.removed"]
     assert found[1].fields["package"] == "reactor:r"
+
+
+async def test_nodes_that_come_and_go_are_events(tmp_path: Path) -> None:
+    """S-3: servers and workers, wherever they run."""
+    address = f"sqlite:///{tmp_path}/tidemill.db"
+    async with tm.testing.node(address) as node, node.event_feed.subscribe("node.*") as events:
+        async with tm.testing.node(address) as other:
+            await node.advance("2s")
+            (joined,) = await take(events, 1)
+        await node.advance("2s")
+        (left,) = await take(events, 1)
+    owner = other.probe.workflows.owner.id
+    assert [(one.type, one.tenant, one.fields["node"]) for one in (joined, left)] == [
+        ("node.joined", None, owner),
+        ("node.left", None, owner),
+    ]
 
 
 async def test_leadership_is_an_event() -> None:

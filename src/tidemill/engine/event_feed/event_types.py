@@ -28,7 +28,9 @@ NODE_EVENT_TYPES = {
     events.PACKAGE_FAILED: "a package could not be loaded or removed: package, version, reason",
     events.LEADERSHIP_WON: "this node leads from now on: node, epoch",
     events.LEADERSHIP_LOST: "this node does not lead any more: node, epoch",
-    events.EVENTS_GAP: "events of a node were missed; those of runs were not: reason",
+    events.NODE_JOINED: "a server, a worker or another node appeared in the store: node, name, kind",
+    events.NODE_LEFT: "a node has left the store, or was removed because it is gone: node, name, kind",
+    events.EVENTS_GAP: "events were missed, which are no longer known here: reason",
 }
 """Events of the node that a reader is connected to."""
 

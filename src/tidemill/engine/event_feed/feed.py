@@ -16,8 +16,10 @@ from msgspec.structs import replace
 
 from tidemill.engine.event_feed.event_types import NODE_EVENT_TYPES, select_types
 from tidemill.engine.event_feed.firing_counts import FiringSampler, ReadFiringCounts
+from tidemill.engine.event_feed.node_list import NodeListSampler
 from tidemill.engine.event_feed.position import FeedPosition
 from tidemill.engine.event_feed.run_events import RunEventTail, event_fields, event_type
+from tidemill.engine.event_feed.samplers import Sampler
 from tidemill.engine.tasks import TaskScope, cancel_and_wait
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.kernel.clock import Clock
@@ -43,10 +45,12 @@ class FeedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Joined(NamedTuple):
-    """Where a reader begins, and why it misses events of a node if it does."""
+    """Where a reader begins, and why it misses events if it does."""
 
     position: FeedPosition
     gap: str | None = None
+    misses_runs: bool = False
+    """Whether it misses events of runs too."""
 
 
 class TooSlowError(RequestError):
@@ -77,10 +81,13 @@ class EventFeed:
         self.node_events = node_events
         node_events.on_published = self._wake_readers
         self.tail = RunEventTail(store.runs, clock, self._wake_readers)
-        self._sampler = FiringSampler(read_firing_counts, node_events, clock)
+        self._samplers: list[Sampler] = [
+            FiringSampler(read_firing_counts, node_events, clock),
+            NodeListSampler(store.owners, node_events, clock),
+        ]
         self._readers: set[EventSubscription] = set()
         self._tail_task: asyncio.Task[Any] | None = None
-        self._sampler_task: asyncio.Task[Any] | None = None
+        self._sampler_tasks: dict[str, asyncio.Task[Any]] = {}
         self._starting = asyncio.Lock()
         self._is_listening = self.is_closed = False
         self.node = new_instance_id()
@@ -118,9 +125,11 @@ class EventFeed:
             self.node_events.is_recorded = True
             if self._tail_task is None:
                 await self._start_tail()
-            if self._sampler_task is None and events.REACTOR_FIRED in reader.types:
-                self._sampler.start()
-                self._sampler_task = self._tasks.start("event feed: firing counts", self._sampler.run())
+            for sampler in self._samplers:
+                if sampler.types & reader.types and sampler.title not in self._sampler_tasks:
+                    await sampler.start()
+                    task = self._tasks.start(f"event feed: {sampler.title}", sampler.run())
+                    self._sampler_tasks[sampler.title] = task
             self._readers.add(reader)
         here = FeedPosition(self.tail.number, self.node_events.number, self.node)
         return Joined(here) if after is None else self._resume(here, after)
@@ -136,7 +145,7 @@ class EventFeed:
     def _resume(self, here: FeedPosition, after: FeedPosition) -> Joined:
         """Return where a reader continues after an earlier event, and why it misses some if it does."""
         if after.stored > here.stored:
-            return Joined(here, "the id is of another store, or of one whose newest events are lost")
+            return Joined(here, "the id is of another store, or of one whose newest events are lost", misses_runs=True)
         position = FeedPosition(after.stored, here.local, here.node)
         if after.node != here.node:
             return Joined(position, "the events of another node, or of this one before its last start, are not kept")
@@ -147,9 +156,9 @@ class EventFeed:
     async def leave(self, reader: "EventSubscription") -> None:
         """Remove a reader; the last one stops what runs for readers."""
         self._readers.discard(reader)
-        if not any(events.REACTOR_FIRED in one.types for one in self._readers):
-            sampler, self._sampler_task = self._sampler_task, None
-            await cancel_and_wait(sampler)
+        for sampler in self._samplers:
+            if not any(sampler.types & one.types for one in self._readers):
+                await cancel_and_wait(self._sampler_tasks.pop(sampler.title, None))
         if not self._readers:
             self._notifier.on_any_change = None
             tail, self._tail_task = self._tail_task, None
@@ -171,8 +180,9 @@ class EventSubscription:
         self._reads_node_events = bool(types & NODE_EVENT_TYPES.keys() - {events.EVENTS_GAP})
 
     async def __aenter__(self) -> Self:
-        self._position, gap = await self._feed.join(self, self._after)
-        self._gap = gap if self._reads_node_events else None
+        joined = await self._feed.join(self, self._after)
+        self._position = joined.position
+        self._gap = joined.gap if joined.misses_runs or self._reads_node_events else None
         return self
 
     async def __aexit__(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from tidemill.engine.event_feed.samplers import Sampler
 from tidemill.kernel.clock import Clock
 from tidemill.telemetry import events
 from tidemill.telemetry.node_events import NodeEvents
@@ -23,8 +24,11 @@ class FiringCount(NamedTuple):
 ReadFiringCounts = Callable[[], Iterable[FiringCount]]
 
 
-class FiringSampler:
+class FiringSampler(Sampler):
     """Publishes how often each reactor has fired since the last sample, if it has."""
+
+    title = "firing counts"
+    types = frozenset([events.REACTOR_FIRED])
 
     def __init__(self, read_counts: ReadFiringCounts, node_events: NodeEvents, clock: Clock) -> None:
         self._read_counts = read_counts
@@ -32,12 +36,10 @@ class FiringSampler:
         self._clock = clock
         self._before: dict[tuple[str, str], FiringCount] = {}
 
-    def start(self) -> None:
-        """Begin to count now."""
+    async def start(self) -> None:
         self._before = self._read()
 
     async def run(self) -> None:
-        """Sample until cancelled."""
         while True:
             await self._clock.sleep(SAMPLE_INTERVAL)
             self._sample()
