@@ -6,8 +6,9 @@ from litestar.enums import MediaType
 
 from tidemill import __version__
 from tidemill.access.principal import Role
+from tidemill.kernel.concurrency import call_in_thread
 from tidemill.server.docs_page import DOCS_POLICY, read_docs_page
-from tidemill.server.exposition import render_metrics
+from tidemill.server.exposition import Exposition, render_metrics
 from tidemill.server.injection import InjectedContext, InjectedPrincipal
 from tidemill.server.readiness import Readiness, check_readiness
 from tidemill.server.requests import ApiRequest
@@ -60,7 +61,8 @@ async def get_metrics(request: ApiRequest, context: InjectedContext, principal: 
     samples = context.node.metrics_registry.samples()
     if not principal.is_instance_admin:
         samples = [one for one in samples if dict(one.labels).get("tenant", principal.tenant) == principal.tenant]
-    rendered = render_metrics(samples, request.headers.get("accept", ""))
+    # On a thread: many reactors make a long page, and no event should wait for it.
+    rendered: Exposition = await call_in_thread(render_metrics, samples, request.headers.get("accept", ""))
     return Response(rendered.content, media_type=rendered.content_type)
 
 
