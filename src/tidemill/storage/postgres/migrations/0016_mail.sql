@@ -11,3 +11,5 @@ CREATE TABLE tidemill.mail (
     at timestamptz NOT NULL,
     answer bytea
 );
+
+SELECT tidemill.protect_rows('mail', $$current_setting('tidemill.tenant', true) IN ('*', tenant)$$);
