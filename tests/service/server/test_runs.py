@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 import tidemill as tm
+from tests.contract.run_samples import creation, make, run_row
 from tests.service.server.serving_node import Served, served
 from tests.service.server.workflow_samples import finish, make_report, read_stream, start
+from tidemill.workflows.states import RunState
 
 
 @pytest.fixture
@@ -150,6 +152,15 @@ async def test_an_invalid_parameter_is_named(server: Served, query: dict[str, st
 async def test_a_cursor_of_something_else_is_refused(server: Served, cursor: str) -> None:
     answer = await server.http.get("/runs", params={"cursor": cursor})
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_cursor")
+
+
+async def test_a_run_with_damaged_params_hides_no_other(server: Served) -> None:
+    await start(server, "waiting")
+    damaged = run_row("damaged", params=b"\xc1", state=RunState.SUCCESS)
+    await make(server.node.store, creation(damaged))
+    page = (await server.http.get("/runs")).json()
+    assert {run["id"]: run["params"] for run in page["items"]}["damaged"] is None
+    assert page["total"] == 2
 
 
 # -- one run

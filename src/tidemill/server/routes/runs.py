@@ -175,11 +175,11 @@ async def list_run_events(
 ) -> Page[RunEventView]:
     """List the events of a run, oldest first; as server-sent events, follow them until the run has ended."""
     client = context.node.workflow_client
-    events = await client.load_events(caller, run)
     if wants_stream(request):
+        await client.load_record(caller, run)  # an unknown run is an error, not a stream
         after = last_event_number(request) or 0
         return event_stream(_follow_events(client, caller, run, after))  # type: ignore[return-value]
-    return page_in_order(to_run_events(events), limit=limit, cursor=cursor)
+    return page_in_order(to_run_events(await client.load_events(caller, run)), limit=limit, cursor=cursor)
 
 
 async def _follow_events(client: WorkflowClient, caller: Caller, run: str, after: int) -> AsyncIterator[StreamEvent]:

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tidemill.engine.workflows.client.backfills import BackfillRunner
-from tidemill.engine.workflows.client.catalog import WorkflowCatalog
+from tidemill.engine.workflows.client.catalog import CatalogEntry, WorkflowCatalog
 from tidemill.engine.workflows.client.log_lines import (
     LOG_START,
     LogLine,
@@ -44,17 +44,16 @@ from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, 
 from tidemill.kernel.limits import MAX_INTEGER, is_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.backfill_ports import Backfill, BackfillPage
-from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage, RunPosition, RunQuery
+from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage, RunPosition, RunQuery, WorkflowActivity
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.definition import Trigger
 from tidemill.workflows.lookup import resolve_task, unknown_run
 from tidemill.workflows.records import RunRow, TaskKey
 from tidemill.workflows.result import RunResult
-from tidemill.workflows.states import RunState, active_states
+from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
 
 SEARCH_LIMIT = 10_000  # runs searched for a part of an id
-ACTIVE_COUNT_LIMIT = 1000  # active runs of a workflow that are counted
 
 
 class WorkflowClient(RunOperations):
@@ -296,29 +295,9 @@ class WorkflowClient(RunOperations):
 
     async def list_workflows(self, caller: Caller) -> list[WorkflowSummary]:
         """Return every workflow that the store knows."""
-        paused = await self._store.schedules.list_paused_workflows()
-        return [
-            await self._summarize(caller, name, versions, is_paused=(caller.tenant, name) in paused)
-            for name, versions in (await self._count_versions(caller)).items()
-        ]
-
-    async def _count_versions(self, caller: Caller) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for version in await self._store.versions.for_tenant(caller.tenant):
-            counts[version.key.workflow] = counts.get(version.key.workflow, 0) + 1
-        return counts
-
-    async def _summarize(self, caller: Caller, name: str, versions: int, *, is_paused: bool) -> WorkflowSummary:
-        active = await self.find_runs(caller, name, active_states(), ACTIVE_COUNT_LIMIT)
-        newest = await self.find_runs(caller, name, limit=1)
-        return WorkflowSummary(
-            workflow=name,
-            versions=versions,
-            paused=is_paused,
-            active=len(active),
-            last_run=newest[0].created_at if newest else None,
-            state=newest[0].state if newest else None,
-        )
+        entries = await self.catalog.entries(caller)
+        activity = await self.catalog.read_activity(caller, [entry.name for entry in entries])
+        return [_summarize(entry, activity[entry.name]) for entry in entries]
 
     async def pause(self, caller: Caller, workflow: str) -> None:
         """Pause a workflow: none of its runs begins, none of its tasks starts; running tasks continue."""
@@ -343,7 +322,7 @@ class WorkflowClient(RunOperations):
         """Raise a RequestError unless the node has loaded a workflow, or the store knows it."""
         if (caller.tenant, workflow) in self._versions.current:
             return
-        known = await self._count_versions(caller)
+        known = [entry.name for entry in await self.catalog.entries(caller)]
         if workflow not in known and self._is_node:
             raise self._versions.not_loaded_error(caller.tenant, workflow)
         if workflow not in known:
@@ -398,6 +377,18 @@ class WorkflowClient(RunOperations):
     async def cancel_backfill(self, caller: Caller, id: str) -> int:
         """Start no more runs of a backfill, and cancel its active runs; return how many these were."""
         return await self._backfills.cancel(caller, id)
+
+
+def _summarize(entry: CatalogEntry, activity: WorkflowActivity) -> WorkflowSummary:
+    newest = activity.newest
+    return WorkflowSummary(
+        workflow=entry.name,
+        versions=len(entry.versions),
+        paused=entry.is_paused,
+        active=activity.active,
+        last_run=None if newest is None else newest.created_at,
+        state=None if newest is None else newest.state,
+    )
 
 
 async def _wait_first(*waits: Coroutine[Any, Any, Any]) -> None:
