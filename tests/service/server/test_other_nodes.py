@@ -72,3 +72,21 @@ async def test_a_server_that_does_not_lead_pauses_and_backfills(server: Served) 
     assert (await http.get(f"/backfills/{plan['id']}")).json()["runs"] == {"success": 2}
     assert (await http.put("/pools/gpu", json={"slots": 3})).json()["slots"] == 3
     assert (await http.delete("/pools/gpu")).status_code == 204
+
+
+async def test_a_workflow_that_is_not_loaded_here_is_shown_as_the_store_knows_it(address: str) -> None:
+    """Its structure and versions are known, its declaration is not; it starts no run here."""
+    async with tm.Node(address, load=[make_report()]):
+        pass
+    async with tm.Node(address) as node, served(node) as server:
+        http = server.http
+        (item,) = (await http.get("/workflows")).json()["items"]
+        assert (item["name"], item["loaded"], item["tags"]) == ("report", False, [])
+        details = (await http.get("/workflows/report")).json()
+        assert [task["name"] for task in details["tasks"]] == ["fetch", "clean", "load"]
+        assert (details["params"], details["schedules"], details["versions"][0]["nodes"]) == (None, [], 0)
+        version = (await http.get(f"/workflows/report/versions/{item['version']}")).json()
+        assert "make_report" in version["source"]
+        assert (await http.patch("/workflows/report", json={"paused": True})).json()["paused"] is True
+        refused = await http.post("/workflows/report/runs", json={"params": {"day": "x"}})
+        assert (refused.status_code, refused.json()["code"]) == (404, "workflow_not_found")
