@@ -10,6 +10,7 @@ from tidemill.cli.targets import ServerTarget, find_target, require_server
 
 if TYPE_CHECKING:
     from tidemill.cli.access_admin import AccessAdmin
+    from tidemill.cli.package_publishing import PackageRegistry
     from tidemill.cli.workflow_service import WorkflowService
     from tidemill.client import AsyncClient
 
@@ -33,6 +34,25 @@ async def open_workflows(
 
         async with open_client(target.address, read_only=read_only) as opened:
             yield StoreWorkflows(opened, cli_caller(tenant))
+
+
+@asynccontextmanager
+async def open_packages(
+    store: str | None, tenant: str | None, *, read_only: bool = False
+) -> "AsyncIterator[PackageRegistry]":
+    """Open the registry of packages that a command is about; read-only as in `open_workflows`."""
+    target = find_target(store)
+    if isinstance(target, ServerTarget):
+        from tidemill.cli.server_packages import ServerPackages
+
+        async with target.client(tenant) as client:
+            yield ServerPackages(client, tenant)
+    else:
+        from tidemill.cli.store_packages import StorePackages
+        from tidemill.cli.stores import DEFAULT_TENANT, open_store
+
+        async with open_store(target.address, read_only=read_only) as opened:
+            yield StorePackages(opened, tenant or DEFAULT_TENANT)
 
 
 def with_access(

@@ -80,10 +80,18 @@ def command(path: str, answer: type[Answer], body: Any = None, *, is_repeatable:
     )
 
 
-def put(path: str, answer: type[Answer], body: Any, *, content_type: str = JSON) -> ApiCall[Answer]:
+def put(
+    path: str, answer: type[Answer], body: Any, *, content_type: str = JSON, **query: QueryValue
+) -> ApiCall[Answer]:
     """Return a call that sets something."""
-    headers = {"content-type": content_type}
-    return ApiCall(method="PUT", path=API_PATH + path, answer=answer, content=encode(body), headers=headers)
+    return ApiCall(
+        method="PUT",
+        path=API_PATH + path,
+        answer=answer,
+        query=encode_query(query),
+        content=encode(body),
+        headers={"content-type": content_type},
+    )
 
 
 def patch(path: str, answer: type[Answer], body: Any) -> ApiCall[Answer]:

@@ -53,6 +53,28 @@ async def test_workflows_are_listed_paused_and_resumed(cli: CommandLine) -> None
     assert "nightl" in await cli.error("workflow", "pause", "nightl")
 
 
+async def test_a_run_is_shown_explained_and_logged(server: Served, cli: CommandLine) -> None:
+    """Tasks, attempts, events, the log of a task, and why it failed."""
+    handle = await server.node.start("report", day="2026-01-05", rows=-2)
+    await handle.wait(timeout="20s")
+    shown = await cli.text("runs", "show", handle.id, "--timeline")
+    assert all(word in shown for word in ("report", "failed", "negative rows", "tries", "timeline"))
+    whole = await cli.json("runs", "show", handle.id)
+    assert {one["task"] for one in whole["attempts"]} == {"fetch", "clean", "load"}
+    assert whole["events"][-1]["after"] == "failed"
+    assert whole["tasks"]["clean"]["output"] == [0, 2]
+    assert "fetched  rows=2" in await cli.text("runs", "logs", handle.id, "fetch", "-f")
+    assert "ValueError: negative rows" in await cli.text("runs", "logs", handle.id, "load")
+    (line,) = [
+        json.loads(one)
+        for one in (await cli.text("runs", "logs", handle.id, "fetch", "-o", "ndjson")).split("\n")
+        if one
+    ]
+    assert (line["message"], line["fields"], line["try"], line["element"]) == ("fetched", {"rows": 2}, 1, None)
+    assert "negative rows" in await cli.text("runs", "why", handle.id, "load")
+    assert "has no task 'lod'" in await cli.error("runs", "why", handle.id, "lod")
+
+
 async def test_a_run_is_watched_to_its_end(server: Served, cli: CommandLine) -> None:
     """server.md: `runs watch`; in a pipe a line per event, exit code 1 if it failed."""
     handle = await server.node.start("report", day="2026-01-05")

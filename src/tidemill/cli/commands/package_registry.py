@@ -1,4 +1,4 @@
-"""`tidemill package` for the registry of a store: published packages and trusted keys."""
+"""`tidemill package` for registries: published packages of a server or a store, and trusted keys of a store."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,18 +14,19 @@ from tidemill.cli.commands.package import (
     probe_package,
 )
 from tidemill.cli.event_loop import run_async
+from tidemill.cli.exit_codes import EXIT_FAILED
 from tidemill.cli.formatting import format_count, format_time, time_column_title
+from tidemill.cli.opening import open_packages
 from tidemill.cli.output import Format, Output, print_text, show_rows
-from tidemill.cli.stores import StoreOption, StoreTenantOption, open_store
+from tidemill.cli.stores import StoreOption, StoreTenantOption, TenantOption, open_store
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 
 if TYPE_CHECKING:
+    from tidemill.cli.package_publishing import PackageLine
     from tidemill.packages.format.signature import PublicKey
-    from tidemill.packages.publishing import Publisher
-    from tidemill.storage.package_ports import PublishedPackage, TrustedKey
-    from tidemill.storage.store import Store
+    from tidemill.storage.package_ports import TrustedKey
 
 app = typer.Typer()
 
@@ -36,13 +37,13 @@ ALL_TENANTS_LABEL = "every tenant"
 def upload(
     path: PathArgument,
     store: StoreOption = None,
-    tenant: StoreTenantOption = "public",
+    tenant: TenantOption = None,
     allow_downgrade: Annotated[
         bool, typer.Option("--allow-downgrade", help="Accept a version lower than the last published one.")
     ] = False,
     no_import: NoImportOption = False,
 ) -> None:
-    """Publish a package folder or archive: nodes on the store with the setting load_published load or hot-swap it.
+    """Publish a package folder or archive: servers, and nodes with the setting load_published, load or hot-swap it.
 
     It is checked first, as by `tidemill package check`; use --no-import on machines without its dependencies.
 
@@ -51,43 +52,54 @@ def upload(
 
     from tidemill.packages.format.archive import read_folder_or_archive
 
-    async def work() -> "PublishedPackage":
+    async def work() -> "tuple[PackageLine, str]":
         contents = read_folder_or_archive(path)
         if contents.signature is not None:
             check_signed_files(contents)
         contents.manifest.check_requirements()
-        async with open_store(store) as opened:
+        async with open_packages(store, tenant) as packages:
             if not no_import:
                 await probe_package(contents, path)
-            return await _make_publisher(opened).publish(contents, tenant, allow_downgrade=allow_downgrade)
+            return await packages.publish(path, contents, allow_downgrade=allow_downgrade), packages.whose
 
     with exit_on_bad_package():
-        package = run_async(work())
-    print_text(
-        f"{package.name} {package.version} is published for tenant '{tenant}', {format_count(package.size, 'byte')}"
-    )
+        package, whose = run_async(work())
+    size = "" if package.size is None else f", {format_count(package.size, 'byte')}"
+    state = "" if package.state is None else f", {package.state}{f': {package.reason}' if package.reason else ''}"
+    print_text(f"{package.name} {package.version} is published{whose}{size}{state}")
+    if package.state == "failed":
+        raise typer.Exit(EXIT_FAILED)
 
 
 @app.command("list")
-def list_packages(
-    store: StoreOption = None, output: Output = Format.TABLE, tenant: StoreTenantOption = "public"
-) -> None:
-    """List the packages published in a store."""
+def list_packages(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
+    """List the published packages."""
 
-    async def read() -> "list[PublishedPackage]":
-        async with open_store(store, read_only=True) as opened:
-            return [one for one in await opened.packages.list_published() if one.tenant == tenant]
+    async def read() -> "list[PackageLine]":
+        async with open_packages(store, tenant, read_only=True) as packages:
+            return await packages.list_published()
 
     with exit_on_bad_package():
         packages = run_async(read())
     if output is Format.JSON:
-        columns = ["package", "version", "size", "published", "digest"]
-        rows = [[one.name, one.version, one.size, one.at.isoformat(), one.digest] for one in packages]
+        columns = ["package", "version", "size", "published", "digest", "state"]
+        rows = [[one.name, one.version, one.size, one.at.isoformat(), one.digest, one.state] for one in packages]
         show_rows(columns, rows, output)
     elif packages:
-        cells = [[one.name, one.version, f"{one.size:,}", format_time(one.at), one.digest[:16]] for one in packages]
+        cells = [
+            [
+                one.name,
+                one.version,
+                "" if one.size is None else f"{one.size:,}",
+                format_time(one.at),
+                (one.digest or "")[:16],
+                one.state or "",
+            ]
+            for one in packages
+        ]
         published = time_column_title("published", (one.at for one in packages))
-        show_rows(["package", "version", "bytes", published, "digest"], cells, output, droppable=["digest", "bytes"])
+        columns = ["package", "version", "bytes", published, "digest", "state"]
+        show_rows(columns, cells, output, droppable=["digest", "bytes"])
     else:
         print_text("no packages; publish one with `tidemill package upload`")
 
@@ -96,17 +108,18 @@ def list_packages(
 def unload(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a package.", show_default=False)],
     store: StoreOption = None,
-    tenant: StoreTenantOption = "public",
+    tenant: TenantOption = None,
 ) -> None:
-    """Remove a package from the registry of a store: nodes unload it as soon as no other package needs it."""
+    """Withdraw a package from the registry: nodes unload it as soon as no other package needs it."""
 
-    async def work() -> None:
-        async with open_store(store) as opened:
-            await _make_publisher(opened).withdraw(tenant, name)
+    async def work() -> str:
+        async with open_packages(store, tenant) as packages:
+            await packages.withdraw(name)
+            return packages.whose
 
     with exit_on_bad_package():
-        run_async(work())
-    print_text(f"package '{name}' is no longer published for tenant '{tenant}'")
+        whose = run_async(work())
+    print_text(f"package '{name}' is no longer published{whose}")
 
 
 @app.command()
@@ -162,6 +175,7 @@ def untrust(
 @app.command()
 def keys(store: StoreOption = None, output: Output = Format.TABLE, tenant: StoreTenantOption = "public") -> None:
     """List the keys that may sign a tenant's packages: from the store, and from the file that the settings name."""
+    from tidemill.cli.store_packages import configured_keys
 
     async def read() -> "list[TrustedKey]":
         async with open_store(store, read_only=True) as opened:
@@ -170,7 +184,7 @@ def keys(store: StoreOption = None, output: Output = Format.TABLE, tenant: Store
     with exit_on_bad_package():
         settings = Settings.read()
         stored = run_async(read())
-        configured = _configured_keys(settings)
+        configured = configured_keys(settings)
     if output is Format.JSON:
         rows: list[list[Any]] = [[one.id, _key_name(one), tenant, one.at.isoformat()] for one in stored]
         rows += [[one.id, one.name, None, None] for one in configured]
@@ -186,22 +200,6 @@ def keys(store: StoreOption = None, output: Output = Format.TABLE, tenant: Store
         print_text(
             f"signatures are {'' if settings.require_signatures else 'not '}required (TIDEMILL_REQUIRE_SIGNATURES)"
         )
-
-
-def _make_publisher(store: "Store") -> "Publisher":
-    from tidemill.kernel.clock import SystemClock
-    from tidemill.packages.format.signature import TrustPolicy
-    from tidemill.packages.publishing import Publisher
-
-    settings = Settings.read()
-    trust = TrustPolicy(store.trusted_keys, _configured_keys(settings), settings.require_signatures)
-    return Publisher(store.packages, trust, SystemClock())
-
-
-def _configured_keys(settings: Settings) -> "Sequence[PublicKey]":
-    from tidemill.packages.format.signature import load_public_keys
-
-    return load_public_keys(Path(settings.trusted_keys)) if settings.trusted_keys else []
 
 
 def _find_key(id: str, known: "Sequence[TrustedKey]", tenant: str) -> "TrustedKey":

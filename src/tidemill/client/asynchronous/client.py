@@ -9,6 +9,7 @@ from tidemill.client import calls
 from tidemill.client.asynchronous.access_calls import AsyncAccessCalls
 from tidemill.client.asynchronous.clock_calls import AsyncClockCalls
 from tidemill.client.asynchronous.graph_calls import AsyncGraphCalls
+from tidemill.client.asynchronous.package_calls import AsyncPackageCalls
 from tidemill.client.asynchronous.transport import AsyncTransport
 from tidemill.client.asynchronous.workflow_calls import AsyncWorkflowCalls
 from tidemill.client.connection import DEFAULT_RETRY, DEFAULT_TIMEOUT, Connection
@@ -17,7 +18,7 @@ from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
 
 
-class AsyncClient(AsyncWorkflowCalls, AsyncClockCalls, AsyncGraphCalls, AsyncAccessCalls):
+class AsyncClient(AsyncWorkflowCalls, AsyncClockCalls, AsyncGraphCalls, AsyncPackageCalls, AsyncAccessCalls):
     """A client of a Tidemill server.
 
     `key` is an API key; `tenant` names the tenant that an admin of the instance acts for. `timeout` is that of one

@@ -11,6 +11,7 @@ from tidemill.client.connection import DEFAULT_RETRY, DEFAULT_TIMEOUT, Connectio
 from tidemill.client.synchronous.access_calls import AccessCalls
 from tidemill.client.synchronous.clock_calls import ClockCalls
 from tidemill.client.synchronous.graph_calls import GraphCalls
+from tidemill.client.synchronous.package_calls import PackageCalls
 from tidemill.client.synchronous.transport import Transport
 from tidemill.client.synchronous.workflow_calls import WorkflowCalls
 from tidemill.client.values import Identity, ServerInfo
@@ -18,7 +19,7 @@ from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
 
 
-class Client(WorkflowCalls, ClockCalls, GraphCalls, AccessCalls):
+class Client(WorkflowCalls, ClockCalls, GraphCalls, PackageCalls, AccessCalls):
     """A client of a Tidemill server.
 
     `key` is an API key; `tenant` names the tenant that an admin of the instance acts for. `timeout` is that of one
