@@ -93,6 +93,13 @@ def _find_in_environment() -> StoreTarget | ServerTarget:
     return StoreTarget(store)
 
 
+def named_server() -> ServerTarget | None:
+    """Return the server that an option before the command names; the environment and profiles do not count."""
+    options = server_options.get()
+    target = find_target(None) if options.server or options.profile else None
+    return target if isinstance(target, ServerTarget) else None
+
+
 def require_server() -> ServerTarget:
     """Return the server of a command that works only with one."""
     target = find_target(None)

@@ -85,6 +85,17 @@ async def test_a_run_is_watched_to_its_end(server: Served, cli: CommandLine) -> 
     assert await cli.code("runs", "watch", failed.id) == 1
 
 
+async def test_a_workflow_is_run_on_the_server(cli: CommandLine) -> None:
+    """Params get the types that the server names; the exit code is that of a local run."""
+    result = await cli.json("run", "report", "--day", "2026-01-05", "-p", "rows=2", "-q")
+    assert (result["state"], result["outputs"]["load"]) == ("success", {"sum": 2})
+    assert "succeeded" in await cli.text("run", "report", "--day=2026-01-06")
+    assert await cli.code("run", "report", "--day", "2026-01-05", "--rows", "-2") == 1
+    assert "did you mean 'rows'" in await cli.error("run", "report", "--day", "2026-01-05", "--rws", "2")
+    assert "needs a value" in await cli.error("run", "report", "--day")
+    assert "workflow 'reprt'" in await cli.error("run", "reprt")
+
+
 async def test_schedules_and_triggers_are_listed(cli: CommandLine) -> None:
     """server.md: `schedule list` and `preview`, `trigger`."""
     (schedule,) = await cli.json("schedule", "list")
@@ -97,6 +108,19 @@ async def test_schedules_and_triggers_are_listed(cli: CommandLine) -> None:
     assert [one["name"] for one in await cli.json("trigger", "list")] == ["new_files"]
     assert (await cli.json("trigger", "pause", "new_files"))["paused"]
     assert "is resumed" in await cli.text("trigger", "resume", "new_files")
+
+
+async def test_past_slots_are_backfilled(cli: CommandLine) -> None:
+    """Days are in the time zone of the schedule, which the server names; a preview changes nothing."""
+    days = ["--from", "2026-01-05", "--to", "2026-01-07"]
+    preview = await cli.json("backfill", "nightly", *days, "--preview")
+    assert (preview["id"], preview["slots"][0]) == (None, "2026-01-05T05:00:00+00:00")
+    assert "3 runs of 'nightly' would be started" in await cli.text("backfill", "nightly", *days, "--preview")
+    started = await cli.json("backfill", "nightly", *days)
+    assert len(started["runs"]) == 3
+    assert (await cli.json("backfill-cancel", started["id"]))["id"] == started["id"]
+    assert "nightl" in await cli.error("backfill", "nightl", *days)
+    assert "no schedule" in await cli.error("backfill", "report", *days)
 
 
 async def test_pools_and_nodes_are_listed(cli: CommandLine) -> None:

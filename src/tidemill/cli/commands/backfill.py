@@ -1,8 +1,10 @@
 """`tidemill backfill`: start runs for past slots of a schedule."""
 
-from datetime import UTC, date, datetime, time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time, tzinfo
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from tidemill.cli.event_loop import run_async
@@ -12,6 +14,7 @@ from tidemill.cli.formatting import format_count, format_time, timezone_name
 from tidemill.cli.opening import open_workflows
 from tidemill.cli.output import Format, Output, print_text, show_json
 from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
+from tidemill.cli.targets import ServerTarget, StoreTarget, find_target
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
 
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
     from tidemill.engine.workflows.client.values import BackfillPlan
     from tidemill.workflows.schedule import Schedule
     from tidemill.workflows.workflow import Workflow
+
+InZone = Callable[[datetime], datetime]
+"""Returns an instant in the time zone of a schedule."""
 
 LISTED_SLOTS_LIMIT = 20  # slots that are listed; the others are counted
 SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # any moment, to read the time zone of a schedule
@@ -38,36 +44,77 @@ def backfill(
     output: Output = Format.TABLE,
     tenant: TenantOption = None,
 ) -> None:
-    """Start a run for every slot of a workflow's schedule in a time range; a node on the store executes them.
+    """Start a run for every slot of a workflow's schedule in a time range; a node on the store, or a server, runs them.
+
+    With a server, name a workflow that it has loaded instead of a file.
 
     Times are ISO 8601, by default in the time zone of the schedule. A day as --to includes the whole day.
     """
+    wanted = BackfillRange(start, end, preview=preview, only_missing=not all_, limit=limit, key=key)
+    with exit_on_error():
+        target = find_target(store)
+        if isinstance(target, ServerTarget):
+            plan, in_zone = run_async(_backfill_on_server(target, tenant, place, wanted))
+        else:
+            plan, in_zone = _backfill_on_store(target, tenant, place, wanted, executor, load or ())
+    if output is Format.JSON:
+        show_json(_plain_plan(plan))
+    else:
+        _print_plan(plan, in_zone, preview=preview)
+
+
+async def _backfill_on_server(
+    target: ServerTarget, tenant: str | None, workflow: str, wanted: "BackfillRange"
+) -> "tuple[BackfillPlan, InZone]":
+    from zoneinfo import ZoneInfo
+
+    async with target.client(tenant) as client:
+        schedules = {one["key"]: one for one in (await client.workflow(workflow)).schedules}
+        if not schedules or (wanted.key is not None and wanted.key not in schedules):
+            known = f"; it has {', '.join(schedules)}" if schedules else ""
+            message = f"workflow '{workflow}' has no schedule{f' {wanted.key!r}' if wanted.key else ''}{known}"
+            raise RequestError(message, code="no_schedule", status=409)
+        zone = ZoneInfo(schedules[wanted.key or next(iter(schedules))]["timezone"])
+        plan = await client.backfill(workflow, *wanted.times(zone), **wanted.options())
+        return plan, lambda slot: slot.astimezone(zone)
+
+
+def _backfill_on_store(
+    target: StoreTarget, tenant: str | None, place: str, wanted: "BackfillRange", executor: str, load: Sequence[str]
+) -> "tuple[BackfillPlan, InZone]":
     from tidemill.cli.definitions import load_workflow
     from tidemill.cli.graph_imports import importing_graphs, resolve_graph_calls
     from tidemill.engine.workflows.client.backfills import find_schedule
 
     async def make(workflow: "Workflow", schedule: "Schedule") -> "BackfillPlan":
-        async with open_client(store, read_only=preview, executor=executor) as client:
-            return await client.backfill(
-                cli_caller(tenant),
-                workflow,
-                _parse_time(start, time.min, schedule),
-                _parse_time(end, time.max, schedule),
-                preview=preview,
-                only_missing=not all_,
-                limit=limit,
-                key=key,
-            )
+        zone = schedule.in_zone(SAMPLE_TIME).tzinfo or UTC
+        async with open_client(target.address, read_only=wanted.preview, executor=executor) as client:
+            return await client.backfill(cli_caller(tenant), workflow, *wanted.times(zone), **wanted.options())
 
-    with exit_on_error(), importing_graphs(place, load or ()) as graphs:
+    with importing_graphs(place, load) as graphs:
         _check_executor(executor)
         workflow = resolve_graph_calls(load_workflow(place), graphs)
-        schedule = find_schedule(workflow, key)
-        plan = run_async(make(workflow, schedule))
-    if output is Format.JSON:
-        show_json(_plain_plan(plan))
-    else:
-        _print_plan(plan, schedule, preview=preview)
+        schedule = find_schedule(workflow, wanted.key)
+        return run_async(make(workflow, schedule)), schedule.in_zone
+
+
+class BackfillRange(msgspec.Struct, frozen=True):
+    """The range and the options of a backfill, as given on the command line."""
+
+    start: str
+    end: str
+    preview: bool
+    only_missing: bool
+    limit: int
+    key: str | None
+
+    def times(self, zone: tzinfo) -> tuple[datetime, datetime]:
+        """Return the first and the last moment; without a time zone, they are in that of the schedule."""
+        return _parse_time(self.start, time.min, zone), _parse_time(self.end, time.max, zone)
+
+    def options(self) -> dict[str, Any]:
+        """Return the options as keywords."""
+        return {"preview": self.preview, "only_missing": self.only_missing, "limit": self.limit, "key": self.key}
 
 
 def backfill_cancel(
@@ -104,8 +151,8 @@ def _check_executor(executor: str) -> None:
         raise RequestError(f"there is no executor '{executor}'{hint}", code="unknown_executor")
 
 
-def _parse_time(text: str, time_of_day: time, schedule: "Schedule") -> datetime:
-    """Parse a moment or a day; without a time zone, it is in that of the schedule."""
+def _parse_time(text: str, time_of_day: time, zone: tzinfo) -> datetime:
+    """Parse a moment or a day; without a time zone, it is in the given one."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
@@ -113,7 +160,7 @@ def _parse_time(text: str, time_of_day: time, schedule: "Schedule") -> datetime:
         raise RequestError(message, code="invalid_range") from error
     if _is_date(text):
         at = datetime.combine(at.date(), time_of_day)
-    return at if at.tzinfo is not None else at.replace(tzinfo=schedule.in_zone(SAMPLE_TIME).tzinfo)
+    return at if at.tzinfo is not None else at.replace(tzinfo=zone)
 
 
 def _is_date(text: str) -> bool:
@@ -125,10 +172,10 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _print_plan(plan: "BackfillPlan", schedule: "Schedule", *, preview: bool) -> None:
+def _print_plan(plan: "BackfillPlan", in_zone: InZone, *, preview: bool) -> None:
     has_seconds = any(slot.second for slot in plan.slots)
     for slot in plan.slots[:LISTED_SLOTS_LIMIT]:
-        print_text(_format_slot(slot, schedule, has_seconds))
+        print_text(_format_slot(slot, in_zone, has_seconds))
     if len(plan.slots) > LISTED_SLOTS_LIMIT:
         print_text(f"... and {len(plan.slots) - LISTED_SLOTS_LIMIT:,} more")
     rest = f"; {format_count(len(plan.present), 'slot')} already had one" if plan.present else ""
@@ -144,9 +191,9 @@ def _print_plan(plan: "BackfillPlan", schedule: "Schedule", *, preview: bool) ->
         print_text(f"{format_count(len(plan.runs), 'run')} of '{plan.workflow}' started, backfill {plan.id}{rest}")
 
 
-def _format_slot(slot: datetime, schedule: "Schedule", has_seconds: bool) -> str:
+def _format_slot(slot: datetime, in_zone: InZone, has_seconds: bool) -> str:
     """Return a slot in local time, as runs are listed, and in the time zone of its schedule if that differs."""
-    zoned = schedule.in_zone(slot)
+    zoned = in_zone(slot)
     local = f"{format_time(slot, seconds=has_seconds)} {timezone_name([slot])}"
     if zoned.utcoffset() == slot.astimezone().utcoffset():
         return local

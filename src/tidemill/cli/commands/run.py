@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,11 +11,12 @@ import typer
 from typer.core import TyperCommand
 
 from tidemill.cli.event_loop import run_async
-from tidemill.cli.exit_codes import EXIT_FAILED, exit_on_error
+from tidemill.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, exit_on_error
 from tidemill.cli.file_arguments import LoadOption, WorkflowArgument
 from tidemill.cli.interrupts import Interrupts
 from tidemill.cli.node_options import ConcurrencyOption, ExecutorOption
 from tidemill.cli.output import Format, can_redraw, print_error, progress_console, show, show_json, terminal_width
+from tidemill.cli.targets import ServerTarget, named_server
 from tidemill.kernel.errors import RequestError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class RunCommand(TyperCommand):
         if not set(args).isdisjoint(ctx.help_option_names):
             options, _, _ = self.make_parser(ctx).parse_args(args=list(args))
             place = options.get("place")
-            if isinstance(place, str):
+            if isinstance(place, str) and named_server() is None:
                 from tidemill.cli.definitions import importable_from, load_workflow
 
                 with importable_from(place), exit_on_error():
@@ -84,7 +85,7 @@ def run(
         typer.Option("-p", "--param", metavar="NAME=VALUE", help="A param of the workflow. May be repeated."),
     ] = None,
 ) -> None:
-    """Run a workflow now; show its progress and its result.
+    """Run a workflow now; show its progress and its result. With `tidemill --server URL run NAME`, on the server.
 
     Its params are options: --day 2026-01-01; `tidemill run FILE:NAME --help` lists them. Ctrl-C cancels the run, a
     second Ctrl-C stops at once. Exit code 0 if the run succeeded, 1 if it failed, 2 if it could not be started.
@@ -93,6 +94,9 @@ def run(
     from tidemill.cli.params import read_cli_params
 
     options = RunOptions(store=store, executor=executor, concurrency=concurrency, output=output, quiet=quiet)
+    if (server := named_server()) is not None:
+        _run_on_server(server, place, context.args, param or (), options)
+        return
     with exit_on_error(), importing_graphs(place, load or ()) as graphs:
         workflow = _load_runnable_workflow(place, graphs, executor)
         params = read_cli_params(workflow, context.args, param or (), store)
@@ -103,6 +107,27 @@ def run(
     _print_result(result, options)
     if interrupts.exit_code is not None:
         raise typer.Exit(interrupts.exit_code)
+    if not result.ok:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _run_on_server(
+    server: ServerTarget, workflow: str, words: Sequence[str], pairs: Sequence[str], options: RunOptions
+) -> None:
+    """Run a workflow of a server; Ctrl-C cancels the run."""
+    from tidemill.cli.run_on_server import ServerRun
+
+    if options.store is not None:
+        raise typer.BadParameter("a server has its own store: leave out --store")
+    run = ServerRun(server)
+    quiet = options.quiet or options.output is Format.JSON
+    with exit_on_error():
+        try:
+            result = run_async(run.execute(workflow, words, pairs, quiet=quiet))
+        except KeyboardInterrupt:
+            run_async(run.cancel())
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+    _print_result(result, options)
     if not result.ok:
         raise typer.Exit(EXIT_FAILED)
 
