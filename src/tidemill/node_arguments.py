@@ -2,23 +2,10 @@
 
 from collections.abc import Mapping
 
-from tidemill.graphs.definition import Accumulator
 from tidemill.kernel.errors import DefinitionError, RequestError
 from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.states import RunState
-from tidemill.workflows.workflow import Workflow
-
-
-def definition_name(thing: str | Accumulator | Workflow) -> str:
-    """Return the name of a definition, or the name that was given."""
-    return thing.name if isinstance(thing, Accumulator | Workflow) else str(thing)
-
-
-def check_format(format: str) -> None:
-    """Raise RequestError unless it is a format of encoded events."""
-    if format not in ("json", "msgpack"):
-        raise RequestError(f"format is 'json' or 'msgpack', not {format!r}", code="invalid_format")
 
 
 def parse_run_state(state: RunState | str) -> RunState:

@@ -22,7 +22,7 @@ from tidemill.graphs.result import Receipt
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
-from tidemill.node_arguments import check_format, definition_name, parse_run_state
+from tidemill.node_arguments import parse_run_state
 from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageStatus
 from tidemill.storage.store import Store
@@ -64,8 +64,8 @@ class NodeOperations:
         self, accumulator: str | Accumulator, event: Any, *, tenant: str | None = None, format: str = "json"
     ) -> Receipt:
         """Push an event, a Python value or bytes, and return its Receipt; waits while a blocking queue is full."""
-        check_format(format)
-        owner, name = self._resolve_tenant(tenant), definition_name(accumulator)
+        _check_format(format)
+        owner, name = self._resolve_tenant(tenant), _definition_name(accumulator)
         try:
             found = self._scheduler.accumulator(owner, name)
         except RequestError:  # raised again if no other node owns it
@@ -89,8 +89,8 @@ class NodeOperations:
         `position` numbers the push: one with a number that its client has used before, or a lower one, is not applied
         again, and gets the same answer. With durability="boundary" this holds after crashes too.
         """
-        check_format(format)
-        name = definition_name(accumulator)
+        _check_format(format)
+        name = _definition_name(accumulator)
         return await self._graph_client.push_many(self._caller(tenant), name, list(events), format, position)
 
     def handle(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> Callable[[Any], int | None]:
@@ -99,7 +99,7 @@ class NodeOperations:
         The callable returns the sequence number of the boundary it emitted, or None when nothing was emitted; it
         raises FullError where `push` would wait.
         """
-        return self._scheduler.accumulator(self._resolve_tenant(tenant), definition_name(accumulator)).handle()
+        return self._scheduler.accumulator(self._resolve_tenant(tenant), _definition_name(accumulator)).handle()
 
     def reactor(self, name: str, *, tenant: str | None = None) -> ReactorHandle:
         """Return a handle of a loaded reactor, to inspect and control it."""
@@ -130,7 +130,7 @@ class NodeOperations:
             message = f"params are keywords, or a mapping by their names, not {given!r}"
             raise RequestError(message, code="invalid_params", status=400)
         caller = self._caller(tenant)
-        run = await self._workflows.client.start(caller, definition_name(workflow), {**(given or {}), **params})
+        run = await self._workflows.client.start(caller, _definition_name(workflow), {**(given or {}), **params})
         return RunHandle(self._workflows.client, caller, run)
 
     async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:
@@ -164,7 +164,7 @@ class NodeOperations:
         tenant: str | None = None,
     ) -> list[RunHandle]:
         """Return the newest `limit` runs, oldest first, of any origin."""
-        name = None if workflow is None else definition_name(workflow)
+        name = None if workflow is None else _definition_name(workflow)
         states = [] if state is None else [parse_run_state(state)]
         caller = self._caller(tenant)
         rows = await self._workflows.client.find_runs(caller, name, states, limit)
@@ -172,11 +172,11 @@ class NodeOperations:
 
     async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
         """Pause a workflow: no run and no task of it starts; running tasks continue."""
-        await self._workflows.client.pause(self._caller(tenant), definition_name(workflow))
+        await self._workflows.client.pause(self._caller(tenant), _definition_name(workflow))
 
     async def resume(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
         """Resume a paused workflow."""
-        await self._workflows.client.resume(self._caller(tenant), definition_name(workflow))
+        await self._workflows.client.resume(self._caller(tenant), _definition_name(workflow))
 
     async def backfill(
         self,
@@ -196,7 +196,7 @@ class NodeOperations:
         """
         return await self._workflows.client.backfill(
             self._caller(tenant),
-            definition_name(workflow),
+            _definition_name(workflow),
             start,
             end,
             preview=preview,
@@ -252,3 +252,12 @@ class NodeOperations:
     def metrics(self) -> dict[str, float]:
         """Return the value of every metric by name, summed over labels; 0 if it was never incremented."""
         return self._metrics.by_name()
+
+
+def _definition_name(thing: str | Accumulator | Workflow) -> str:
+    return thing.name if isinstance(thing, Accumulator | Workflow) else str(thing)
+
+
+def _check_format(format: str) -> None:
+    if format not in ("json", "msgpack"):
+        raise RequestError(f"format is 'json' or 'msgpack', not {format!r}", code="invalid_format")

@@ -1,12 +1,14 @@
 """Package keys, and the status of a package as the API, the UI and `tidemill dev` show it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import Problem
 
 State = Literal["preparing", "waiting", "loaded", "failed", "unloading", "unloaded"]
@@ -91,3 +93,47 @@ def merge_reports(loaded: PackageStatus | None, loaded_from: str, reports: Seque
     others = [one.status for one in reports if one.status is not own]
     reasons = [own.reason, *(f"{one.title}: {one.reason}" for one in others if one.reason)]
     return replace(own, version=version, reason="; ".join(filter(None, reasons)))
+
+
+class StepTime(msgspec.Struct, kw_only=True):
+    """One deploy step of a package's last load."""
+
+    step: str
+    started_at: datetime | None = None
+    """None if the load did not come that far."""
+    duration: float | None = None
+    """Seconds; None while the step runs."""
+    failed: bool = False
+
+
+class StepTimes:
+    """Records the deploy steps of the last load of each package."""
+
+    def __init__(self, titles: tuple[str, ...], clock: Clock) -> None:
+        self._titles = titles
+        self._clock = clock
+        self._times: dict[PackageKey, dict[str, StepTime]] = {}
+
+    def begin(self, key: PackageKey) -> None:
+        """Begin to record a load; the times of the one before are gone."""
+        self._times[key] = {title: StepTime(step=title) for title in self._titles}
+
+    @contextmanager
+    def step(self, key: PackageKey, title: str) -> Iterator[None]:
+        """Record a step."""
+        time, began = self._times[key][title], self._clock.monotonic()
+        time.started_at = self._clock.now()
+        time.failed = True
+        try:
+            yield
+            time.failed = False
+        finally:
+            time.duration = self._clock.monotonic() - began
+
+    def forget(self, key: PackageKey) -> None:
+        """Forget a package that was unloaded."""
+        self._times.pop(key, None)
+
+    def of(self, key: PackageKey) -> list[StepTime]:
+        """Return the steps of a package's last load, in order; none if it was not loaded here."""
+        return list(self._times.get(key, {}).values())

@@ -14,8 +14,7 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.format.archive import PackageContents, parse_archive
 from tidemill.packages.publishing import Publisher
 from tidemill.packages.service import PackageService
-from tidemill.packages.status import PackageKey, PackageStatus
-from tidemill.packages.step_times import StepTime
+from tidemill.packages.status import PackageKey, PackageStatus, StepTime
 from tidemill.storage.package_ports import PublishedPackage
 
 CHECK_INTERVAL = 0.05

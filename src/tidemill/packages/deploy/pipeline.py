@@ -31,8 +31,7 @@ from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.packages.deploy.change import NameClaim, PackageChange
 from tidemill.packages.deploy.install_records import InstallRecords
 from tidemill.packages.deploy.steps import DeployStep
-from tidemill.packages.status import PackageKey
-from tidemill.packages.step_times import StepTimes
+from tidemill.packages.status import PackageKey, StepTimes
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from litestar.params import FromPath, QueryParameter
 
 from tidemill.kernel.errors import Problem
 from tidemill.packages.format.archive import DEFAULT_LIMITS
-from tidemill.packages.status import State
-from tidemill.packages.step_times import StepTime
+from tidemill.packages.status import State, StepTime
 from tidemill.packages.uploads import PackageOverview, PackageUploads
 from tidemill.server.context import ServerContext
 from tidemill.server.injection import InjectedCaller, InjectedContext

@@ -1,4 +1,8 @@
-"""Notices that another connection has changed a SQLite file: a file sends no notifications, so it is polled."""
+"""Notices that another process has changed a SQLite file: a file sends no notifications, so it is polled.
+
+A process that is alone with its file looks now and then, which costs nothing that can be measured. While others write,
+it looks often.
+"""
 
 import asyncio
 import logging
@@ -10,11 +14,13 @@ from tidemill.storage.sqlite.database import Database
 
 logger = logging.getLogger(__name__)
 
-POLL_INTERVAL = 0.02  # seconds between two looks at the file, each of which takes microseconds
+IDLE_INTERVAL = 0.25  # seconds between two looks at the file
+BUSY_INTERVAL = 0.02  # the same while other processes write
+BUSY_LOOKS = 250  # looks without a change after which others count as idle
 
 
 class ChangeWatch:
-    """Calls subscribers when the file was changed, also by this process."""
+    """Calls subscribers when another process has changed the file."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -46,14 +52,15 @@ class ChangeWatch:
             self._task = self._tasks.create_task(self._poll(), name="store: change watch")
 
     async def _poll(self) -> None:
-        version = -1
+        version, quiet_looks = -1, BUSY_LOOKS
         while True:
-            await asyncio.sleep(POLL_INTERVAL)  # real time: other processes have no other
+            await asyncio.sleep(BUSY_INTERVAL if quiet_looks < BUSY_LOOKS else IDLE_INTERVAL)  # real time, as the file
             try:
-                found = await self._database.read(_read_data_version)
+                found = await self._database.read_as_writer(_read_data_version)
             except StoreError as error:
                 logger.debug("cannot look for changes", extra={"error": str(error)})
                 continue
+            quiet_looks = quiet_looks + 1 if found == version else 0
             if found != version:
                 version = found
                 for on_change in self._subscribers:
@@ -61,5 +68,6 @@ class ChangeWatch:
 
 
 def _read_data_version(connection: sqlite3.Connection) -> int:
+    """Return a number that changes with each commit of any other connection."""
     (version,) = connection.execute("PRAGMA data_version").fetchone()
     return int(version)

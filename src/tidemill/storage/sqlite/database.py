@@ -218,6 +218,15 @@ class Database(CallbackTransactor[SqliteUnit]):
 
         return await self._reader.run(read_in_snapshot)
 
+    async def read_as_writer(self, query: Work[T]) -> T:
+        """Read on the connection that writes, whose own commits are no changes to it."""
+        if self._writer is None:
+            raise StoreError("the store is not open")
+        try:
+            return await self._writer.run(query)
+        except sqlite3.Error as error:
+            raise to_store_error(error, self._path) from error
+
     async def transact(self, units: Sequence[SqliteUnit]) -> Committed:
         """Run units in one transaction on the writer thread."""
         assert self._writer is not None, "the committer is open only while the writer is"
