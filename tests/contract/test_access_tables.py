@@ -132,6 +132,7 @@ async def test_the_oldest_audit_entries_are_pruned(store: Store) -> None:
     assert await store.audit_entries.prune("acme", after(4), 3) == 1
     assert [one.id for one in await store.audit_entries.find(AuditFilter(tenant="acme"))] == ["e4"]
     assert await store.audit_entries.count(AuditFilter(tenant="other")) == 1
+    assert await store.audit_entries.list_tenants() == ["acme", "other"]
 
 
 async def test_a_failed_write_changes_nothing(store: Store) -> None:

@@ -66,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_limit: int = 1000
     retention: float = 90 * 86400.0
     tenant_retention: dict[str, float] = {}
+    audit_retention: float = 365 * 86400.0
     kafka_servers: str | None = None
     nats_servers: str | None = None
     store: str | None = None

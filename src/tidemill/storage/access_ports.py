@@ -80,5 +80,8 @@ class AuditEntries(Protocol):
     async def count(self, audit_filter: AuditFilter) -> int:
         """Return the number of entries, whatever `before` and `limit` are."""
 
+    async def list_tenants(self) -> list[str]:
+        """Return the tenants that have entries, also those that are deleted."""
+
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
         """Delete the oldest entries of a tenant from before a time, at most `limit`; return their number."""

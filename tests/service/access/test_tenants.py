@@ -8,6 +8,8 @@ from tests.contract.run_samples import creation, run_row
 from tests.service.access.principals import admin_of
 from tidemill.access.principal import Role
 from tidemill.engine.access.services import LOCAL_PRINCIPAL, AccessServices
+from tidemill.kernel.clock import VirtualClock
+from tidemill.kernel.settings import Settings
 from tidemill.storage.access_ports import AuditFilter
 from tidemill.storage.store import Store
 
@@ -83,3 +85,15 @@ async def test_a_deleted_tenant_takes_its_keys_with_it(access: AccessServices) -
     assert await access.keys.list_for(acme) == []
     entries, _ = await access.audit.find(AuditFilter(tenant="public"))
     assert [one.action for one in entries] == ["tenant.delete", "tenant.create"]
+
+
+async def test_the_audit_log_is_kept_as_long_as_the_retention_says(access: AccessServices, clock: VirtualClock) -> None:
+    """S-7: also the entries of tenants that are deleted."""
+    await admin_of(access, "acme")
+    await access.tenants.delete(LOCAL_PRINCIPAL, "acme")
+    assert await access.audit.prune() == 0
+    clock.advance_to(Settings().audit_retention + 1)
+    await access.tenants.create(LOCAL_PRINCIPAL, "beta")
+    assert await access.audit.prune() == 3
+    entries, _ = await access.audit.find(AuditFilter(tenant="public"))
+    assert [(one.action, one.target) for one in entries] == [("tenant.create", "beta")]

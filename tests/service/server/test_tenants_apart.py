@@ -157,3 +157,12 @@ async def test_the_neighbour_keeps_what_it_has(neighbours: Neighbours) -> None:
     assert (await neighbours.beta.put(f"/variables/{name}", json={"value": "other"})).status_code == 200
     assert (await neighbours.beta.delete(f"/variables/{name}")).status_code == 204
     assert (await neighbours.acme.get(f"/variables/{name}")).json()["value"] == "eu"
+
+
+async def test_metrics_show_no_other_tenant(neighbours: Neighbours) -> None:
+    """S-5, fault 81: neither its name nor the names of what it has."""
+    url = f"{neighbours.server.url}/metrics"
+    mine, theirs = await neighbours.acme.get(url), await neighbours.beta.get(url)
+    assert 'tenant="acme"' in mine.text
+    assert "acme" not in theirs.text
+    assert "orderbook" not in theirs.text

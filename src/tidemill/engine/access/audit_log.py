@@ -12,7 +12,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.ids import new_sortable_id
 from tidemill.kernel.limits import make_storable
 from tidemill.kernel.settings import Settings
-from tidemill.storage.access_ports import AuditEntries, AuditFilter, Tenants
+from tidemill.storage.access_ports import AuditEntries, AuditFilter
 
 PRUNE_BATCH = 1000  # entries in one transaction
 
@@ -23,9 +23,8 @@ current_request_id: ContextVar[str | None] = ContextVar("current_request_id", de
 class AuditLog:
     """Writes audit entries, reads them, and deletes those that are older than the retention."""
 
-    def __init__(self, entries: AuditEntries, tenants: Tenants, clock: Clock, settings: Settings) -> None:
+    def __init__(self, entries: AuditEntries, clock: Clock, settings: Settings) -> None:
         self._entries = entries
-        self._tenants = tenants
         self._clock = clock
         self._settings = settings
 
@@ -57,12 +56,9 @@ class AuditLog:
         return await self._entries.find(audit_filter), await self._entries.count(audit_filter)
 
     async def prune(self) -> int:
-        """Delete the entries that are older than the retention of their tenant; return their number."""
-        number = 0
-        for tenant in await self._tenants.list_all():
-            kept = self._settings.tenant_retention.get(tenant.name, self._settings.retention)
-            if kept:
-                before = self._clock.now() - timedelta(seconds=kept)
-                while pruned := await self._entries.prune(tenant.name, before, PRUNE_BATCH):
-                    number += pruned
+        """Delete the entries that are older than `audit_retention`, of all tenants; return their number."""
+        number, before = 0, self._clock.now() - timedelta(seconds=self._settings.audit_retention)
+        for tenant in await self._entries.list_tenants():
+            while pruned := await self._entries.prune(tenant, before, PRUNE_BATCH):
+                number += pruned
         return number

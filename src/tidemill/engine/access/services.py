@@ -32,7 +32,7 @@ class AccessServices:
     def __init__(self, store: Store, clock: Clock, settings: Settings) -> None:
         self._store = store
         self.clock = clock
-        self.audit = AuditLog(store.audit_entries, store.tenants, clock, settings)
+        self.audit = AuditLog(store.audit_entries, clock, settings)
         self.tenants = TenantService(store, self.audit, clock)
         self.keys = KeyService(store.api_keys, self.tenants, self.audit, clock)
         self.accounts = AccountService(store.accounts, store.sessions, self.tenants, self.audit, clock)

@@ -150,6 +150,9 @@ class MemoryAuditEntries(MemoryTable, AuditEntries):
             if row.tenant == one.tenant and all(a in (None, b) for a, b in zip(wanted, found, strict=True)):
                 yield row
 
+    async def list_tenants(self) -> list[str]:
+        return sorted({row.tenant for row in self._tables.audit_entries.values()})
+
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
         until = to_utc(before)
 

@@ -49,6 +49,9 @@ WHERE tenant = $1
     AND ($3::text IS NULL OR action = $3)
     AND ($4::text IS NULL OR target = $4);
 
+-- name: tenants_with_audit_entries
+SELECT DISTINCT tenant FROM tidemill.audit_entries ORDER BY tenant;
+
 -- name: prune_audit_entries
 DELETE FROM tidemill.audit_entries WHERE id IN (
     SELECT id FROM tidemill.audit_entries WHERE tenant = $1 AND at < $2 ORDER BY id LIMIT $3

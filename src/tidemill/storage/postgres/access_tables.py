@@ -85,6 +85,9 @@ class PostgresAuditEntries(PostgresTable, AuditEntries):
         [(number,)] = await self._read(self._queries.count_audit_entries, one.tenant, one.actor, one.action, one.target)
         return int(number)
 
+    async def list_tenants(self) -> list[str]:
+        return [tenant for (tenant,) in await self._read(self._queries.tenants_with_audit_entries)]
+
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
         check_timezone(before)
         return len(await self._write_returning(self._queries.prune_audit_entries, tenant, before, limit))

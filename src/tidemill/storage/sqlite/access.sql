@@ -46,6 +46,9 @@ WHERE tenant = :tenant
     AND (:action IS NULL OR action = :action)
     AND (:target IS NULL OR target = :target);
 
+-- name: tenants_with_audit_entries
+SELECT DISTINCT tenant FROM audit_entries ORDER BY tenant;
+
 -- name: prune_audit_entries
 DELETE FROM audit_entries WHERE id IN (
     SELECT id FROM audit_entries WHERE tenant = ? AND at < ? ORDER BY id LIMIT ?

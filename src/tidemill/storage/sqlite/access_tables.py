@@ -86,6 +86,9 @@ class SqliteAuditEntries(SqliteTable, AuditEntries):
         [(number,)] = await self._database.read(lambda connection: connection.execute(statement, values).fetchall())
         return int(number)
 
+    async def list_tenants(self) -> list[str]:
+        return [tenant for (tenant,) in await self._fetch_all(self._queries.tenants_with_audit_entries)]
+
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
         values = (tenant, to_micros(before), limit)
         statement = self._queries.prune_audit_entries
