@@ -147,6 +147,17 @@ async def test_an_issuer_that_lies_about_its_name_is_refused(trusting: SignedIn)
     assert (status, body["code"]) == (401, "invalid_token")
 
 
+async def test_an_issuer_that_fails_is_no_failure_of_the_caller(trusting: SignedIn) -> None:
+    """503 with `retry-after`, and without the reason, which may name addresses of our network."""
+    trusting.issuer.status = 302
+    answer = await trusting.server.http.get("/session/oidc")
+    assert (answer.status_code, answer.json()["code"]) == (503, "issuer_unavailable")
+    assert "retry-after" in answer.headers
+    assert "302" not in answer.text
+    trusting.issuer.status = 200
+    assert (await me(trusting, trusting.issuer.token()))[0] == 200
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -67,5 +67,5 @@ class OidcLogin:
         }
         if self._client_secret is not None:
             form["client_secret"] = self._client_secret
-        answer = await self._provider.client.post((await self._provider.endpoints()).token_endpoint, form)
+        answer = await self._provider.redeem_code(form)
         return await self._provider.authenticate(str(answer.get("id_token", "")), nonce)

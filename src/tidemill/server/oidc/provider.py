@@ -3,13 +3,14 @@
 The claims `tidemill_role` and `tidemill_tenant` say what a person or program may do; without a role, nothing.
 """
 
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import msgspec
 
 from tidemill.access.principal import INSTANCE_TENANT, Principal, Role
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import DefinitionError, RequestError
+from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
 from tidemill.kernel.limits import is_name
 from tidemill.kernel.settings import Settings
 from tidemill.server.oidc.outbound import OutboundClient
@@ -40,7 +41,7 @@ class OidcProvider:
         self.issuer = settings.oidc_issuer.rstrip("/")
         self.client_id = settings.oidc_client_id
         self._clock = clock
-        self.client = OutboundClient(allow_private=settings.oidc_allow_private)
+        self._client = OutboundClient(allow_private=settings.oidc_allow_private)
         self._endpoints: Endpoints | None = None
         self._keys: Any = None
         self._keys_read_at = 0.0
@@ -48,7 +49,7 @@ class OidcProvider:
     async def endpoints(self) -> Endpoints:
         """Return the endpoints, which are discovered on first use."""
         if self._endpoints is None:
-            found = await self.client.get(f"{self.issuer}/.well-known/openid-configuration")
+            found = await self._ask(self._client.get(f"{self.issuer}/.well-known/openid-configuration"))
             try:
                 endpoints = msgspec.convert(found, Endpoints)
             except msgspec.ValidationError as error:
@@ -64,6 +65,18 @@ class OidcProvider:
         if nonce is not None and claims.get("nonce") != nonce:
             raise _refused("the token was not issued for this attempt to sign in")
         return _principal_of(claims)
+
+    async def redeem_code(self, form: Mapping[str, str]) -> dict[str, Any]:
+        """Return the issuer's answer to the code that a browser has brought back."""
+        return await self._ask(self._client.post((await self.endpoints()).token_endpoint, form))
+
+    async def _ask(self, request: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+        """Wait for an answer of the issuer; a caller who is not known yet does not see why there is none."""
+        try:
+            return await request
+        except OperationError as error:
+            message = f"the issuer {self.issuer} cannot be asked; the log of the server has the reason"
+            raise RequestError(message, code="issuer_unavailable", status=503) from error
 
     async def _verify(self, token: str) -> dict[str, Any]:
         from joserfc import jwt  # extra: oidc
@@ -97,7 +110,7 @@ class OidcProvider:
         from joserfc.jwk import KeySet  # extra: oidc
 
         if self._keys is None or again or self._clock.monotonic() - self._keys_read_at >= KEYS_LIFETIME:
-            found = await self.client.get((await self.endpoints()).jwks_uri)
+            found = await self._ask(self._client.get((await self.endpoints()).jwks_uri))
             self._keys = KeySet.import_key_set(found)  # type: ignore[arg-type]
             self._keys_read_at = self._clock.monotonic()
         return self._keys
