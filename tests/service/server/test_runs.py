@@ -9,6 +9,9 @@ import tidemill as tm
 from tests.contract.run_samples import creation, make, run_row
 from tests.service.server.serving_node import Served, served
 from tests.service.server.workflow_samples import finish, make_report, read_stream, start
+from tidemill.engine.workflows.client.values import Caller
+from tidemill.kernel.errors import RequestError
+from tidemill.workflows.records import RunRecord
 from tidemill.workflows.states import RunState
 
 
@@ -202,6 +205,25 @@ async def test_an_etag_saves_the_answer_until_the_run_changes(server: Served) ->
         stale = await server.http.request(method, f"/runs/{run}/{path}", json=body, headers={"if-match": etag})
         assert (stale.status_code, stale.json()["code"]) == (412, "stale_etag")
     assert (await server.http.get(f"/runs/{run}")).json()["note"] == "a"
+
+
+async def test_a_precondition_is_checked_with_the_change_itself(server: Served) -> None:
+    """http.md: 412 also for a run that changes between the check of the request and the change."""
+    run = (await start(server, "waiting"))["id"]
+    caller, client = Caller("public", "tester"), server.node.workflow_client
+    seen: list[RunState] = []
+
+    def refuse(record: RunRecord) -> None:
+        seen.append(record.run.state)
+        raise RequestError("stale", code="stale_etag", status=412)
+
+    with pytest.raises(RequestError, match="stale"):
+        await client.cancel(caller, run, check=refuse)
+    assert (seen, (await client.load_record(caller, run)).run.state) == ([RunState.RUNNING], RunState.RUNNING)
+    await client.cancel(caller, run, check=lambda record: seen.append(record.run.state))
+    with pytest.raises(RequestError, match="stale"):
+        await client.clear(caller, run, ["forever"], check=refuse)
+    assert seen == [RunState.RUNNING, RunState.RUNNING, RunState.CANCELLED]
 
 
 async def test_a_run_of_another_tenant_is_unknown(server: Served) -> None:

@@ -1,6 +1,6 @@
 """Runs: lists, one run, its events, and the commands on it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from typing import Annotated
 from zlib import crc32
@@ -203,8 +203,8 @@ async def cancel_run(
 ) -> RunDetails:
     """Cancel a run and its active tasks; running code is stopped."""
     client = context.node.workflow_client
-    await _check_unchanged(request, client, caller, run)
-    await client.cancel(caller, run, data.reason)
+    check = await _make_check(request, client, caller, run)
+    await client.cancel(caller, run, data.reason, check=check)
     return await read_run(client, caller, run)
 
 
@@ -217,9 +217,9 @@ async def retry_run(
 ) -> RerunView:
     """Rerun what failed in a run, or from some tasks on; a preview says what reruns and what is reused."""
     client = context.node.workflow_client
-    await _check_unchanged(request, client, caller, run)
+    check = await _make_check(request, client, caller, run)
     tasks = [data.from_] if isinstance(data.from_, str) else data.from_
-    cleared = await client.clear(caller, run, tasks, preview=data.preview, latest=data.latest)
+    cleared = await client.clear(caller, run, tasks, preview=data.preview, latest=data.latest, check=check)
     return to_rerun(run, cleared, preview=data.preview)
 
 
@@ -232,8 +232,8 @@ async def clear_run(
 ) -> RerunView:
     """Clear tasks of a run, and all tasks after them, so that they rerun; a preview changes nothing."""
     client = context.node.workflow_client
-    await _check_unchanged(request, client, caller, run)
-    cleared = await client.clear(caller, run, data.tasks, preview=data.preview, latest=data.latest)
+    check = await _make_check(request, client, caller, run)
+    cleared = await client.clear(caller, run, data.tasks, preview=data.preview, latest=data.latest, check=check)
     return to_rerun(run, cleared, preview=data.preview)
 
 
@@ -246,14 +246,23 @@ async def put_run_note(
 ) -> RunSummary:
     """Write the note on a run in place of the previous one."""
     client = context.node.workflow_client
-    await _check_unchanged(request, client, caller, run)
+    await _make_check(request, client, caller, run)
     await client.note(caller, run, data.text)
     record = await client.load_record(caller, run)
     return to_run_summary(record.run, await read_note(client, record))
 
 
-async def _check_unchanged(request: ApiRequest, client: WorkflowClient, caller: Caller, run: str) -> None:
-    """Raise a RequestError if the run has changed since the client read it, as If-Match says."""
-    if "if-match" in request.headers:
-        record = await client.load_record(caller, run)
-        check_etag(request, _etag_of(record, await read_note(client, record)))
+async def _make_check(
+    request: ApiRequest, client: WorkflowClient, caller: Caller, run: str
+) -> Callable[[RunRecord], None] | None:
+    """Return the check that If-Match asks for, once it has passed; it is repeated with the change itself."""
+    if "if-match" not in request.headers:
+        return None
+    record = await client.load_record(caller, run)
+    note = await read_note(client, record)
+
+    def check(current: RunRecord) -> None:
+        check_etag(request, _etag_of(current, note))
+
+    check(record)
+    return check

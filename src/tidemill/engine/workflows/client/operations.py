@@ -41,6 +41,9 @@ from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 from tidemill.workflows.unfinished import has_begun
 
+CheckRecord = Callable[[RunRecord], None]
+"""Raises an error unless a run, as it is stored now, may be changed."""
+
 CHANGE_ATTEMPT_LIMIT = 20  # attempts at a change while other changes of the run get ahead of it
 
 
@@ -241,13 +244,15 @@ class RunOperations:
 
     # -- changing
 
-    async def cancel(self, caller: Caller, run: str, reason: str = "cancelled") -> None:
+    async def cancel(
+        self, caller: Caller, run: str, reason: str = "cancelled", *, check: CheckRecord | None = None
+    ) -> None:
         """Cancel a run and its active tasks; running code is stopped."""
 
         async def build_change(record: RunRecord, action: OperatorAction) -> Change:
             return build_cancel_change(record, action)
 
-        await self._apply_action(caller, run, _checked_text("the reason", reason), build_change)
+        await self._apply_action(caller, run, _checked_text("the reason", reason), build_change, check)
 
     async def clear(
         self,
@@ -257,6 +262,7 @@ class RunOperations:
         *,
         preview: bool = False,
         latest: bool = False,
+        check: CheckRecord | None = None,
     ) -> ClearResult:
         """Rerun tasks, and all tasks after them; None for all that failed. With `preview` nothing is changed.
 
@@ -274,7 +280,7 @@ class RunOperations:
                     action = replace(action, reason=f"cleared, to continue with version {new_switch.version}")
                 return plan_clear(current, new_spec, new_named, new_switch).build_change(action)
 
-            await self._apply_action(caller, run, "cleared", build_change)
+            await self._apply_action(caller, run, "cleared", build_change, check)
             record = await self.load_record(caller, run)  # its state decides what the note advises
         newest = await self._newest_version(record)
         is_pinned = switch is None and newest != record.run.version_key
@@ -304,10 +310,13 @@ class RunOperations:
         run: str,
         reason: str,
         build_change: Callable[[RunRecord, OperatorAction], Awaitable[Change]],
+        check: CheckRecord | None,
     ) -> None:
         """Apply a change by the caller, rebuilding it when another change gets ahead of it."""
         for _ in range(CHANGE_ATTEMPT_LIMIT):
             record = await self.load_record(caller, run)
+            if check is not None:
+                check(record)
             action = OperatorAction(at=self._clock.now(), actor=caller.actor, reason=reason)
             if isinstance(await self._store.runs.apply(await build_change(record, action)), Applied):
                 self._leader.on_run_changed(run)
