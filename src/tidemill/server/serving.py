@@ -52,6 +52,7 @@ async def serving(app: "ASGIApp", host: str, port: int) -> AsyncIterator[str]:
         ws_per_message_deflate=False,  # it costs more time than it saves on a local network
         lifespan="off",
         log_config=None,
+        log_level="warning",  # below it, the paths of WebSocket connections are logged with their tickets
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=DRAIN_SECONDS,

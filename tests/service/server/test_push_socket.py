@@ -306,8 +306,9 @@ async def test_a_revoked_key_ends_its_open_connections(guarded: Served) -> None:
         assert (await ask(kept, {"event": {"bid": 1.0}}))["receipt"]["accepted"]
 
 
-async def test_a_ticket_opens_one_connection_to_its_endpoint(guarded: Served) -> None:
-    """S-3: single use; 4401 for a used one, and for one of another endpoint."""
+async def test_a_ticket_opens_one_connection_to_its_endpoint(guarded: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """S-3: single use; 4401 for a used one, and for one of another endpoint. S-6: the log has no tickets."""
+    caplog.set_level(logging.INFO)
     _, secret = await guarded.node.access.keys.create(LOCAL_PRINCIPAL, role=Role.WRITE)
 
     async def ticket(endpoint: str) -> str:
@@ -321,6 +322,7 @@ async def test_a_ticket_opens_one_connection_to_its_endpoint(guarded: Served) ->
     for refused in (used, await ticket("/ws/reactors/market"), "invented"):
         async with live(guarded, f"{SOCKET}?ticket={refused}") as socket:
             assert (await end_of(socket))[0] == 4401
+    assert used not in caplog.text
 
 
 async def test_unloading_an_accumulator_closes_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ that came during the last commit are pushed together.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from litestar.params import FromPath, FromQuery
@@ -26,7 +27,7 @@ from tidemill.server.request_context import request_id_of
 RETRIED_STATUSES = (429, 500, 503)
 """Statuses of errors after which a client with an id connects again, and repeats what was not taken."""
 DRAIN_SECONDS = 10.0
-"""Seconds that the frames of a client that has gone may take: it cannot hear of their end any more."""
+"""Seconds that the frames before the end of a connection may take."""
 
 
 async def push_socket(
@@ -83,11 +84,10 @@ class Pusher:
                 await self._buffer.put(self._connection.codec.payload(await self._connection.receive()))
         except (ClientGoneError, CloseError) as error:
             self._buffer.end(error)
-        try:
-            async with asyncio.timeout(DRAIN_SECONDS):
-                await pushing
-        except TimeoutError:
-            raise ClientGoneError from None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    await pushing
+            raise
 
     async def _push_frames(self) -> None:
         while True:
