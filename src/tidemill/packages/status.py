@@ -95,7 +95,7 @@ def merge_reports(loaded: PackageStatus | None, loaded_from: str, reports: Seque
     return replace(own, version=version, reason="; ".join(filter(None, reasons)))
 
 
-class StepTime(msgspec.Struct, kw_only=True):
+class StepTime(msgspec.Struct, frozen=True, kw_only=True):
     """One deploy step of a package's last load."""
 
     step: str
@@ -121,14 +121,14 @@ class StepTimes:
     @contextmanager
     def step(self, key: PackageKey, title: str) -> Iterator[None]:
         """Record a step."""
-        time, began = self._times[key][title], self._clock.monotonic()
-        time.started_at = self._clock.now()
-        time.failed = True
+        times, began = self._times[key], self._clock.monotonic()
+        running = times[title] = StepTime(step=title, started_at=self._clock.now())
         try:
             yield
-            time.failed = False
-        finally:
-            time.duration = self._clock.monotonic() - began
+        except BaseException:
+            times[title] = replace(running, duration=self._clock.monotonic() - began, failed=True)
+            raise
+        times[title] = replace(running, duration=self._clock.monotonic() - began)
 
     def forget(self, key: PackageKey) -> None:
         """Forget a package that was unloaded."""
