@@ -1,53 +1,56 @@
 """The `tidemill` command.
 
-Every module that is imported here only declares commands: names, arguments, help. The bodies of the commands import
-what they use, so that `--help` and the completion of a shell answer at once.
+The module of a command is imported when the command is used, and only declares names, arguments and help. The bodies of
+commands import what they use, so that `--help` and the completion of a shell answer at once.
 """
 
-import inspect
 from typing import Annotated
 
 import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]  # imported there, not exported
 
 from tidemill import __version__
-from tidemill.cli.commands import (
-    account,
-    accumulator,
-    audit,
-    backfill,
-    completion,
-    db,
-    dead_letters,
-    dev,
-    doctor,
-    events,
-    graph,
-    key,
-    node,
-    package,
-    package_registry,
-    pool,
-    profile,
-    reactor,
-    run,
-    runs,
-    schedule,
-    secret,
-    server,
-    tenant,
-    trigger,
-    variable,
-    worker,
-    workflow,
-)
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED
+from tidemill.cli.lazy_commands import LazyCommand, lazy_group
 from tidemill.cli.output import print_error, print_text, replace_unencodable
 from tidemill.cli.targets import ProfileOption, ServerOption, ServerOptions, server_options
 from tidemill.kernel.errors import TidemillError
 
+COMMANDS = {
+    "dev": LazyCommand("Run the packages of a folder, and reload them on save.", "dev", "dev"),
+    "server": LazyCommand("Serve a store over HTTP and WebSocket.", "server", "server"),
+    "worker": LazyCommand('Run tasks with executor="worker" for a store.', "worker", "worker"),
+    "run": LazyCommand("Run a workflow now; show its progress and its result.", "run", "run"),
+    "runs": LazyCommand("Inspect and control runs.", "runs"),
+    "workflow": LazyCommand("List, check, pause and resume workflows.", "workflow"),
+    "schedule": LazyCommand("List schedules, and preview their next slots.", "schedule"),
+    "trigger": LazyCommand("List, pause and resume triggers.", "trigger"),
+    "backfill": LazyCommand("Start runs for the past slots of a schedule.", "backfill", "backfill"),
+    "backfill-cancel": LazyCommand("Cancel a backfill, and its active runs.", "backfill", "backfill_cancel"),
+    "pool": LazyCommand("List, set and delete pools.", "pool"),
+    "graph": LazyCommand("Inspect the graphs of a file before they run.", "graph"),
+    "reactor": LazyCommand("Inspect and command the reactors of a server.", "reactor"),
+    "accumulator": LazyCommand("Inspect and feed accumulators.", "accumulator"),
+    "dead-letters": LazyCommand("Inspect what failed for good.", "dead_letters"),
+    "package": LazyCommand("Create, check, build, sign, verify and publish packages.", "package_registry"),
+    "events": LazyCommand("Print what happens on a server, until Ctrl-C.", "events", "events"),
+    "node": LazyCommand("List servers and workers.", "node"),
+    "tenant": LazyCommand("Create, list and delete tenants.", "tenant"),
+    "key": LazyCommand("Create, list and revoke API keys.", "key"),
+    "account": LazyCommand("Create, list and delete accounts.", "account"),
+    "variable": LazyCommand("List, show, set and delete variables.", "variable"),
+    "secret": LazyCommand("List, set and delete secrets.", "secret"),
+    "audit": LazyCommand("List who has changed what.", "audit", "audit"),
+    "profile": LazyCommand("Add, use, list and remove servers.", "profile"),
+    "db": LazyCommand("Check and upgrade the schema of a store.", "db"),
+    "doctor": LazyCommand("Check a store for problems, and say what to do.", "doctor", "doctor"),
+    "completion": LazyCommand("Print the completion script of a shell.", "completion", "completion"),
+}
+"""Every command in the order of `tidemill --help`, with its line there."""
+
 app = typer.Typer(
     name="tidemill",
+    cls=lazy_group(COMMANDS),
     help="Computation graphs and durable workflows.",
     no_args_is_help=True,
     add_completion=False,  # `tidemill completion` prints the script
@@ -55,49 +58,6 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: importing Rich would take longer than everything else
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(dev.dev)
-app.command()(server.server)
-app.command()(worker.worker)
-app.add_typer(graph.app, name="graph")
-app.add_typer(workflow.app, name="workflow")
-app.add_typer(runs.app, name="runs")
-app.add_typer(package.app, name="package")
-package.app.add_typer(package_registry.app)
-app.add_typer(dead_letters.app, name="dead-letters")
-app.add_typer(db.app, name="db")
-app.command()(doctor.doctor)
-app.command(cls=run.RunCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(run.run)
-app.command()(backfill.backfill)
-app.command("backfill-cancel")(backfill.backfill_cancel)
-app.add_typer(reactor.app, name="reactor")
-app.add_typer(accumulator.app, name="accumulator")
-app.add_typer(schedule.app, name="schedule")
-app.add_typer(trigger.app, name="trigger")
-app.add_typer(pool.app, name="pool")
-app.add_typer(node.app, name="node")
-app.command()(events.events)
-app.add_typer(tenant.app, name="tenant")
-app.add_typer(key.app, name="key")
-app.add_typer(account.app, name="account")
-app.add_typer(variable.app, name="variable")
-app.add_typer(secret.app, name="secret")
-app.command()(audit.audit)
-app.add_typer(profile.app, name="profile")
-app.command()(completion.completion)
-
-
-def _unwrap_help(group: typer.Typer) -> None:
-    """Rewrap the help texts: paragraphs break where the terminal does, not where their source does."""
-    for command in group.registered_commands:
-        paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
-        command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
-        command.short_help = command.help.partition("\n\n")[0]  # in full: a list of commands cuts nothing off
-    for inner in group.registered_groups:
-        if inner.typer_instance is not None:
-            _unwrap_help(inner.typer_instance)
-
-
-_unwrap_help(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tidemill.graphs.result import DeadLetter
 
-app = typer.Typer(help="Inspect what failed for good in a store.", no_args_is_help=True)
+app = typer.Typer(help="Inspect what failed for good.", no_args_is_help=True)
 
 
 @app.command("list")

@@ -9,6 +9,7 @@ import typer
 from tidemill.cli.commands.package import (
     NoImportOption,
     PathArgument,
+    app,
     check_signed_files,
     exit_on_bad_package,
     probe_package,
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
     from tidemill.packages.format.signature import PublicKey
     from tidemill.storage.package_ports import TrustedKey
 
-app = typer.Typer()
+registry = typer.Typer()
+app.add_typer(registry)
 
 ALL_TENANTS_LABEL = "every tenant"
 
 
-@app.command()
+@registry.command()
 def upload(
     path: PathArgument,
     store: StoreOption = None,
@@ -71,7 +73,7 @@ def upload(
         raise typer.Exit(EXIT_FAILED)
 
 
-@app.command("list")
+@registry.command("list")
 def list_packages(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
     """List the published packages."""
 
@@ -104,7 +106,7 @@ def list_packages(store: StoreOption = None, output: Output = Format.TABLE, tena
         print_text("no packages; publish one with `tidemill package upload`")
 
 
-@app.command()
+@registry.command()
 def unload(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a package.", show_default=False)],
     store: StoreOption = None,
@@ -122,7 +124,7 @@ def unload(
     print_text(f"package '{name}' is no longer published{whose}")
 
 
-@app.command()
+@registry.command()
 def trust(
     file: Annotated[Path, typer.Argument(metavar="KEYFILE", help="A file of public keys, one per line.")],
     store: StoreOption = None,
@@ -150,7 +152,7 @@ def trust(
         print_text(f"key '{one.name}' ({one.id}) is trusted for tenant '{tenant}'")
 
 
-@app.command()
+@registry.command()
 def untrust(
     id: Annotated[str, typer.Argument(metavar="ID", help="The id of a key, or an unambiguous beginning of it.")],
     store: StoreOption = None,
@@ -172,7 +174,7 @@ def untrust(
     print_text(f"key '{_key_name(key)}' ({key.id}) is no longer trusted for tenant '{tenant}'")
 
 
-@app.command()
+@registry.command()
 def keys(store: StoreOption = None, output: Output = Format.TABLE, tenant: StoreTenantOption = "public") -> None:
     """List the keys that may sign a tenant's packages: from the store, and from the file that the settings name."""
     from tidemill.cli.store_packages import configured_keys

@@ -58,6 +58,13 @@ class RunCommand(TyperCommand):
                     formatter.write_dl(records)
 
 
+COMMAND_SETTINGS = {
+    "cls": RunCommand,
+    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
+}
+"""What the command needs besides its function: it takes the params of any workflow as options."""
+
+
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a run."""
 

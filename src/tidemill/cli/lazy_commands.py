@@ -1,0 +1,86 @@
+"""Commands that are imported when they are used: `tidemill --help` takes as long with fifty commands as with five."""
+
+import inspect
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+SETTINGS_NAME = "COMMAND_SETTINGS"
+"""Where a module keeps what its command needs besides its function."""
+
+
+class LazyCommand(NamedTuple):
+    """A command or a group of commands, and where it is declared."""
+
+    help: str
+    """Its line in the list of commands; the help of a group is the same."""
+    module: str
+    """Below `tidemill.cli.commands`."""
+    function: str | None = None
+    """The function of the command; None for a group, the `app` of the module."""
+
+    def load(self, name: str) -> Any:
+        """Import the command."""
+        module = import_module(f"tidemill.cli.commands.{self.module}")
+        outer = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        outer.callback()(_nothing)
+        if self.function is None:
+            outer.add_typer(module.app, name=name)
+        else:
+            outer.command(name, **getattr(module, SETTINGS_NAME, {}))(getattr(module, self.function))
+        _unwrap_help(outer)
+        return typer.main.get_command(outer).commands[name]  # type: ignore[attr-defined]  # it has a callback: a group
+
+
+def _nothing() -> None:
+    """Make an application a group, also with a single command."""
+
+
+def _unwrap_help(group: typer.Typer) -> None:
+    """Rewrap the help texts: paragraphs break where the terminal does, not where their source does."""
+    for command in group.registered_commands:
+        paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+        command.short_help = command.help.partition("\n\n")[0]  # in full: a list of commands cuts nothing off
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _unwrap_help(inner.typer_instance)
+
+
+class _LoadedCommands(dict[str, Any]):
+    """Commands by name; a value is imported when it is read."""
+
+    def __init__(self, lazy: dict[str, LazyCommand]) -> None:
+        super().__init__(dict.fromkeys(lazy))
+        self._lazy = lazy
+
+    def __getitem__(self, name: str) -> Any:
+        if (found := super().__getitem__(name)) is None:
+            found = self[name] = self._lazy[name].load(name)
+        return found
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.__getitem__(name) if name in self else default
+
+
+def lazy_group(lazy: dict[str, LazyCommand]) -> type[TyperGroup]:
+    """Return the class of a group with these commands."""
+
+    class LazyGroup(TyperGroup):
+        """A group whose list of commands imports none of them."""
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**{**options, "commands": _LoadedCommands(lazy)})
+
+        def list_commands(self, _: Any) -> list[str]:
+            """Return the names in the order of the table."""
+            return list(lazy)
+
+        def format_commands(self, _: Any, formatter: Any) -> None:
+            """Write the names with their summaries."""
+            with formatter.section("Commands"):
+                formatter.write_dl([(name, one.help) for name, one in lazy.items()])
+
+    return LazyGroup
