@@ -1,0 +1,72 @@
+"""Packages with a server: `client.upload`, and `tidemill package upload`, `list` and `unload`."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tests.service.cli.served_commands import CommandLine
+from tests.service.package_folders import package, without_child_processes
+from tests.service.server.serving_node import Served, served
+from tidemill.client import AsyncClient, Client
+
+MARKET = """\
+import tidemill as tm
+
+@tm.passthrough
+def tick(event: int) -> int:
+    return event
+
+market = tm.Reactor("market", [tick])
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_child_processes(monkeypatch)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Served]:
+    """A served node that loads what is published."""
+    async with tm.Node(settings={"load_published": True}) as node, served(node) as one:
+        yield one
+
+
+async def test_a_package_is_uploaded_and_withdrawn(server: Served, tmp_path: Path) -> None:
+    """http.md: `client.upload` takes an archive, or a folder; the server has loaded it when it returns."""
+    folder = package(tmp_path / "market", MARKET)
+
+    def upload() -> str:
+        with Client(server.url) as client:
+            return client.upload(folder).state
+
+    assert await asyncio.to_thread(upload) == "loaded"
+    async with AsyncClient(server.url) as client:
+        assert [(one.name, one.published) for one in await client.packages()] == [("market", "1.0.0")]
+        assert (await client.package("market")).version == "1.0.0"
+        package(tmp_path / "market", MARKET, "0.9.0")
+        with pytest.raises(tm.RequestError) as refused:
+            await client.upload(folder)
+        assert refused.value.code == "downgrade"
+        assert (await client.upload(str(folder), allow_downgrade=True)).published == "0.9.0"
+        await client.unload("market")
+        with pytest.raises(tm.RequestError) as gone:
+            await client.unload("market")
+        assert gone.value.code == "package_not_found"
+
+
+async def test_the_commands_do_the_same(
+    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """server.md: `package upload`, `list` and `unload`."""
+    cli = CommandLine(server, monkeypatch, capsys)
+    folder = package(tmp_path / "market", MARKET)
+    assert await cli.text("package", "upload", str(folder), "--no-import") == "market 1.0.0 is published, loaded\n"
+    (listed,) = await cli.json("package", "list")
+    assert (listed["package"], listed["version"], listed["state"]) == ("market", "1.0.0", "loaded")
+    assert "market" in await cli.text("package", "list")
+    assert await cli.text("package", "unload", "market") == "package 'market' is no longer published\n"
+    assert await cli.code("package", "unload", "market") != 0
