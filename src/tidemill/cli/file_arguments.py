@@ -5,6 +5,10 @@ from typing import Annotated
 import typer
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A Python file, or the name of a module.")]
+OptionalFileArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[FILE]", help="A Python file, or the name of a module.", show_default=False),
+]
 GraphArgument = Annotated[
     str, typer.Argument(metavar="FILE[:NAME]", help="A Python file or a module; with NAME if it has several graphs.")
 ]

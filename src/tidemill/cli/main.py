@@ -28,7 +28,7 @@ COMMANDS = {
     "backfill": LazyCommand("Start runs for the past slots of a schedule.", "backfill", "backfill"),
     "backfill-cancel": LazyCommand("Cancel a backfill, and its active runs.", "backfill", "backfill_cancel"),
     "pool": LazyCommand("List, set and delete pools.", "pool"),
-    "graph": LazyCommand("Inspect the graphs of a file before they run.", "graph"),
+    "graph": LazyCommand("Inspect the graphs of a file, or of a server.", "graph"),
     "reactor": LazyCommand("Inspect and command the reactors of a server.", "reactor"),
     "accumulator": LazyCommand("Inspect and feed accumulators.", "accumulator"),
     "dead-letters": LazyCommand("Inspect what failed for good.", "dead_letters"),

@@ -18,8 +18,7 @@ from tidemill.client.connection import Connection
 from tidemill.client.pauses import async_pause
 from tidemill.client.push_window import Acknowledgement, PusherOptions, PushWindow, encode_event
 from tidemill.graphs.pushes import PushProblem
-from tidemill.kernel.durations import parse_duration
-from tidemill.kernel.errors import RequestError, TidemillError
+from tidemill.kernel.errors import OperationError, RequestError, TidemillError
 
 SUBPROTOCOL = Subprotocol("tidemill.msgpack")
 RESUME_TIMEOUT = 10.0
@@ -33,7 +32,7 @@ class AsyncEventPusher:
         self._connection = connection
         self._accumulator = accumulator
         self._options = options
-        self._linger = parse_duration(options.linger)
+        self._linger = options.linger_seconds
         path = f"/ws/accumulators/{name_in_path(accumulator)}?client={uuid4().hex}"
         self._url = connection.socket_url(path)
         self._window = PushWindow(batch=options.batch, frames=options.window)
@@ -196,4 +195,8 @@ class AsyncEventPusher:
 
 
 def _decode(data: bytes) -> Acknowledgement:
-    return msgspec.msgpack.decode(data, type=Acknowledgement)
+    try:
+        return msgspec.msgpack.decode(data, type=Acknowledgement)
+    except msgspec.DecodeError as error:
+        message = f"the server sent a frame that this client does not expect: {error}"
+        raise OperationError(f"{message}; are client and server of the same version?") from error

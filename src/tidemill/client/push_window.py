@@ -12,7 +12,7 @@ import msgspec
 
 from tidemill.client.answers import ProblemAnswer, to_error
 from tidemill.graphs.pushes import PushProblem
-from tidemill.kernel.durations import Duration
+from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.errors import OperationError, RequestError
 
 FRAME_SIZE_LIMIT = 1024 * 1024
@@ -34,6 +34,15 @@ class PusherOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.batch < 1 or self.window < 1:
             raise RequestError("batch and window are at least 1", code="invalid_pusher")
+        try:
+            parse_duration(self.linger)
+        except ValueError as error:
+            raise RequestError(f"linger: {error}", code="invalid_pusher") from None
+
+    @property
+    def linger_seconds(self) -> float:
+        """How long an event waits for its batch to fill up, in seconds."""
+        return parse_duration(self.linger)
 
 
 class EventFrame(msgspec.Struct, frozen=True):

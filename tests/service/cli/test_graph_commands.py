@@ -97,3 +97,12 @@ async def test_a_shell_completes_names(server: Served, monkeypatch: pytest.Monke
     assert await asyncio.to_thread(complete_reactor, "x") == []
     monkeypatch.setenv("TIDEMILL_SERVER", "http://127.0.0.1:9")
     assert await asyncio.to_thread(complete_reactor, "mar") == []
+
+
+async def test_loaded_graphs_are_shown(cli: CommandLine) -> None:
+    """`graph list`, `show` and `code` with a server show what it has loaded."""
+    assert await cli.json("graph", "list") == [{"graph": "maker", "reactor": "market", "nodes": ["price"]}]
+    (node,) = await cli.json("graph", "show", "maker")
+    assert (node["node"], node["terminal"]) == ("price", True)
+    assert "def " in await cli.text("graph", "code", "maker")
+    assert "did you mean 'maker'" in await cli.error("graph", "show", "make")

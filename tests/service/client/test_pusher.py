@@ -142,6 +142,14 @@ async def test_an_unknown_accumulator_is_known_at_once(server: Served) -> None:
         await asyncio.to_thread(work)
 
 
+@pytest.mark.parametrize("options", [{"batch": 0}, {"window": 0}, {"linger": "soon"}])
+def test_options_that_cannot_be_are_refused(options: dict[str, object]) -> None:
+    """Where they are given, not in the middle of a stream."""
+    with Client("http://127.0.0.1:9") as client, pytest.raises(tm.RequestError) as refused:
+        client.pusher("ticks", **options)  # type: ignore[arg-type]
+    assert refused.value.code == "invalid_pusher"
+
+
 async def test_an_event_that_cannot_be_sent_is_refused_where_it_is_pushed(server: Served) -> None:
     """The events before and after it are pushed."""
     async with AsyncClient(server.url) as client, client.pusher("ticks") as push:

@@ -1,4 +1,4 @@
-"""`tidemill graph`: inspect the graphs of a file before they run."""
+"""`tidemill graph`: inspect the graphs of a file before they run, or those of a server."""
 
 import re
 from typing import TYPE_CHECKING, Any
@@ -6,19 +6,27 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tidemill.cli.exit_codes import exit_on_error, exit_on_problems, print_check
-from tidemill.cli.file_arguments import FileArgument, GraphArgument
+from tidemill.cli.file_arguments import FileArgument, GraphArgument, OptionalFileArgument
 from tidemill.cli.formatting import format_count, relative_path
+from tidemill.cli.opening import with_client
 from tidemill.cli.output import Format, Output, show_code, show_rows
+from tidemill.cli.targets import named_server
 
 if TYPE_CHECKING:
     from tidemill.graphs.wiring_model import WiredNode
 
-app = typer.Typer(help="Inspect the graphs of a file before they run.", no_args_is_help=True)
+app = typer.Typer(help="Inspect the graphs of a file, or of a server.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_graphs(file: FileArgument, output: Output = Format.TABLE) -> None:
-    """List the graphs of a file, with the reactor that each is bound to."""
+def list_graphs(file: OptionalFileArgument = None, output: Output = Format.TABLE) -> None:
+    """List the graphs of a file, or of `tidemill --server URL`, with the reactor that each is bound to."""
+    if named_server() is not None:
+        graphs = with_client(None, lambda client: client.graphs())
+        show_rows(["graph", "reactor", "nodes"], [[one.name, one.reactor, one.nodes] for one in graphs], output)
+        return
+    if file is None:
+        raise typer.BadParameter("name a file, or a server: tidemill --server URL graph list")
     from tidemill.cli.definitions import importable_from, load_definitions
     from tidemill.graphs.graph import Graph
 
@@ -48,7 +56,18 @@ def check(file: FileArgument, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def show(place: GraphArgument, output: Output = Format.TABLE) -> None:
-    """Show the nodes of a graph in execution order, with their parameters and return types."""
+    """Show the nodes of a graph in execution order, with their parameters and return types.
+
+    With `tidemill --server URL`, name a graph that the server has loaded.
+    """
+    if named_server() is not None:
+        loaded = with_client(None, lambda client: client.graph(place))
+        rows = [
+            [one.name, [f"{taken.parameter}: {taken.type}" for taken in one.inputs], one.returns, one.is_terminal]
+            for one in loaded.nodes
+        ]
+        show_rows(["node", "takes", "returns", "terminal"], rows, output, folded=["takes", "returns"])
+        return
     from tidemill.cli.definitions import importable_from, load_graph
 
     with importable_from(place), exit_on_error():
@@ -73,7 +92,10 @@ def _short_annotation(annotation: Any) -> str:
 
 @app.command()
 def code(place: GraphArgument) -> None:
-    """Print the function that a graph is compiled to."""
+    """Print the function that a graph is compiled to; with `tidemill --server URL`, that of a loaded graph."""
+    if named_server() is not None:
+        show_code(with_client(None, lambda client: client.graph(place)).source)
+        return
     from tidemill.cli.definitions import importable_from, load_graph
 
     with importable_from(place), exit_on_error():
