@@ -57,7 +57,7 @@ def _cell(field: str, value: Any) -> str:
         return "yes" if value else ""
     if _is_time(field):
         return format_time(_parse_time(value))
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     return one_line(str(value))
 

@@ -163,6 +163,7 @@ class AsyncEventPusher:
             subprotocols=[SUBPROTOCOL],
             compression=None,
             open_timeout=self._connection.timeout,
+            ping_timeout=None,  # a server under back-pressure reads nothing, not even the answer to a ping
         ) as socket:
             first = await asyncio.wait_for(socket.recv(decode=False), RESUME_TIMEOUT)
             async with self._sending:  # a frame that is being sent on the old connection is sent again on this one

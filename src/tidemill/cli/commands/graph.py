@@ -20,13 +20,11 @@ app = typer.Typer(help="Inspect the graphs of a file, or of a server.", no_args_
 
 @app.command("list")
 def list_graphs(file: OptionalFileArgument = None, output: Output = Format.TABLE) -> None:
-    """List the graphs of a file, or of `tidemill --server URL`, with the reactor that each is bound to."""
-    if named_server() is not None:
+    """List the graphs of a file, or without one those of a server, with the reactor that each is bound to."""
+    if file is None or named_server() is not None:
         graphs = with_client(None, lambda client: client.graphs())
         show_rows(["graph", "reactor", "nodes"], [[one.name, one.reactor, one.nodes] for one in graphs], output)
         return
-    if file is None:
-        raise typer.BadParameter("name a file, or a server: tidemill --server URL graph list")
     from tidemill.cli.definitions import importable_from, load_definitions
     from tidemill.graphs.graph import Graph
 
