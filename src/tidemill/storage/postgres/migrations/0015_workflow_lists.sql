@@ -13,3 +13,5 @@ CREATE TABLE tidemill.trigger_pauses (
     trigger_name text COLLATE "C" NOT NULL,
     PRIMARY KEY (tenant, trigger_name)
 );
+
+SELECT tidemill.protect_rows('trigger_pauses', $$current_setting('tidemill.tenant', true) IN ('*', tenant)$$);
