@@ -3,7 +3,8 @@
 import json
 import logging
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -128,6 +129,18 @@ def write_logs(log_format: LogFormat = "json", level: int = logging.INFO) -> log
     logger.addHandler(handler)
     logger.setLevel(level)
     return handler
+
+
+@contextmanager
+def writing_logs(log_format: LogFormat, level: int) -> Iterator[None]:
+    """Send all logs of this process to standard error inside."""
+    level_before = logging.getLogger().level
+    handler = write_logs(log_format, level)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        logging.getLogger().setLevel(level_before)
 
 
 FAILURES_PER_REMINDER = 100

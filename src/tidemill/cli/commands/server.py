@@ -57,11 +57,10 @@ def server(
     from tidemill.server.app import make_server_app
     from tidemill.server.authentication import is_loopback
     from tidemill.server.server_node import ServerNode
-    from tidemill.telemetry.logs import write_logs
+    from tidemill.telemetry.logs import writing_logs
 
-    write_logs(log_format.value, log_level.number)
     interrupts = Interrupts(on_second=lambda: print_error("stopped without waiting for running tasks"))
-    with exit_on_error():
+    with writing_logs(log_format.value, log_level.number), exit_on_error():
         if no_auth and not is_loopback(host):
             message = f"--no-auth needs a loopback host such as 127.0.0.1: on {host}, everyone could use the server"
             raise RequestError(message, code="no_authentication")

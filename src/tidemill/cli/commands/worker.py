@@ -60,11 +60,10 @@ def worker(
     lets running tasks end and claims no more. A second one, or the end of --drain-timeout, stops them; another worker
     runs them again.
     """
-    from tidemill.telemetry.logs import write_logs
+    from tidemill.telemetry.logs import writing_logs
     from tidemill.worker import WorkerNode
 
-    write_logs(log_format.value, log_level.number)
-    with exit_on_error():
+    with writing_logs(log_format.value, log_level.number), exit_on_error():
         given: dict[str, Any] = {} if packages is None else {"packages": packages}
         node = WorkerNode(
             resolve_address(store),
