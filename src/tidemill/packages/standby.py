@@ -88,8 +88,13 @@ class StandbyLoads:
     async def _run(self) -> None:
         while self._waiting:
             await self._runtime.clock.sleep(self._runtime.settings.lease_ttl * _RETRY_INTERVAL_SHARE)
-            for one in list(self._waiting):
-                await self._retry(one)
+            self._scheduler.holds_activation = True  # a reactor must not fire before the graphs behind it are loaded
+            try:
+                for one in list(self._waiting):
+                    await self._retry(one)
+            finally:
+                self._scheduler.holds_activation = False
+                self._scheduler.activate()
         self._is_running = False
 
     async def _retry(self, waiting: _WaitingLoad) -> None:

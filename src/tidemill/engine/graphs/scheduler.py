@@ -50,7 +50,7 @@ class GraphScheduler:
         self._store = store
         self._registry = registry
         self._metrics = metrics
-        self.is_closed = False
+        self.is_closed = self.holds_activation = False
         self._managed: dict[Key, ManagedGraph] = {}
         self._accumulators: dict[Key, RunningAccumulator] = {}
         self.standby: dict[PartKey, RequestError] = {}  # what this node waits for, with the error that callers get
@@ -473,9 +473,9 @@ class GraphScheduler:
     def activate(self) -> None:
         """Let reactors fire and sources be read, after everything of a load is there.
 
-        Does nothing while the node itself is starting: it activates everything at the end.
+        Does nothing while the node is starting or taking over: it activates everything at the end.
         """
-        if self.runtime.is_starting_up:
+        if self.runtime.is_starting_up or self.holds_activation:
             return
         for reactor in self.reactors:
             reactor.activate()
