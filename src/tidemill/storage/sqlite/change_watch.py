@@ -54,7 +54,8 @@ class ChangeWatch:
     async def _poll(self) -> None:
         version, quiet_looks = -1, BUSY_LOOKS
         while True:
-            await asyncio.sleep(BUSY_INTERVAL if quiet_looks < BUSY_LOOKS else IDLE_INTERVAL)  # real time, as the file
+            is_busy = quiet_looks < BUSY_LOOKS
+            await asyncio.sleep(BUSY_INTERVAL if is_busy else IDLE_INTERVAL)  # real time: other processes have no other
             try:
                 found = await self._database.read_as_writer(_read_data_version)
             except StoreError as error:

@@ -42,6 +42,7 @@ class FakeAttempts:
         self.owner = SimpleNamespace(id="node")
         self.has_claimed = asyncio.Event()
         self.stopped: set[AttemptKey] = set()
+        self.executors: dict[str, Any] = {}
         self._tracked = tracked
 
     def tracked(self) -> set[AttemptKey]:
