@@ -10,7 +10,7 @@ class Account(tm.Boundary):
     count: int = 0
     total: int = 0
     newest: int = 0
-    repeated: int = 0
+    late: list[int] = []
 
 
 class Ledger(tm.Boundary):
@@ -24,13 +24,13 @@ class Entry(tm.Boundary):
 
 @tm.passthrough(state=Ledger)
 def entries(event: Entry, state: Ledger) -> Ledger:
-    """Count what each producer pushed. Its numbers grow, so one that does not grow was applied twice."""
+    """Count what each producer pushed. Its numbers grow: one that does not came late, or was applied twice."""
     before = state.accounts.get(event.producer, Account())
     account = Account(
         count=before.count + 1,
         total=before.total + event.number,
-        newest=event.number,
-        repeated=before.repeated + (event.number <= before.newest),
+        newest=max(before.newest, event.number),
+        late=[*before.late, event.number] if event.number <= before.newest else before.late,
     )
     return Ledger(accounts={**state.accounts, event.producer: account})
 
