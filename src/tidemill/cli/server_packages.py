@@ -15,7 +15,13 @@ class ServerPackages(PackageRegistry):
         self._client = client
         self.whose = "" if tenant is None else f" for tenant '{tenant}'"
 
-    async def publish(self, path: Path, contents: PackageContents, *, allow_downgrade: bool) -> PackageLine:  # noqa: ARG002
+    async def publish(
+        self,
+        path: Path,
+        contents: PackageContents,  # noqa: ARG002, the server reads the archive itself
+        *,
+        allow_downgrade: bool,
+    ) -> PackageLine:
         return _to_line(await self._client.upload(path, allow_downgrade=allow_downgrade))
 
     async def list_published(self) -> list[PackageLine]:

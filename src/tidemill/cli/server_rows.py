@@ -1,36 +1,22 @@
 """Turns what a server answers about runs into the rows that a store has: commands show both alike."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from tidemill.cli.workflow_service import NumberedLine, WorkflowLine
 from tidemill.client.values import AttemptInfo, RunInfo, RunTransition, TaskLogLine, WorkflowInfo
 from tidemill.workflows.plan import UNMAPPED
-from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, RunRow, TaskRow
-from tidemill.workflows.result import TaskResult
+from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, RunRecord, RunRow, TaskRow
+from tidemill.workflows.states import RunState, TaskState
 
 
 def to_run_row(info: RunInfo) -> RunRow:
     """Return a run without its tasks."""
     fields = {name: getattr(info, name) for name in RunInfo.__struct_fields__ if name not in ("params", "note")}
     return RunRow(**fields, tenant="", params=msgspec.msgpack.encode(info.params))
-
-
-def to_task_rows(tasks: Mapping[str, TaskResult]) -> Iterator[TaskRow]:
-    """Yield the task runs: one of each task, or all elements of a mapped task."""
-    for name, task in tasks.items():
-        elements = enumerate(task.mapped) if task.mapped else [(UNMAPPED, task)]
-        for index, one in elements:
-            yield TaskRow(
-                task=name,
-                index=index,
-                state=one.state,
-                tries=one.attempts,
-                started_at=one.started_at,
-                ended_at=one.ended_at,
-                reason=one.reason,
-            )
 
 
 def to_attempt_row(run: str, info: AttemptInfo) -> AttemptRow:
@@ -76,6 +62,46 @@ def to_numbered_line(line: TaskLogLine, number: int) -> NumberedLine:
         stream=line.stream,
         fields=line.fields,
     )
+
+
+class RunReplay:
+    """A run as it was after each of its transitions, from the first one on."""
+
+    def __init__(self, row: RunRow, tasks: Iterable[str]) -> None:
+        self._run = replace(row, state=RunState.QUEUED, started_at=None, ended_at=None, reason="")
+        self._tasks = {(name, UNMAPPED): TaskRow(task=name) for name in tasks}
+
+    @property
+    def record(self) -> RunRecord:
+        """The run and its task runs."""
+        return RunRecord(self._run, list(self._tasks.values()))
+
+    def apply(self, transition: RunTransition) -> None:
+        """Apply the next transition; events that are none, such as notes, change nothing."""
+        if transition.task is None:
+            if transition.after in set(RunState):
+                self._run = _moved(self._run, RunState(transition.after), transition)
+        elif transition.after in set(TaskState):
+            self._apply_to_task(transition.task, transition)
+
+    def _apply_to_task(self, task: str, transition: RunTransition) -> None:
+        index = UNMAPPED if transition.index is None else transition.index
+        if index != UNMAPPED:
+            self._tasks.pop((task, UNMAPPED), None)  # it is known as its elements from now on
+        row = self._tasks.get((task, index)) or TaskRow(task=task, index=index)
+        row = replace(row, attempt=transition.attempt, tries=max(row.tries, transition.attempt))
+        self._tasks[task, index] = _moved(row, TaskState(transition.after), transition)
+
+
+Row = TypeVar("Row", RunRow, TaskRow)
+
+
+def _moved(row: Row, state: RunState | TaskState, transition: RunTransition) -> Row:
+    """Return a row in its next state, with the times that follow from it."""
+    is_running = state in (RunState.RUNNING, TaskState.RUNNING)
+    started_at = (row.started_at or transition.at) if is_running else row.started_at
+    ended_at = transition.at if state.is_terminal else None
+    return replace(row, state=state, reason=transition.reason, started_at=started_at, ended_at=ended_at)
 
 
 def to_workflow_line(info: WorkflowInfo) -> WorkflowLine:

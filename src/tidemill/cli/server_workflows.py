@@ -1,15 +1,14 @@
 """The workflows and runs of a server, for commands: its answers, as the rows that commands show."""
 
-import asyncio
 from collections.abc import AsyncIterator, Collection
 
 from tidemill.cli.run_view import RunView
 from tidemill.cli.server_rows import (
+    RunReplay,
     to_attempt_row,
     to_event_row,
     to_numbered_line,
     to_run_row,
-    to_task_rows,
     to_workflow_line,
 )
 from tidemill.cli.workflow_service import NumberedLine, WorkflowLine, WorkflowService
@@ -17,7 +16,7 @@ from tidemill.client import AsyncClient
 from tidemill.engine.workflows.client.values import ClearResult, RunSnapshot
 from tidemill.kernel.errors import RequestError
 from tidemill.workflows.lookup import unknown_run
-from tidemill.workflows.records import RunRecord, RunRow
+from tidemill.workflows.records import RunRow
 from tidemill.workflows.result import RunResult
 from tidemill.workflows.states import RunState
 
@@ -92,15 +91,12 @@ class ServerWorkflows(WorkflowService):
 
     async def watch(self, run: str, *, events: bool) -> AsyncIterator[RunSnapshot]:
         handle = self._client.run_handle(run)
+        tasks = (await handle.state(outputs=False)).tasks
+        replay = RunReplay(to_run_row(await handle.info()), tasks)
         async for transition in handle.events(follow=True):
-            new = [to_event_row(run, transition)] if events else []
-            yield RunSnapshot(await self._read_record(run), [], new)
-        yield RunSnapshot(await self._read_record(run), [], [])
-
-    async def _read_record(self, run: str) -> RunRecord:
-        handle = self._client.run_handle(run)
-        info, result = await asyncio.gather(handle.info(), handle.state())
-        return RunRecord(to_run_row(info), list(to_task_rows(result.tasks)))
+            replay.apply(transition)
+            yield RunSnapshot(replay.record, [], [to_event_row(run, transition)] if events else [])
+        yield RunSnapshot(replay.record, [], [])
 
     # -- workflows
 

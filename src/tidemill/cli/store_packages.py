@@ -24,7 +24,13 @@ class StorePackages(PackageRegistry):
         self._tenant = tenant
         self.whose = f" for tenant '{tenant}'"
 
-    async def publish(self, path: Path, contents: PackageContents, *, allow_downgrade: bool) -> PackageLine:  # noqa: ARG002
+    async def publish(
+        self,
+        path: Path,  # noqa: ARG002, the contents are read already
+        contents: PackageContents,
+        *,
+        allow_downgrade: bool,
+    ) -> PackageLine:
         return _to_line(await self._publisher.publish(contents, self._tenant, allow_downgrade=allow_downgrade))
 
     async def list_published(self) -> list[PackageLine]:

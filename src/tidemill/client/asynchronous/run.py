@@ -17,6 +17,8 @@ from tidemill.workflows.states import RunState
 WATCH_LIMIT = 10.0
 """Seconds after which a waiting client looks at a run again, if no event of it arrives."""
 
+END_STATES = frozenset(state.value for state in RunState if state.is_terminal)
+
 
 class AsyncRemoteRun:
     """One run on the server, also after it has ended."""
@@ -33,9 +35,9 @@ class AsyncRemoteRun:
         """Return the run without its tasks: params, origin, version, times, note."""
         return await self._transport.send(get(self._path, RunInfo))
 
-    async def state(self) -> RunResult:
-        """Return the present state of the run and its tasks."""
-        return await self._transport.send(get(self._path, RunResult, outputs=True))
+    async def state(self, *, outputs: bool = True) -> RunResult:
+        """Return the present state of the run and its tasks; `outputs=False` leaves out outputs and elements."""
+        return await self._transport.send(get(self._path, RunResult, outputs=outputs))
 
     async def wait(self, timeout: Duration | None = None) -> RunResult:
         """Return the result when the run has ended; TimeoutError after so long, which does not affect the run."""
@@ -55,7 +57,7 @@ class AsyncRemoteRun:
         """Return when the run has ended, or too little time remains to wait so many seconds for another event."""
         async with aclosing(self._follow_events(idle_limit=seconds)) as events:
             async for event in events:
-                if event.task is None and RunState(event.after).is_terminal:
+                if event.task is None and event.after in END_STATES:
                     return
                 if deadline.remaining(seconds) < seconds:
                     return

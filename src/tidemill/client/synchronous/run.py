@@ -18,6 +18,8 @@ from tidemill.workflows.states import RunState
 WATCH_LIMIT = 10.0
 """Seconds after which a waiting client looks at a run again, if no event of it arrives."""
 
+END_STATES = frozenset(state.value for state in RunState if state.is_terminal)
+
 
 class RemoteRun:
     """One run on the server, also after it has ended."""
@@ -34,9 +36,9 @@ class RemoteRun:
         """Return the run without its tasks: params, origin, version, times, note."""
         return self._transport.send(get(self._path, RunInfo))
 
-    def state(self) -> RunResult:
-        """Return the present state of the run and its tasks."""
-        return self._transport.send(get(self._path, RunResult, outputs=True))
+    def state(self, *, outputs: bool = True) -> RunResult:
+        """Return the present state of the run and its tasks; `outputs=False` leaves out outputs and elements."""
+        return self._transport.send(get(self._path, RunResult, outputs=outputs))
 
     def wait(self, timeout: Duration | None = None) -> RunResult:
         """Return the result when the run has ended; TimeoutError after so long, which does not affect the run."""
@@ -56,7 +58,7 @@ class RemoteRun:
         """Return when the run has ended, or too little time remains to wait so many seconds for another event."""
         with closing(self._follow_events(idle_limit=seconds)) as events:
             for event in events:
-                if event.task is None and RunState(event.after).is_terminal:
+                if event.task is None and event.after in END_STATES:
                     return
                 if deadline.remaining(seconds) < seconds:
                     return
