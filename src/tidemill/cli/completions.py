@@ -44,6 +44,15 @@ def complete_workflow(incomplete: str) -> list[str]:
     return _complete(read, incomplete)
 
 
+def complete_package(incomplete: str) -> list[str]:
+    """Return the packages whose names begin so."""
+
+    async def read(client: "AsyncClient") -> list[str]:
+        return [one.name for one in await client.packages()]
+
+    return _complete(read, incomplete)
+
+
 def complete_run(incomplete: str) -> list[str]:
     """Return the newest runs whose ids begin so."""
 

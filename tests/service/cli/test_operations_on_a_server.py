@@ -12,6 +12,7 @@ import tidemill as tm
 from tests.service.cli.served_commands import CommandLine
 from tests.service.server.serving_node import Served, served
 from tests.service.server.workflow_samples import make_report
+from tidemill.cli.completions import complete_package, complete_run, complete_workflow
 from tidemill.cli.server_workflows import ServerWorkflows
 from tidemill.client import AsyncClient
 
@@ -142,6 +143,16 @@ async def test_past_slots_are_backfilled(cli: CommandLine) -> None:
     assert (await cli.json("backfill-cancel", started["id"]))["id"] == started["id"]
     assert "nightl" in await cli.error("backfill", "nightl", *days)
     assert "no schedule" in await cli.error("backfill", "report", *days)
+
+
+async def test_a_shell_completes_workflows_and_runs(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """server.md: names as well as verbs."""
+    monkeypatch.setenv("TIDEMILL_SERVER", server.url)
+    run = await server.node.start("report", day="2026-01-05")
+    assert await asyncio.to_thread(complete_workflow, "nig") == ["nightly"]
+    assert await asyncio.to_thread(complete_run, run.id[:4]) == [run.id]
+    assert await asyncio.to_thread(complete_package, "no") == []
+    await run.wait()
 
 
 async def test_pools_and_nodes_are_listed(cli: CommandLine) -> None:

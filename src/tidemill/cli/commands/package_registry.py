@@ -14,6 +14,7 @@ from tidemill.cli.commands.package import (
     exit_on_bad_package,
     probe_package,
 )
+from tidemill.cli.completions import complete_package
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_FAILED
 from tidemill.cli.formatting import format_count, format_time, time_column_title
@@ -108,7 +109,12 @@ def list_packages(store: StoreOption = None, output: Output = Format.TABLE, tena
 
 @registry.command()
 def unload(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a package.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="The name of a package.", show_default=False, autocompletion=complete_package
+        ),
+    ],
     store: StoreOption = None,
     tenant: TenantOption = None,
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from tidemill.cli.completions import complete_workflow
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error, exit_on_problems, print_check
 from tidemill.cli.file_arguments import FileArgument
@@ -16,7 +17,12 @@ from tidemill.cli.workflow_service import WorkflowLine
 
 app = typer.Typer(help="List, check, pause and resume workflows.", no_args_is_help=True)
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of a workflow.", show_default=False)]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="The name of a workflow.", show_default=False, autocompletion=complete_workflow
+    ),
+]
 
 
 @app.command("list")
