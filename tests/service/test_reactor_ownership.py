@@ -209,6 +209,7 @@ async def test_a_former_owner_waits_for_its_reactor_like_any_other_node(address:
         assert (await former.push("a", 2)).sequence == 2
         await second._close()
         await former.advance("2s")
+        await former.settle()
         state = former.reactor("r").state()
         assert (state.health, state.cache, state.subscribers) == ("live", {"a": 2}, ["g"])
         assert (await former.push("a", 3)).sequence == 3

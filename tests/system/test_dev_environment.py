@@ -175,7 +175,7 @@ def test_what_was_lost_is_told_in_a_line_behind_the_banner(folder: Path, tmp_pat
     with DevSession(folder, tmp_path / "scratch") as dev:
         _, line = dev.wait_for("lost")
         assert f"flow  5 elements of task check of run {name} were lost: the process that ran it, " in line
-        assert "runs the packages in" in dev.lines[0]
+        assert "runs the packages in" in dev.lines[1]
         assert all(TIME.match(one) for one in dev.lines if "lost" in one)
         dev.end(signal.SIGKILL)
 
