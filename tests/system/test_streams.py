@@ -107,10 +107,10 @@ async def test_a_nats_server_that_refuses_the_client_fails_the_stream_at_once(tm
         url = server.url.replace("nats://", "nats://wrong@")
         async with tm.Node(load=stream_of(tm.Nats(subject="prices", servers=url))) as node:
             await until(lambda: health(node) is tm.AccumulatorHealth.FAILED)
-            (failure,) = node.reactor("prices").events()
+            *lost, failure = node.reactor("prices").events()  # a server under load may close the connection first
             assert failure.action == "failed"
             assert "correct the credentials" in failure.reason
-            assert "wrong" not in failure.reason
+            assert not [event for event in (*lost, failure) if "wrong" in event.reason]
 
 
 async def test_a_nats_subject_is_followed_through_a_kill_of_the_server(tmp_path: Path) -> None:
