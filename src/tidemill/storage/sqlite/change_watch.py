@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 IDLE_INTERVAL = 0.25  # seconds between two looks at the file
 BUSY_INTERVAL = 0.02  # the same while other processes write
-BUSY_LOOKS = 250  # looks without a change after which others count as idle
+BUSY_LOOKS = 100  # looks without a change after which others count as idle
 
 
 class ChangeWatch:
@@ -52,7 +52,8 @@ class ChangeWatch:
             self._task = self._tasks.create_task(self._poll(), name="store: change watch")
 
     async def _poll(self) -> None:
-        version, quiet_looks = -1, BUSY_LOOKS
+        version: int | None = None
+        quiet_looks = BUSY_LOOKS
         while True:
             is_busy = quiet_looks < BUSY_LOOKS
             await asyncio.sleep(BUSY_INTERVAL if is_busy else IDLE_INTERVAL)  # real time: other processes have no other
@@ -61,7 +62,7 @@ class ChangeWatch:
             except StoreError as error:
                 logger.debug("cannot look for changes", extra={"error": str(error)})
                 continue
-            quiet_looks = quiet_looks + 1 if found == version else 0
+            quiet_looks = 0 if version not in (None, found) else quiet_looks + 1  # the first look finds no change
             if found != version:
                 version = found
                 for on_change in self._subscribers:
