@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test versions check map client soak bench demo lock clean
+.PHONY: help setup format lint test browser versions check map client ui ui-types soak bench demo lock clean
 
 # `make test PYTHON=python3.13` runs in an environment of its own, .venv-python3.13, and leaves .venv alone.
 PYTHON   :=
@@ -13,6 +13,7 @@ PINS     := requirements/dev.txt
 PYTHONS  := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
 VERSIONS := 3.11 3.12 3.13 3.14
 QUICK    := tests/unit tests/architecture
+UI       := src/tidemill/server/static/ui/index.html
 
 # `make setup UV=false` installs with pip alone.
 UV := $(BIN)/python -m uv
@@ -20,22 +21,28 @@ UV := $(BIN)/python -m uv
 export UV_SYSTEM_CERTS ?= 1
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv with all pinned requirements (the other targets do it by themselves)
 
 format: $(READY) ## Put the code into its standard form
 	$(BIN)/python -m ruff check --fix-only --quiet .
 	$(BIN)/python -m ruff format .
+	$(BIN)/python -m scripts.ui format
 
 lint: $(READY) ## Check style, types and layers
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python -m scripts.ui check
 
 test: $(READY) ## Run the whole suite; narrow it with ARGS="-k reactor", choose a version with PYTHON=python3.13
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+browser: $(READY) $(UI) ## Run the tests of the web UI in a real Chromium; narrow them with ARGS
+	$(BIN)/python -m scripts.chromium
+	$(BIN)/python -m pytest -n auto --dist loadfile -p no:asyncio tests/browser $(ARGS)
 
 versions: $(READY) ## Run the quick tests on every other supported version of Python that is installed
 	@own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
@@ -50,7 +57,7 @@ versions: $(READY) ## Run the quick tests on every other supported version of Py
 	  echo "Python $$version is not installed: the tests do not run on it"; \
 	done
 
-check: lint test versions ## Do what CI does
+check: lint test browser versions ## Do what CI does
 
 map: $(READY) ## Write the code map from the docstrings of the modules, and the reference of routes from their table
 	$(BIN)/python -m scripts.code_map
@@ -58,6 +65,11 @@ map: $(READY) ## Write the code map from the docstrings of the modules, and the 
 
 client: $(READY) ## Write the blocking Python client from the asynchronous one
 	$(BIN)/python -m scripts.blocking_client
+
+ui: $(UI) ## Build the web UI into the package, from which the server serves it
+
+ui-types: $(READY) ## Write the TypeScript types of the API from its OpenAPI document
+	$(BIN)/python -m scripts.ui types
 
 soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 	$(BIN)/python -m pytest -n auto --hypothesis-profile=soak --timeout=0 tests/simulation tests/unit/workflows $(ARGS)
@@ -68,7 +80,7 @@ soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 bench: $(READY) ## Run every benchmark
 	@set -e; for file in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) $(ARGS); done
 
-demo: $(READY) ## Run the examples, reloaded as you save them; they go on where they last stopped
+demo: $(READY) $(UI) ## Run the examples, reloaded as you save them; they go on where they last stopped
 	@mkdir -p build
 	@$(BIN)/tidemill dev examples --store sqlite:///build/demo.db $(ARGS)
 
@@ -78,8 +90,12 @@ lock: $(READY) ## Pin the requirements of pyproject.toml; newest versions with A
 	  --output-file $(PINS) $(ARGS)
 
 clean: ## Remove everything that can be made again
-	rm -rf .venv .venv-* build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* build dist ui/node_modules src/tidemill/server/static/ui src/tidemill/server/static/docs .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(UI): $(READY) $(wildcard ui/*.*) $(shell find ui/src ui/public -type f)
+	@echo "Building the web UI"
+	@$(BIN)/python -m scripts.ui build
 
 # The environment is always made afresh, so what it holds is what the pins say and nothing else.
 $(READY): pyproject.toml $(PINS)

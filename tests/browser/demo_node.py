@@ -1,0 +1,39 @@
+"""A node with the live examples, in a process of its own, for browser tests."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@dataclass(slots=True)
+class DemoNode:
+    """A running `tidemill dev`."""
+
+    url: str
+    process: "subprocess.Popen[str]"
+
+    def stop(self) -> None:
+        """Stop it as an operator does."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(timeout=20)
+
+
+@contextmanager
+def demo_node(folder: Path, packages: Path = EXAMPLES, port: int = 0) -> Iterator[DemoNode]:
+    """Run packages, with the store in a folder; kill the process in the end if it still runs."""
+    store = f"sqlite:///{folder}/demo.db"
+    command = [sys.executable, "-m", "tidemill", "dev", str(packages), "--store", store, "--port", str(port), "-o", "json"]
+    log = (folder / "dev.log").open("a")
+    with log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield DemoNode(json.loads(process.stdout.readline())["url"], process)
+        finally:
+            process.kill()

@@ -1,0 +1,29 @@
+/** The typed client of the API: every path, parameter and answer comes from the OpenAPI document. */
+
+import createFetchClient, { type Middleware } from "openapi-fetch";
+import createQueryClient from "openapi-react-query";
+import { Problem } from "./problem";
+import type { paths } from "./schema";
+import { actingTenant } from "./tenant";
+
+const headers: Middleware = {
+  onRequest({ request }) {
+    request.headers.set("x-requested-with", "tidemill-ui");
+    const tenant = actingTenant();
+    if (tenant !== null) request.headers.set("tidemill-tenant", tenant);
+    return request;
+  },
+  async onResponse({ response }) {
+    if (!response.ok) throw await Problem.from(response);
+    return undefined;
+  },
+  onError() {
+    return Problem.unreachable();
+  },
+};
+
+export const client = createFetchClient<paths>({ baseUrl: "/", credentials: "same-origin" });
+client.use(headers);
+
+/** Hooks of TanStack Query, one per method: `api.useQuery("get", "/api/v1/runs", { params })`. */
+export const api = createQueryClient(client);

@@ -1,0 +1,12 @@
+/** The tenant that an admin of the instance looks at; `null` is their own. */
+
+const KEY = "tidemill.tenant";
+
+export function actingTenant(): string | null {
+  return sessionStorage.getItem(KEY);
+}
+
+export function actAs(tenant: string | null): void {
+  if (tenant === null) sessionStorage.removeItem(KEY);
+  else sessionStorage.setItem(KEY, tenant);
+}

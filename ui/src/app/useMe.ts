@@ -1,0 +1,21 @@
+import { api } from "@/api/client";
+import type { Schema } from "@/api/types";
+import type { Destination } from "./navigation";
+
+type Me = Schema<"Me">;
+
+/** Who uses the page, and what they may do. */
+export function useMe() {
+  return api.useQuery("get", "/api/v1/me");
+}
+
+export function mayOpen(me: Me | undefined, { needs }: Destination): boolean {
+  if (needs === undefined || me === undefined) return true;
+  return needs === "admin" ? me.role === "admin" : me.is_instance_admin;
+}
+
+/** Whether the page should offer changes; the server decides again. */
+export function useMayWrite(): boolean {
+  const { data } = useMe();
+  return data === undefined || data.role !== "read";
+}

@@ -1,0 +1,58 @@
+import type { ReactNode } from "react";
+import styles from "./Table.module.css";
+
+export interface Column<Row> {
+  header: string;
+  cell: (row: Row) => ReactNode;
+  align?: "left" | "right";
+  /** A CSS width; columns without one share the rest. */
+  width?: string;
+  /** Leave the column out on narrow screens. */
+  isSecondary?: boolean;
+}
+
+interface Props<Row> {
+  label: string;
+  columns: Column<Row>[];
+  rows: Row[];
+  rowKey: (row: Row) => string;
+  /** The row that the keyboard points at. */
+  selected?: number;
+}
+
+/** A dense table that scrolls sideways inside itself, never the page. */
+export function Table<Row>({ label, columns, rows, rowKey, selected }: Props<Row>) {
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
+    <section className={styles.scroll} aria-label={label} tabIndex={0}>
+      <table className={styles.table}>
+        <thead>
+          <tr>
+            {columns.map((column) => (
+              <th
+                key={column.header}
+                scope="col"
+                style={{ width: column.width }}
+                data-align={column.align}
+                data-secondary={column.isSecondary || undefined}
+              >
+                {column.header}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row, index) => (
+            <tr key={rowKey(row)} data-selected={index === selected || undefined}>
+              {columns.map((column) => (
+                <td key={column.header} data-align={column.align} data-secondary={column.isSecondary || undefined}>
+                  {column.cell(row)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}

@@ -1,0 +1,38 @@
+/** The colour of each state: one table, so that a state looks the same on every page. */
+
+import type { AccumulatorHealth, ReactorHealth, RunState, TaskState } from "@/api/types";
+
+export type Tone = "green" | "blue" | "red" | "amber" | "violet" | "grey";
+
+const TONES: Record<RunState | TaskState | ReactorHealth | AccumulatorHealth | "paused", Tone> = {
+  none: "grey",
+  scheduled: "grey",
+  queued: "amber",
+  running: "blue",
+  success: "green",
+  failed: "red",
+  cancelled: "grey",
+  skipped: "grey",
+  upstream_failed: "red",
+  up_for_retry: "amber",
+  deferred: "violet",
+  starting: "blue",
+  warming: "blue",
+  live: "green",
+  degraded: "amber",
+  connecting: "blue",
+  disconnected: "amber",
+  socket_only: "green",
+  paused: "violet",
+};
+
+export type State = keyof typeof TONES;
+
+export function toneOf(state: string): Tone {
+  return TONES[state as State] ?? "grey";
+}
+
+/** A state as people read it: `up_for_retry` is "up for retry". */
+export function stateLabel(state: string): string {
+  return state.replaceAll("_", " ");
+}

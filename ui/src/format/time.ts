@@ -1,0 +1,36 @@
+/** Times of the API, as people read them in their own time zone. */
+
+import { formatElapsed } from "./duration";
+
+const CLOCK = new Intl.DateTimeFormat(undefined, {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hour12: false,
+});
+const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+
+/** "12:43:11" today, "15 Nov 12:43:11" on another day. */
+export function formatTime(time: string | Date, now: Date = new Date()): string {
+  const date = new Date(time);
+  const clock = CLOCK.format(date);
+  return date.toDateString() === now.toDateString() ? clock : `${DAY.format(date)} ${clock}`;
+}
+
+/** With date, seconds and time zone, for tooltips. */
+export function formatFullTime(time: string | Date): string {
+  return FULL.format(new Date(time));
+}
+
+/** "4 s ago", "in 3m 20s". */
+export function formatRelative(time: string | Date, now: Date): string {
+  const seconds = (new Date(time).getTime() - now.getTime()) / 1000;
+  if (Math.abs(seconds) < 1) return "now";
+  return seconds > 0 ? `in ${formatElapsed(seconds)}` : `${formatElapsed(-seconds)} ago`;
+}
+
+/** Seconds from one time to another, or to now. */
+export function secondsBetween(start: string, end: string | null | undefined, now: Date = new Date()): number {
+  return ((end ? new Date(end) : now).getTime() - new Date(start).getTime()) / 1000;
+}

@@ -1,0 +1,53 @@
+import { useQueryClient } from "@tanstack/react-query";
+import { createContext, type ReactNode, useContext, useEffect, useState, useSyncExternalStore } from "react";
+import { Feed, type FeedEvent } from "./feed";
+import { refreshFrom } from "./refresh";
+import type { ConnectionState } from "./socket";
+
+const FeedContext = createContext<Feed | null>(null);
+
+/** Connects the event feed, and keeps every answer on the page up to date with it. */
+export function LiveProvider({ children }: { children: ReactNode }) {
+  const queries = useQueryClient();
+  const [feed] = useState(() => new Feed());
+
+  useEffect(() => {
+    feed.start();
+    const stopRefreshing = refreshFrom(feed, queries);
+    return () => {
+      stopRefreshing();
+      feed.stop();
+    };
+  }, [feed, queries]);
+
+  // What changed during a lost connection may have left no event: read everything on the page again.
+  const state = useSyncExternalStore(feed.subscribeState, feed.getState);
+  const [wasLost, setWasLost] = useState(false);
+  useEffect(() => {
+    if (state === "reconnecting") setWasLost(true);
+    if (state === "live" && wasLost) {
+      setWasLost(false);
+      void queries.invalidateQueries();
+    }
+  }, [state, wasLost, queries]);
+
+  return <FeedContext value={feed}>{children}</FeedContext>;
+}
+
+function useFeed(): Feed {
+  const feed = useContext(FeedContext);
+  if (feed === null) throw new Error("LiveProvider is missing above this component");
+  return feed;
+}
+
+export function useConnection(): { state: ConnectionState; retryNow: () => void } {
+  const feed = useFeed();
+  const state = useSyncExternalStore(feed.subscribeState, feed.getState);
+  return { state, retryNow: feed.retryNow };
+}
+
+/** Calls `listener` with every event of the feed, until the component goes. */
+export function useFeedEvents(listener: (event: FeedEvent) => void): void {
+  const feed = useFeed();
+  useEffect(() => feed.subscribe(listener), [feed, listener]);
+}

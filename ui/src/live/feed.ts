@@ -1,0 +1,58 @@
+/** The event feed of the server: one connection per tab, shared by everything that shows something live. */
+
+import { type ConnectionState, LiveSocket } from "./socket";
+
+export interface FeedEvent {
+  id: string;
+  type: string;
+  at: string;
+  tenant: string | null;
+  [field: string]: unknown;
+}
+
+type Listener = (event: FeedEvent) => void;
+
+export class Feed {
+  private socket: LiveSocket | null = null;
+  private last: string | null = null;
+  private readonly listeners = new Set<Listener>();
+  private readonly stateListeners = new Set<() => void>();
+  state: ConnectionState = "connecting";
+
+  start(): void {
+    this.socket = new LiveSocket({
+      endpoint: () => (this.last === null ? "/ws/events" : `/ws/events?after=${encodeURIComponent(this.last)}`),
+      onMessage: (frame) => this.receive(frame as FeedEvent),
+      onState: (state) => this.become(state),
+    });
+  }
+
+  stop(): void {
+    this.socket?.close();
+    this.socket = null;
+  }
+
+  retryNow = (): void => this.socket?.retryNow();
+
+  subscribe = (listener: Listener): (() => void) => {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  };
+
+  subscribeState = (listener: () => void): (() => void) => {
+    this.stateListeners.add(listener);
+    return () => this.stateListeners.delete(listener);
+  };
+
+  getState = (): ConnectionState => this.state;
+
+  private receive(event: FeedEvent): void {
+    this.last = event.id;
+    for (const listener of this.listeners) listener(event);
+  }
+
+  private become(state: ConnectionState): void {
+    this.state = state;
+    for (const listener of this.stateListeners) listener();
+  }
+}

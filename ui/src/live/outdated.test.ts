@@ -1,0 +1,33 @@
+import { expect, test } from "vitest";
+import type { FeedEvent } from "./feed";
+import { concerns, outdatedBy } from "./outdated";
+
+function isOutdated(event: Partial<FeedEvent>, key: unknown[]): boolean {
+  return outdatedBy({ id: "1", at: "", tenant: null, type: "", ...event }).some((entry) => concerns(entry, key));
+}
+
+const RUNS = ["get", "/api/v1/runs", { params: { query: { state: ["failed"] } } }];
+const runKey = (run: string, below = "") => ["get", `/api/v1/runs/{run}${below}`, { params: { path: { run } } }];
+
+test("the end of a run makes lists of runs and that run outdated, and no other run", () => {
+  const event = { type: "run.ended", run: "a", workflow: "report" };
+  expect(isOutdated(event, RUNS)).toBe(true);
+  expect(isOutdated(event, runKey("a"))).toBe(true);
+  expect(isOutdated(event, runKey("a", "/tasks"))).toBe(true);
+  expect(isOutdated(event, runKey("b"))).toBe(false);
+});
+
+test("the state of a task makes its run outdated, and no list of runs", () => {
+  const event = { type: "task.state", run: "a", workflow: "report" };
+  expect(isOutdated(event, runKey("a"))).toBe(true);
+  expect(isOutdated(event, RUNS)).toBe(false);
+});
+
+test("a path is not taken for another one that begins alike", () => {
+  expect(concerns({ path: "/api/v1/run" }, RUNS)).toBe(false);
+});
+
+test("a gap makes everything outdated, an unknown event nothing", () => {
+  expect(isOutdated({ type: "events.gap" }, RUNS)).toBe(true);
+  expect(isOutdated({ type: "weather.changed" }, RUNS)).toBe(false);
+});

@@ -1,0 +1,105 @@
+/**
+ * A WebSocket that comes back.
+ *
+ * It takes a ticket first, because a browser cannot send a key with a WebSocket, and connects again after any loss, with
+ * growing delays. A close code that says that connecting again is useless (no such reactor, not allowed) ends it.
+ */
+
+import { client } from "@/api/client";
+import { reconnectDelay } from "./backoff";
+
+export type ConnectionState = "connecting" | "live" | "reconnecting" | "closed";
+
+const FINAL_CODES = new Set([4403, 4404]);
+
+export interface SocketHandlers {
+  /** The endpoint with its parameters, asked for at every connection. */
+  endpoint: () => string;
+  onMessage: (frame: Record<string, unknown>) => void;
+  onState: (state: ConnectionState, reason?: string) => void;
+  onOpen?: (send: (frame: object) => void) => void;
+}
+
+export class LiveSocket {
+  private socket: WebSocket | null = null;
+  private timer: ReturnType<typeof setTimeout> | null = null;
+  private attempt = 0;
+  private isClosed = false;
+
+  constructor(private readonly handlers: SocketHandlers) {
+    handlers.onState("connecting");
+    void this.connect();
+  }
+
+  /** Sends a frame; it is dropped while there is no connection, because `onOpen` sends what a new one needs. */
+  send(frame: object): void {
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(frame));
+  }
+
+  close(): void {
+    this.isClosed = true;
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.socket?.close();
+  }
+
+  /** Connects now instead of at the end of the delay. */
+  retryNow(): void {
+    if (this.timer === null) return;
+    clearTimeout(this.timer);
+    this.timer = null;
+    void this.connect();
+  }
+
+  private async connect(): Promise<void> {
+    const endpoint = this.handlers.endpoint();
+    try {
+      const url = await ticketedUrl(endpoint);
+      if (!this.isClosed) this.open(url);
+    } catch {
+      this.reconnect("no ticket");
+    }
+  }
+
+  private open(url: string): void {
+    const socket = new WebSocket(url);
+    this.socket = socket;
+    socket.onopen = () => {
+      this.attempt = 0;
+      this.handlers.onState("live");
+      this.handlers.onOpen?.((frame) => socket.send(JSON.stringify(frame)));
+    };
+    socket.onmessage = (message) => this.handlers.onMessage(JSON.parse(String(message.data)));
+    socket.onclose = (event) => this.lost(event);
+  }
+
+  private lost(event: CloseEvent): void {
+    if (this.isClosed) return;
+    if (FINAL_CODES.has(event.code)) {
+      this.isClosed = true;
+      this.handlers.onState("closed", event.reason);
+    } else {
+      this.reconnect(event.reason);
+    }
+  }
+
+  private reconnect(reason: string): void {
+    if (this.isClosed) return;
+    this.handlers.onState("reconnecting", reason);
+    this.timer = setTimeout(
+      () => {
+        this.timer = null;
+        void this.connect();
+      },
+      reconnectDelay(this.attempt++),
+    );
+  }
+}
+
+async function ticketedUrl(endpoint: string): Promise<string> {
+  const [path = endpoint] = endpoint.split("?");
+  const { data } = await client.POST("/api/v1/tickets", { body: { endpoint: path } });
+  const url = new URL(endpoint, location.href);
+  url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+  if (data) url.searchParams.set("ticket", data.ticket);
+  return url.href;
+}

@@ -1,0 +1,5 @@
+import { Page } from "@/design/Page/Page";
+
+export function BackfillsPage() {
+  return <Page title="Backfills">{null}</Page>;
+}

@@ -1,0 +1,5 @@
+import { Page } from "@/design/Page/Page";
+
+export function KeysPage() {
+  return <Page title="Keys">{null}</Page>;
+}

@@ -1,0 +1,5 @@
+import { Page } from "@/design/Page/Page";
+
+export function NodesPage() {
+  return <Page title="Nodes">{null}</Page>;
+}

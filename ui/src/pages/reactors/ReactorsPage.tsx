@@ -1,0 +1,5 @@
+import { Page } from "@/design/Page/Page";
+
+export function ReactorsPage() {
+  return <Page title="Reactors">{null}</Page>;
+}

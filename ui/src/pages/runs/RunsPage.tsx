@@ -1,0 +1,5 @@
+import { Page } from "@/design/Page/Page";
+
+export function RunsPage() {
+  return <Page title="Runs">{null}</Page>;
+}

@@ -1,0 +1,5 @@
+import { Page } from "@/design/Page/Page";
+
+export function SystemPage() {
+  return <Page title="System">{null}</Page>;
+}

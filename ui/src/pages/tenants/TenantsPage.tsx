@@ -1,0 +1,5 @@
+import { Page } from "@/design/Page/Page";
+
+export function TenantsPage() {
+  return <Page title="Tenants">{null}</Page>;
+}
