@@ -1,5 +1,6 @@
 """The application: the route table of a running node, as an ASGI app."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from litestar import Litestar
@@ -24,6 +25,7 @@ from tidemill.server.requests import ApiRequest
 from tidemill.server.responses import ApiResponse
 from tidemill.server.route_table import ROUTES
 from tidemill.server.routing import to_handler
+from tidemill.server.static_site import STATIC_FOLDER, StaticSite
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp
@@ -40,14 +42,21 @@ def make_server_app(node: Node, *, has_authentication: bool) -> "ASGIApp":
     return make_app(node, CredentialAuthentication(node.access, oidc), oidc)
 
 
-def make_app(node: Node, authenticator: Authenticator, oidc: OidcProvider | None = None) -> "ASGIApp":
-    """Return the application that serves a node; people sign in at the issuer `oidc`, if there is one."""
+def make_app(
+    node: Node, authenticator: Authenticator, oidc: OidcProvider | None = None, *, static: Path = STATIC_FOLDER
+) -> "ASGIApp":
+    """Return the application that serves a node; people sign in at the issuer `oidc`, if there is one.
+
+    `static` has the web UI and the documentation, as the build writes them.
+    """
     context = ServerContext(
         node=node,
         authenticator=authenticator,
         limits=RateLimits(node.access.clock, node.settings.requests_per_second, node.settings.connections_per_key),
         oidc=None if oidc is None else OidcLogin(oidc, node.settings),
         openapi_document=openapi_document,
+        ui=StaticSite(static / "ui"),
+        docs=StaticSite(static / "docs"),
     )
     app = Litestar(
         [to_handler(route) for route in ROUTES],

@@ -12,6 +12,7 @@ from tidemill.engine.workflows.client.values import Caller
 from tidemill.node import Node
 from tidemill.server.oidc.login import OidcLogin
 from tidemill.server.rate_limits import RateLimits
+from tidemill.server.static_site import StaticSite
 
 
 class Authenticator(Protocol):
@@ -29,6 +30,8 @@ class ServerContext(msgspec.Struct, frozen=True, kw_only=True):
     limits: RateLimits
     oidc: OidcLogin | None
     openapi_document: Callable[[], bytes]
+    ui: StaticSite
+    docs: StaticSite
 
 
 def caller_of(principal: Principal) -> Caller:

@@ -18,6 +18,7 @@ from tidemill.server.routes import (
     meta,
     nodes,
     packages,
+    pages,
     pools,
     reactors,
     runs,
@@ -238,6 +239,13 @@ LIVE = (
     websocket("/ws/reactors/{owner:str}/{name:str}", reactor_socket.shared_reactor_socket, READ),
 )
 
+PAGES = (
+    get("//docs", pages.get_docs, NONE, is_page=True),
+    get("//docs/{path:path}", pages.get_docs_file, NONE, is_page=True),
+    get("//", pages.get_ui, NONE, is_page=True),
+    get("//{path:path}", pages.get_ui_file, NONE, is_page=True),
+)
+
 ROUTES: tuple[Route, ...] = (
     *META,
     *WORKFLOWS,
@@ -256,4 +264,5 @@ ROUTES: tuple[Route, ...] = (
     *ACCESS,
     *VARIABLES,
     *LIVE,
+    *PAGES,
 )

@@ -56,6 +56,8 @@ class Route(NamedTuple):
     """The forms of a body that the handler does not declare as `data`."""
     statuses: tuple[int, ...] = ()
     """Statuses of answers that other routes of the method do not have, for the OpenAPI document."""
+    is_page: bool = False
+    """Whether it answers browsers with pages and files: the OpenAPI document, which programs read, leaves it out."""
 
     @property
     def operation_id(self) -> str:
@@ -123,6 +125,7 @@ def to_handler(route: Route) -> HTTPRouteHandler | WebsocketRouteHandler:
         description=" ".join(description.split()) or None,
         tags=[route.noun],
         responses=_other_responses(route),
+        include_in_schema=not route.is_page,
         security=[] if route.permission is Permission.NONE else [{"key": []}],
         operation_class=_operation_class(route) if route.bodies else Operation,
         request_max_body_size=Empty if route.body_limit is None else route.body_limit,

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
@@ -11,6 +12,7 @@ from tidemill.server.app import make_app
 from tidemill.server.authentication import NoAuthentication
 from tidemill.server.context import Authenticator
 from tidemill.server.serving import serving
+from tidemill.server.static_site import STATIC_FOLDER
 
 
 class Served(NamedTuple):
@@ -23,9 +25,11 @@ class Served(NamedTuple):
 
 
 @asynccontextmanager
-async def served(node: Node, authenticator: Authenticator | None = None) -> AsyncIterator[Served]:
-    """Serve a running node."""
-    async with served_app(node, make_app(node, authenticator or NoAuthentication())) as server:
+async def served(
+    node: Node, authenticator: Authenticator | None = None, static: Path = STATIC_FOLDER
+) -> AsyncIterator[Served]:
+    """Serve a running node, with the pages of a folder."""
+    async with served_app(node, make_app(node, authenticator or NoAuthentication(), static=static)) as server:
         yield server
 
 

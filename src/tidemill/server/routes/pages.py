@@ -1,0 +1,108 @@
+"""Pages for browsers: the web UI at the root, and the documentation below /docs."""
+
+from typing import Any
+from urllib.parse import quote
+
+from litestar import Response
+from litestar.enums import MediaType
+from litestar.response import Redirect
+
+from tidemill.kernel.concurrency import call_in_thread
+from tidemill.kernel.errors import RequestError
+from tidemill.server.injection import InjectedContext
+from tidemill.server.requests import ApiRequest
+from tidemill.server.static_site import DOCS_SITE_POLICY, UI_POLICY, StaticFile, StaticSite
+
+SECURITY_HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "same-origin"}
+DOCS_PATH = "/docs"
+PROGRAM_PATHS = frozenset(["api", "ws", "health", "metrics"])
+"""The first parts of paths that programs use: none of them is a page."""
+
+NOT_BUILT = """\
+<!doctype html>
+<html lang="en">
+<title>Tidemill</title>
+<meta name="viewport" content="width=device-width">
+<style>body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 40rem; margin: 15vh auto; padding: 0 1rem }}
+:root {{ color-scheme: light dark }}</style>
+<h1>{title}</h1>
+<p>The server runs, but it was installed without {what}. In a clone of the repository, run:</p>
+<pre>{command}</pre>
+<p>Then reload this page. Until then, see <a href="/api/docs">the API</a>.</p>
+</html>
+"""
+
+
+async def get_ui(request: ApiRequest, context: InjectedContext) -> Response[Any]:
+    """Return the web UI."""
+    return await _answer_ui(request, context.ui)
+
+
+async def get_ui_file(request: ApiRequest, context: InjectedContext) -> Response[Any]:
+    """Return a file of the web UI; a browser that asks for another path gets the web UI, which shows the page."""
+    return await _answer_ui(request, context.ui)
+
+
+async def get_docs(request: ApiRequest, context: InjectedContext) -> Response[Any]:
+    """Return the first page of the documentation."""
+    return await _answer_docs(request, context.docs)
+
+
+async def get_docs_file(request: ApiRequest, context: InjectedContext) -> Response[Any]:
+    """Return a page or a file of the documentation."""
+    return await _answer_docs(request, context.docs)
+
+
+async def _answer_ui(request: ApiRequest, site: StaticSite) -> Response[Any]:
+    if (file := await _read(site, request.scope["path"], request)) is not None:
+        return _to_response(file, UI_POLICY)
+    if not _takes_page(request) or request.scope["path"].split("/")[1] in PROGRAM_PATHS:
+        raise _no_such_route()
+    if (file := await _read(site, "index.html", request)) is not None:
+        return _to_response(file, UI_POLICY)
+    return _say_not_built("the web UI", "make ui")
+
+
+async def _answer_docs(request: ApiRequest, site: StaticSite) -> Response[Any]:
+    path = request.scope["path"].removeprefix(DOCS_PATH)
+    if await call_in_thread(site.is_folder, path):
+        if not request.scope["raw_path"].endswith(b"/"):  # the links of a page count from its folder
+            return Redirect(f"{quote(request.scope['path'].rpartition('/')[2])}/", status_code=307)
+        path += "/index.html"
+    if (file := await _read(site, path, request)) is not None:
+        return _to_response(file, DOCS_SITE_POLICY)
+    if not _takes_page(request):
+        raise _no_such_route()
+    if (file := await call_in_thread(site.read, "404.html")) is not None:
+        return _to_response(file, DOCS_SITE_POLICY, status=404)
+    return _say_not_built("the documentation", "make docs")
+
+
+async def _read(site: StaticSite, path: str, request: ApiRequest) -> StaticFile | None:
+    encodings, known_etags = request.headers.get("accept-encoding", ""), request.headers.get("if-none-match", "")
+    file: StaticFile | None = await call_in_thread(site.read, path, encodings, known_etags)
+    return file
+
+
+def _takes_page(request: ApiRequest) -> bool:
+    """Return whether the request is that of a person's browser, not of a script or a program."""
+    return MediaType.HTML in request.headers.get("accept", "")
+
+
+def _to_response(file: StaticFile, policy: str, status: int = 200) -> Response[Any]:
+    return Response(
+        file.content,
+        status_code=304 if file.is_unchanged else status,
+        media_type=file.media_type,
+        headers={**SECURITY_HEADERS, "content-security-policy": policy, **file.headers},
+    )
+
+
+def _say_not_built(what: str, command: str) -> Response[Any]:
+    page = NOT_BUILT.format(title=f"This is Tidemill, without {what}", what=what, command=command)
+    headers = {**SECURITY_HEADERS, "content-security-policy": UI_POLICY, "cache-control": "no-store"}
+    return Response(page, status_code=404, media_type=MediaType.HTML, headers=headers)
+
+
+def _no_such_route() -> RequestError:
+    return RequestError("there is no such route", code="route_not_found", status=404)
