@@ -42,7 +42,7 @@ test: $(READY) ## Run the whole suite; narrow it with ARGS="-k reactor", choose 
 
 browser: $(READY) $(UI) ## Run the tests of the web UI in a real Chromium; narrow them with ARGS
 	$(BIN)/python -m scripts.chromium
-	$(BIN)/python -m pytest -n auto --dist loadfile -p no:asyncio tests/browser $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile tests/browser $(ARGS)
 
 versions: $(READY) ## Run the quick tests on every other supported version of Python that is installed
 	@own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \

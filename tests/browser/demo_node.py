@@ -1,9 +1,10 @@
 """A node with the live examples, in a process of its own, for browser tests."""
 
-import json
+import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,11 +30,15 @@ class DemoNode:
 def demo_node(folder: Path, packages: Path = EXAMPLES, port: int = 0) -> Iterator[DemoNode]:
     """Run packages, with the store in a folder; kill the process in the end if it still runs."""
     store = f"sqlite:///{folder}/demo.db"
-    command = [sys.executable, "-m", "tidemill", "dev", str(packages), "--store", store, "--port", str(port), "-o", "json"]
+    command = [sys.executable, "-m", "tidemill", "dev", str(packages), "--store", store, "--port", str(port)]
     log = (folder / "dev.log").open("a")
     with log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         assert process.stdout is not None
         try:
-            yield DemoNode(json.loads(process.stdout.readline())["url"], process)
+            found = re.search(r"http://\S+", process.stdout.readline())
+            assert found is not None, (folder / "dev.log").read_text()
+            # It prints what happens as long as it runs, and a full pipe would stop it.
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            yield DemoNode(found.group(), process)
         finally:
             process.kill()

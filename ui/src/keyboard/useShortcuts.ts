@@ -10,14 +10,14 @@ export type Shortcuts = Record<string, () => void>;
 /** Calls the action of a key ("j", "?") or of a sequence ("g h"); "mod+k" also while something is typed. */
 export function useShortcuts(shortcuts: Shortcuts): void {
   useEffect(() => {
-    let leader = 0;
+    let leader = Number.NEGATIVE_INFINITY;
     const onKey = (event: KeyboardEvent) => {
       const action = actionOf(event, shortcuts, event.timeStamp - leader < SEQUENCE);
       if (action) {
         event.preventDefault();
         action();
       }
-      leader = event.key === "g" && !isTyping(event) ? event.timeStamp : 0;
+      leader = event.key === "g" && !isTyping(event) ? event.timeStamp : Number.NEGATIVE_INFINITY;
     };
     window.addEventListener("keydown", onKey);
     return () => window.removeEventListener("keydown", onKey);
