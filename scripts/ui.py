@@ -58,7 +58,8 @@ def _document_of_answers() -> bytes:
 def _install() -> None:
     installed, wanted = UI / "node_modules/.package-lock.json", UI / "package-lock.json"
     if not installed.exists() or installed.stat().st_mtime < wanted.stat().st_mtime:
-        run_npm(UI, "ci", "--no-audit", "--no-fund", "--loglevel=error")
+        # Not `npm ci`: it refuses a lock file made where the registry has the programs of one platform only.
+        run_npm(UI, "install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error")
 
 
 if __name__ == "__main__":
