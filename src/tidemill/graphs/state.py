@@ -23,6 +23,8 @@ class AccumulatorState(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     last_event_at: datetime | None
     stuck_since: datetime | None
+    since: datetime
+    """When it entered this health."""
 
 
 class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,8 @@ class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
     dropped: dict[str, int]
     subscribers: list[str]
     accumulators: dict[str, AccumulatorState]
+    since: datetime
+    """When it entered this health."""
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from tidemill.server.routes import (
     keys,
     meta,
     nodes,
+    overview,
     packages,
     pages,
     pools,
@@ -103,6 +104,8 @@ POOLS = (
     put("/pools/{name:str}", pools.put_pool, INSTANCE, audit="pool.set"),
     delete("/pools/{name:str}", pools.delete_pool, INSTANCE, audit="pool.delete"),
 )
+
+OVERVIEW = (get("/overview", overview.get_overview, READ),)
 
 NODES = (get("/nodes", nodes.list_nodes, READ),)
 
@@ -248,6 +251,7 @@ PAGES = (
 
 ROUTES: tuple[Route, ...] = (
     *META,
+    *OVERVIEW,
     *WORKFLOWS,
     *RUNS,
     *TASKS,

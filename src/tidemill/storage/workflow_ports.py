@@ -15,6 +15,7 @@ from tidemill.storage.backfill_ports import Backfills
 from tidemill.storage.committer import CommitFuture
 from tidemill.storage.pool_ports import Pools
 from tidemill.storage.run_lists import RunPage, RunQuery, WorkflowActivity
+from tidemill.storage.run_overview import FirstFailure, OverviewQuery, RunOverview
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
     AttemptKey,
@@ -129,6 +130,12 @@ class Runs(Protocol):
 
     async def read_activity(self, tenant: str, workflows: Collection[str]) -> dict[str, WorkflowActivity]:
         """Return what each of some workflows does; those without runs included."""
+
+    async def read_overview(self, query: OverviewQuery, workflows: Collection[str]) -> RunOverview:
+        """Return what the runs of a tenant do; the last ended runs are those of some workflows."""
+
+    async def read_first_failures(self, runs: Collection[str]) -> dict[str, FirstFailure]:
+        """Return which task of each of some runs failed first; runs without a failed task are left out."""
 
     async def count_backfill_states(self, backfills: Collection[str]) -> dict[str, dict[RunState, int]]:
         """Return how many runs of each backfill are in each state; backfills without runs are left out."""
@@ -299,6 +306,9 @@ class Schedules(Protocol):
 
         Unknown schedules are ignored.
         """
+
+    async def list_cursors(self, tenant: str) -> list[ScheduleCursor]:
+        """Return the cursors of a tenant's schedules, by workflow and key."""
 
     async def get_cursor(self, tenant: str, workflow: str, key: str) -> ScheduleCursor | None:
         """Return the cursor of a schedule; None if it has none."""

@@ -60,6 +60,7 @@ class ReactorHandle:
             dropped=dict(self._dropped_counts()),
             subscribers=sorted(reactor.firing_loop.graphs),
             accumulators={one.name: accumulator_state(one) for one in reactor.accumulators},
+            since=reactor.health_since,
         )
 
     def _dropped_counts(self) -> Counter[str]:
@@ -191,6 +192,7 @@ def accumulator_state(accumulator: RunningAccumulator) -> AccumulatorState:
         restarts=accumulator.restart_state.restarts,
         last_event_at=_wall_time(accumulator.clock, accumulator.last_event_time),
         stuck_since=_wall_time(accumulator.clock, accumulator.stuck_since),
+        since=accumulator.health_since,
     )
 
 

@@ -12,9 +12,12 @@ from tidemill.storage.memory.apply_changes import apply_change
 from tidemill.storage.memory.claim_tasks import claim_tasks
 from tidemill.storage.memory.tables import MemoryTable, MemoryUnit, Tables, times_to_utc, to_utc
 from tidemill.storage.run_lists import RunPage, RunPosition, RunQuery, WorkflowActivity
+from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, hour_of
+from tidemill.storage.state_sets import ACTIVE_RUNS
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
+    MISSING_TIME,
     AttemptKey,
     AttemptRow,
     EventRow,
@@ -26,7 +29,7 @@ from tidemill.workflows.records import (
     TaskRow,
     current_attempt_row,
 )
-from tidemill.workflows.states import RunState
+from tidemill.workflows.states import RunState, TaskState
 
 
 class MemoryRuns(MemoryTable, Runs):
@@ -97,6 +100,33 @@ class MemoryRuns(MemoryTable, Runs):
         newest = {row.workflow: row for row in rows}
         active = Counter(row.workflow for row in rows if not row.state.is_terminal)
         return {name: WorkflowActivity(active[name], newest.get(name)) for name in workflows}
+
+    async def read_overview(self, query: OverviewQuery, workflows: Collection[str]) -> RunOverview:
+        mine = [row for row in self._tables.runs.values() if row.tenant == query.tenant]
+        active = {state: [row for row in mine if row.state is state] for state in ACTIVE_RUNS}
+        ended = sorted((row for row in mine if row.state.is_terminal), key=_age_key, reverse=True)
+        by_workflow: dict[str, list[EndedRun]] = {name: [] for name in workflows}
+        for row in ended:
+            if len(listed := by_workflow.get(row.workflow, [])) < query.streak:
+                listed.append(EndedRun(row.workflow, row.id, row.state, row.ended_at or row.created_at, row.reason))
+        counts = Counter((hour_of(row.ended_at), row.state) for row in ended if row.ended_at is not None)
+        oldest = [row for rows in active.values() for row in sorted(rows, key=_age_key)[: query.oldest]]
+        return RunOverview(
+            active={state: len(rows) for state, rows in active.items()},
+            oldest=sorted(oldest, key=_age_key),
+            ended=[EndedCount(*key, number) for key, number in sorted(counts.items()) if key[0] in query.hours],
+            last_ended=[one for name in workflows for one in by_workflow[name]],
+        )
+
+    async def read_first_failures(self, runs: Collection[str]) -> dict[str, FirstFailure]:
+        found: dict[str, FirstFailure] = {}
+        for run in runs:
+            rows = self._tables.tasks.get(run, {}).values()
+            failed = [row for row in rows if row.state is TaskState.FAILED]
+            if failed:
+                first = min(failed, key=lambda row: (row.ended_at or MISSING_TIME, row.task, row.index))
+                found[run] = FirstFailure(first.task, first.reason)
+        return found
 
     async def count_backfill_states(self, backfills: Collection[str]) -> dict[str, dict[RunState, int]]:
         counts: dict[str, Counter[RunState]] = {}

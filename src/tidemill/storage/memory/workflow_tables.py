@@ -191,6 +191,9 @@ class MemorySchedules(MemoryTable, Schedules):
 
         await self._committer.commit(write)
 
+    async def list_cursors(self, tenant: str) -> list[ScheduleCursor]:
+        return [cursor for key, cursor in sorted(self._tables.cursors.items()) if key.tenant == tenant]
+
     async def get_cursor(self, tenant: str, workflow: str, key: str) -> ScheduleCursor | None:
         return self._tables.cursors.get(ScheduleKey(tenant, workflow, key))
 

@@ -25,6 +25,8 @@ from tidemill.storage.postgres.run_rows import (
 from tidemill.storage.postgres.writes import PostgresUnit, SharedWork, to_columns
 from tidemill.storage.queries import Queries, check_timezone
 from tidemill.storage.run_lists import RunPage, RunQuery, WorkflowActivity, group_states
+from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, start_of
+from tidemill.storage.state_sets import ACTIVE_RUNS
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
@@ -122,6 +124,25 @@ class PostgresRuns(PostgresTable, Runs):
         )
         active, newest = dict(counts), {row["workflow"]: decode_run(row) for row in rows}
         return {name: WorkflowActivity(active.get(name, 0), newest.get(name)) for name in workflows}
+
+    async def read_overview(self, query: OverviewQuery, workflows: Collection[str]) -> RunOverview:
+        queries, tenant = self._queries, query.tenant
+        states, oldest, counts, ended = await self._database.read_in_snapshot(
+            (queries.active_states, tenant),
+            (queries.oldest_active_runs, tenant, list(ACTIVE_RUNS), query.oldest),
+            (queries.ended_counts, tenant, start_of(query.hours.start), start_of(query.hours.stop)),
+            (queries.last_ended_runs, tenant, list(workflows), query.streak),
+        )
+        return RunOverview(
+            active={RunState(state): number for state, number in states},
+            oldest=[decode_run(row) for row in oldest],
+            ended=[EndedCount(hour, RunState(state), number) for hour, state, number in counts],
+            last_ended=[EndedRun(**row)._replace(state=RunState(row["state"])) for row in ended],
+        )
+
+    async def read_first_failures(self, runs: Collection[str]) -> dict[str, FirstFailure]:
+        rows = await self._read(self._queries.first_failures, list(runs))
+        return {run: FirstFailure(task, reason) for run, task, reason in rows}
 
     async def count_backfill_states(self, backfills: Collection[str]) -> dict[str, dict[RunState, int]]:
         return group_states(await self._read(self._queries.backfill_states, list(backfills)))

@@ -169,6 +169,9 @@ class PostgresSchedules(PostgresTable, Schedules):
     async def delete(self, keys: Sequence[ScheduleKey]) -> None:
         await self._write(StatementRows(self._queries.delete_schedule, sorted(keys)))
 
+    async def list_cursors(self, tenant: str) -> list[ScheduleCursor]:
+        return [ScheduleCursor(**row) for row in await self._read(self._queries.cursors_of, tenant)]
+
     async def get_cursor(self, tenant: str, workflow: str, key: str) -> ScheduleCursor | None:
         rows = await self._read(self._queries.cursor, tenant, workflow, key)
         return ScheduleCursor(**rows[0]) if rows else None

@@ -302,6 +302,36 @@ CROSS JOIN LATERAL (
     ORDER BY r.created_at DESC, r.id DESC LIMIT 1
 ) AS newest;
 
+-- name: active_states
+SELECT state, count(*) FROM tidemill.runs WHERE state IN {active_runs} AND tenant = $1 GROUP BY state;
+
+-- name: oldest_active_runs
+SELECT oldest.* FROM unnest($2::text[]) AS asked (state)
+CROSS JOIN LATERAL (
+    SELECT * FROM tidemill.runs AS r WHERE r.state IN {active_runs} AND r.tenant = $1 AND r.state = asked.state
+    ORDER BY r.created_at, r.id LIMIT $3
+) AS oldest
+ORDER BY oldest.created_at, oldest.id;
+
+-- name: ended_counts
+-- From the index alone, however many runs there are.
+SELECT floor(extract(epoch FROM ended_at) / 3600)::bigint AS hour, state, count(*) FROM tidemill.runs
+WHERE state IN {ended_runs} AND tenant = $1 AND ended_at >= $2 AND ended_at < $3 GROUP BY 1, 2 ORDER BY 1, 2;
+
+-- name: last_ended_runs
+SELECT ended.workflow, ended.id, ended.state, coalesce(ended.ended_at, ended.created_at) AS ended_at, ended.reason
+FROM unnest($2::text[]) WITH ORDINALITY AS asked (workflow, number)
+CROSS JOIN LATERAL (
+    SELECT r.workflow, r.id, r.state, r.ended_at, r.created_at, r.reason FROM tidemill.runs AS r
+    WHERE r.tenant = $1 AND r.workflow = asked.workflow AND r.state IN {ended_runs}
+    ORDER BY r.created_at DESC, r.id DESC LIMIT $3
+) AS ended
+ORDER BY asked.number, ended.created_at DESC, ended.id DESC;
+
+-- name: first_failures
+SELECT DISTINCT ON (run) run, task, reason FROM tidemill.task_runs
+WHERE run = ANY($1::text[]) AND state = {task_failed} ORDER BY run, ended_at NULLS FIRST, task, element;
+
 -- name: expired_task_runs
 SELECT * FROM tidemill.task_runs
 WHERE state IN {claimed_tasks} AND lease_until <= coalesce($1::timestamptz, clock_timestamp())
@@ -458,6 +488,10 @@ ORDER BY workflow, seen_at, version;
 -- name: cursor
 SELECT tenant, workflow, key, rule, last, dropped, armed FROM tidemill.schedules
 WHERE tenant = $1 AND workflow = $2 AND key = $3;
+
+-- name: cursors_of
+SELECT tenant, workflow, key, rule, last, dropped, armed FROM tidemill.schedules
+WHERE tenant = $1 ORDER BY workflow, key;
 
 -- name: add_schedules
 INSERT INTO tidemill.schedules (tenant, workflow, key, rule, last, dropped, armed)

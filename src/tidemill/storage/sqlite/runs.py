@@ -9,6 +9,7 @@ from typing import Any
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_lists import RunPage, RunQuery, WorkflowActivity, group_states
+from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, start_of
 from tidemill.storage.sqlite.apply_changes import PreparedChange
 from tidemill.storage.sqlite.claim_tasks import PreparedClaim
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
@@ -24,6 +25,7 @@ from tidemill.storage.sqlite.run_rows import (
     from_micros,
     to_micros,
 )
+from tidemill.storage.state_sets import ACTIVE_RUNS
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
@@ -126,6 +128,30 @@ class SqliteRuns(SqliteTable, Runs):
         newest = {row.workflow: row for row in map(decode_run, rows)}
         return {name: WorkflowActivity(active.get(name, 0), newest.get(name)) for name in workflows}
 
+    async def read_overview(self, query: OverviewQuery, workflows: Collection[str]) -> RunOverview:
+        tenant = query.tenant
+
+        def read(connection: sqlite3.Connection) -> RunOverview:
+            def fetch(statement: str, *values: Any) -> list[Any]:
+                return connection.execute(statement, (tenant, *values)).fetchall()
+
+            queries = self._queries
+            oldest = [row for state in ACTIVE_RUNS for row in fetch(queries.oldest_active_runs, state, query.oldest)]
+            ended = [row for name in workflows for row in fetch(queries.last_ended_runs, name, query.streak)]
+            counts = {one: fetch(queries.ended_counts, *map(_to_start, (one, one + 1))) for one in query.hours}
+            return RunOverview(
+                active={RunState(state): number for state, number in fetch(queries.active_states)},
+                oldest=sorted(map(decode_run, oldest), key=lambda row: (row.created_at, row.id)),
+                ended=[EndedCount(one, RunState(state), n) for one, states in counts.items() for state, n in states],
+                last_ended=[_decode_ended(*row) for row in ended],
+            )
+
+        return await self._database.read(read)
+
+    async def read_first_failures(self, runs: Collection[str]) -> dict[str, FirstFailure]:
+        rows = await self._fetch_all(self._queries.first_failures, (json.dumps(list(runs)),))
+        return {run: FirstFailure(task, reason) for run, task, reason, _ in rows}
+
     async def count_backfill_states(self, backfills: Collection[str]) -> dict[str, dict[RunState, int]]:
         return group_states(await self._fetch_all(self._queries.backfill_states, (json.dumps(list(backfills)),)))
 
@@ -195,3 +221,11 @@ class SqliteRuns(SqliteTable, Runs):
             return len(runs)
 
         return await self._write(write)
+
+
+def _to_start(hour: int) -> int:
+    return to_micros(start_of(hour))
+
+
+def _decode_ended(workflow: str, run: str, state: str, ended_at: int, reason: str) -> EndedRun:
+    return EndedRun(workflow, run, RunState(state), from_micros(ended_at), reason)

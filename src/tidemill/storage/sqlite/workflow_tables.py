@@ -182,6 +182,9 @@ class SqliteSchedules(SqliteTable, Schedules):
     async def delete(self, keys: Sequence[ScheduleKey]) -> None:
         await self._execute_many(self._queries.delete_schedule, keys)
 
+    async def list_cursors(self, tenant: str) -> list[ScheduleCursor]:
+        return [_decode_cursor(row) for row in await self._fetch_all(self._queries.cursors_of, (tenant,))]
+
     async def get_cursor(self, tenant: str, workflow: str, key: str) -> ScheduleCursor | None:
         rows = await self._fetch_all(self._queries.cursor_of, (tenant, workflow, key))
         return _decode_cursor(rows[0]) if rows else None

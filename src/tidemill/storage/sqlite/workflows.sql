@@ -179,6 +179,27 @@ SELECT {run_columns} FROM runs WHERE id IN (
     ) FROM json_each(:workflows) AS asked
 );
 
+-- name: active_states
+SELECT state, count(*) FROM runs INDEXED BY runs_active WHERE state IN {active_runs} AND tenant = ? GROUP BY state;
+
+-- name: oldest_active_runs
+SELECT {run_columns} FROM runs INDEXED BY runs_active WHERE state IN {active_runs} AND tenant = ? AND state = ?
+ORDER BY created_at, id LIMIT ?;
+
+-- name: ended_counts
+-- From the index alone. Of one hour: to group by an expression for the hour takes twice as long.
+SELECT state, count(*) FROM runs INDEXED BY runs_by_end
+WHERE tenant = ? AND ended_at >= ? AND ended_at < ? AND ended_at IS NOT NULL AND state IN {ended_runs} GROUP BY state;
+
+-- name: last_ended_runs
+SELECT workflow, id, state, coalesce(ended_at, created_at), reason FROM runs
+WHERE tenant = ? AND workflow = ? AND state IN {ended_runs} ORDER BY created_at DESC, id DESC LIMIT ?;
+
+-- name: first_failures
+-- The columns beside the minimum are those of its row.
+SELECT run, task, reason, min(coalesce(ended_at, 0)) FROM task_runs
+WHERE run IN (SELECT value FROM json_each(?)) AND state = {task_failed} GROUP BY run;
+
 -- name: expired_tasks
 SELECT {task_columns} FROM task_runs WHERE state IN {claimed_tasks} AND lease_until <= ?
 ORDER BY lease_until, run, task, element LIMIT ?;
@@ -313,6 +334,9 @@ SELECT workflow, version, spec, seen_at FROM workflow_versions WHERE tenant = ? 
 
 -- name: cursor_of
 SELECT tenant, workflow, key, rule, last, dropped, armed FROM schedules WHERE tenant = ? AND workflow = ? AND key = ?;
+
+-- name: cursors_of
+SELECT tenant, workflow, key, rule, last, dropped, armed FROM schedules WHERE tenant = ? ORDER BY workflow, key;
 
 -- name: add_cursor
 INSERT INTO schedules (tenant, workflow, key, rule, last, dropped, armed) VALUES (?, ?, ?, ?, ?, ?, ?)

@@ -34,6 +34,7 @@ class RunningAccumulator(BulkIngest):
         self.restart_state = RestartState()
         self.is_inactive = False  # until everything that loads together with it is there
         self.is_closing = False
+        self.health_since = self.clock.now()
         self.unhealthy_reason: str | None = None
         self._loop_task: asyncio.Task[Any] | None = None
 
@@ -191,7 +192,7 @@ class RunningAccumulator(BulkIngest):
         if health is self.health:
             return
         ACCUMULATOR_TRANSITIONS.check(f"accumulator '{self.name}'", self.health, health)
-        self.health = health
+        self.health, self.health_since = health, self.clock.now()
         logger.info(events.ACCUMULATOR_HEALTH, extra={"accumulator": self.name, "health": str(health)})
         facts = {"accumulator": self.name, "health": str(health), "reason": self.unhealthy_reason}
         self.runtime.node_events.publish(events.ACCUMULATOR_HEALTH, self.tenant, **facts)

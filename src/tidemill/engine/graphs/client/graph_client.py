@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidemill.engine.graphs.client.describe_graph import describe_graph
+from tidemill.engine.graphs.client.health_report import report_silence
 from tidemill.engine.graphs.client.operations import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.client.routing import OperationRouter
 from tidemill.engine.graphs.client.values import (
@@ -17,6 +18,7 @@ from tidemill.engine.graphs.client.values import (
     GraphDetails,
     GraphResultView,
     GraphSummary,
+    HealthReport,
     ReactorCommand,
     ReplayResult,
 )
@@ -27,7 +29,7 @@ from tidemill.graphs.graph import Graph
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.graphs.result import DeadLetter, GraphResult, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
-from tidemill.kernel.errors import NotFoundError, RequestError
+from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.graph_ports import PartKey, PartKind
 
@@ -78,9 +80,22 @@ class GraphClient:
 
     async def list_reactors(self, caller: Caller) -> list[ReactorState]:
         """Return the state of every reactor by name."""
+        return await asyncio.gather(*(self.reactor_state(caller, name) for name in await self._reactor_names(caller)))
+
+    async def health_reports(self, caller: Caller) -> dict[str, HealthReport]:
+        """Return what is wrong with each reactor and its accumulators, by reactor."""
+        names = await self._reactor_names(caller)
+        return dict(zip(names, await asyncio.gather(*(self._health_report(caller, one) for one in names)), strict=True))
+
+    async def _health_report(self, caller: Caller, name: str) -> HealthReport:
+        try:
+            return await self._at(PartKey(caller.tenant, "reactor", name)).health_report(caller.tenant, name)
+        except OperationError as error:  # its node does not answer: that is worth a line, and no reason to fail
+            return report_silence(name, str(error))
+
+    async def _reactor_names(self, caller: Caller) -> list[str]:
         here = [one.name for one in self._scheduler.reactors if one.tenant == caller.tenant]
-        names = {*here, *await self._router.owned_names(caller.tenant, "reactor")}
-        return await asyncio.gather(*(self.reactor_state(caller, name) for name in sorted(names)))
+        return sorted({*here, *await self._router.owned_names(caller.tenant, "reactor")})
 
     async def check_reactor(self, caller: Caller, name: str) -> None:
         """Raise NotFoundError if a reactor is not loaded."""

@@ -13,11 +13,13 @@ from msgspec.structs import asdict
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.client.dead_letters import find_dead_letter, to_plain, to_replay_result
+from tidemill.engine.graphs.client.health_report import report_health
 from tidemill.engine.graphs.client.queue_space import free_space, wait_for_space
 from tidemill.engine.graphs.client.values import (
     AccumulatorDetails,
     CommandResult,
     FiringView,
+    HealthReport,
     ReactorCommand,
     ReplayResult,
 )
@@ -55,6 +57,10 @@ class GraphOperations:
     async def reactor_state(self, tenant: str, name: str) -> ReactorState:
         """Return the current state of a reactor."""
         return self._reactor(tenant, name).state()
+
+    async def health_report(self, tenant: str, name: str) -> HealthReport:
+        """Return what is wrong with a reactor and its accumulators."""
+        return report_health(self._scheduler.reactor(tenant, name))
 
     async def firings(self, tenant: str, name: str) -> list[FiringView]:
         """Return the firings that are kept, newest first."""

@@ -7,6 +7,7 @@ import msgspec
 
 from tidemill.graphs.result import Firing, GraphResult, Receipt, to_jsonable
 from tidemill.graphs.state import AccumulatorState, ReactorState
+from tidemill.storage.graph_ports import PartKind
 
 ReactorCommand = Literal["force_fire", "fire_with", "pause", "resume", "restart"]
 """What an operator can tell a reactor."""
@@ -99,6 +100,25 @@ class AccumulatorDetails(AccumulatorState, frozen=True, kw_only=True):
     """The JSON Schema of an event; null if its type has none."""
     boundary_schema: dict[str, Any] | None
     """The JSON Schema of the boundaries that it emits, which are the inputs of `fire_with`."""
+
+
+class UnhealthyPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A reactor or an accumulator that is not as it should be."""
+
+    kind: PartKind
+    name: str
+    health: str
+    since: datetime | None
+    """When it entered this health; null if its node does not answer."""
+    reason: str
+
+
+class HealthReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with a reactor and its accumulators, and how many dead letters they have."""
+
+    unhealthy: list[UnhealthyPart]
+    dead_letters: dict[str, int]
+    """By kind and name, such as `accumulator orderbook`; those without any are left out."""
 
 
 class GraphSummary(msgspec.Struct, frozen=True, kw_only=True):

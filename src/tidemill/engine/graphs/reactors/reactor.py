@@ -43,6 +43,7 @@ class RunningReactor(FiringHost):
         self.runtime = runtime
         self.clock = runtime.clock
         self.health = ReactorHealth.STARTING
+        self.health_since = self.clock.now()
         self.restart_state = RestartState()
         self.accumulators: list[RunningAccumulator] = []
         self._batches: list[RunningAccumulator] = []
@@ -207,7 +208,7 @@ class RunningReactor(FiringHost):
         if health is self.health:
             return
         REACTOR_TRANSITIONS.check(f"reactor '{self.name}'", self.health, health)
-        self.health = health
+        self.health, self.health_since = health, self.clock.now()
         self.firing_loop.health_allows_firing = health.can_fire
         self.firing_loop.is_degraded = health is ReactorHealth.DEGRADED
         logger.info(events.REACTOR_HEALTH, extra={"reactor": self.name, "health": str(health)})

@@ -15,7 +15,7 @@ from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.limits import is_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.run_lists import WorkflowActivity
-from tidemill.storage.workflow_ports import LoadedVersion, ScheduleCursor, WorkflowVersion
+from tidemill.storage.workflow_ports import LoadedVersion, ScheduleCursor, ScheduleKey, WorkflowVersion
 from tidemill.workflows.definition import OnFiring, OnOutput, Trigger
 from tidemill.workflows.lookup import quote_name
 from tidemill.workflows.records import VersionKey
@@ -120,7 +120,7 @@ class WorkflowCatalog:
             spec=await find_readable_spec(self._versions, key),
             loaded=loaded,
             activity=(await self.read_activity(caller, [name]))[name],
-            schedules=await self._watched(caller, [entry]),
+            schedules=await self.schedules_of(caller, [entry]),
             triggers=[one for one in await self.triggers(caller) if name in one.workflows],
         )
 
@@ -146,15 +146,17 @@ class WorkflowCatalog:
 
     async def schedules(self, caller: Caller) -> list[WatchedSchedule]:
         """Return the schedules of the loaded workflows, by workflow and key."""
-        return await self._watched(caller, await self.entries(caller))
+        return await self.schedules_of(caller, await self.entries(caller))
 
-    async def _watched(self, caller: Caller, entries: Collection[CatalogEntry]) -> list[WatchedSchedule]:
+    async def schedules_of(self, caller: Caller, entries: Collection[CatalogEntry]) -> list[WatchedSchedule]:
+        """Return the schedules of some workflows, by workflow and key."""
         declared = [(one, each) for one in entries if one.workflow for each in one.workflow.schedules]
+        cursors = {one.schedule: one for one in await self._store.schedules.list_cursors(caller.tenant)}
         return [
             WatchedSchedule(
                 workflow=entry.name,
                 schedule=schedule,
-                cursor=await self._store.schedules.get_cursor(caller.tenant, entry.name, schedule.key),
+                cursor=cursors.get(ScheduleKey(caller.tenant, entry.name, schedule.key)),
                 is_paused=entry.is_paused,
             )
             for entry, schedule in sorted(declared, key=lambda one: (one[0].name, one[1].key))

@@ -128,7 +128,14 @@ class RunOperations:
 
     async def why(self, caller: Caller, run: str, task: str) -> list[str]:
         """Return why a task has not run, or how it ended: one sentence per reason."""
+        return await self._explain(await self.load_record(caller, run), task)
+
+    async def why_queued(self, caller: Caller, run: str) -> list[str]:
+        """Return why a run has not begun: one sentence per reason; none if it has no task."""
         record = await self.load_record(caller, run)
+        return await self._explain(record, record.tasks[0].task) if record.tasks else []
+
+    async def _explain(self, record: RunRecord, task: str) -> list[str]:
         if (coordinator := self._leader.coordinator) is not None:
             context = explain_context(coordinator, self._runtime, self._versions, record, task)
         else:

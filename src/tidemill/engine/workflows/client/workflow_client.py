@@ -26,6 +26,7 @@ from tidemill.engine.workflows.client.log_lines import (
 )
 from tidemill.engine.workflows.client.nodes import list_nodes
 from tidemill.engine.workflows.client.operations import RunOperations
+from tidemill.engine.workflows.client.overview import WorkflowOverview, read_overview
 from tidemill.engine.workflows.client.pool_operations import PoolOperations
 from tidemill.engine.workflows.client.values import (
     BackfillPlan,
@@ -298,6 +299,10 @@ class WorkflowClient(RunOperations):
         entries = await self.catalog.entries(caller)
         activity = await self.catalog.read_activity(caller, [entry.name for entry in entries])
         return [_summarize(entry, activity[entry.name]) for entry in entries]
+
+    async def overview(self, caller: Caller) -> WorkflowOverview:
+        """Return what the workflows of the tenant do: what runs, fails, is late, and comes next."""
+        return await read_overview(self.catalog, self._store.runs, caller)
 
     async def pause(self, caller: Caller, workflow: str) -> None:
         """Pause a workflow: none of its runs begins, none of its tasks starts; running tasks continue."""

@@ -1,0 +1,71 @@
+"""An overview of runs: what is active now, how many have ended, and how the last ones of each workflow have ended."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from tidemill.workflows.records import RunRow
+from tidemill.workflows.states import RunState
+
+SECONDS_PER_HOUR = 3600
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def hour_of(time: datetime) -> int:
+    """Return the hour of a time, counted since 1970."""
+    return int(time.timestamp() // SECONDS_PER_HOUR)
+
+
+def start_of(hour: int) -> datetime:
+    """Return the beginning of an hour."""
+    return EPOCH + timedelta(hours=hour)
+
+
+class OverviewQuery(NamedTuple):
+    """Selects what an overview has."""
+
+    tenant: str
+    hours: range
+    """The hours since 1970 in which the runs ended that are counted."""
+    oldest: int
+    """The number of active runs of each state that are listed."""
+    streak: int
+    """The number of ended runs of each workflow that are listed."""
+
+
+class EndedRun(NamedTuple):
+    """A run that has ended."""
+
+    workflow: str
+    id: str
+    state: RunState
+    ended_at: datetime
+    reason: str
+
+
+class FirstFailure(NamedTuple):
+    """The task of a run that failed first, and why."""
+
+    task: str
+    reason: str
+
+
+class EndedCount(NamedTuple):
+    """The number of runs that ended in one hour in one state."""
+
+    hour: int
+    """Since 1970."""
+    state: RunState
+    number: int
+
+
+class RunOverview(NamedTuple):
+    """What the runs of a tenant do, at one moment."""
+
+    active: Mapping[RunState, int]
+    """The number of active runs by state; a state that no run has may be missing."""
+    oldest: list[RunRow]
+    """The oldest active runs of each state, oldest first."""
+    ended: list[EndedCount]
+    last_ended: list[EndedRun]
+    """By workflow, then newest first. The newest run is the one that was created last."""

@@ -1,0 +1,135 @@
+"""The overview over HTTP: what runs, fails, is late and degraded, and what the next hour brings."""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+import tidemill as tm
+from tests.service.server.graph_samples import market
+from tests.service.server.serving_node import Served, served
+from tests.service.server.workflow_samples import finish, make_report
+from tidemill.engine.workflows.client import overview as engine_overview
+from tidemill.server.views import overview as overview_views
+from tidemill.storage.workflow_ports import ScheduleCursor
+
+PATIENCE = 20.0  # seconds until a test gives up
+
+
+async def read(server: Served) -> dict[str, Any]:
+    """Return the overview."""
+    answer = await server.http.get("/overview")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def make_gated(name: str, gate: asyncio.Event, **options: Any) -> tm.Workflow:
+    """Return a workflow whose task waits for a gate."""
+    workflow = tm.Workflow(name, **options)
+
+    @workflow.task
+    async def wait() -> None:
+        await gate.wait()
+
+    return workflow
+
+
+async def test_a_node_without_anything_has_an_overview() -> None:
+    """S-8: the home page of the first minute."""
+    async with tm.Node() as node, served(node) as server:
+        found = await read(server)
+    assert found["active"] == {"queued": 0, "running": 0}
+    assert (found["oldest"], found["failing"], found["degraded"], found["dead_letters"]) == ([], [], [], 0)
+    assert (found["late"], found["upcoming"]) == ({"slots": [], "runs": []}, {"items": [], "more": False})
+    assert len(found["ended"]) == 24
+    assert sum(hour["success"] + hour["failed"] + hour["cancelled"] for hour in found["ended"]) == 0
+    assert (found["nodes"]["alive"], found["nodes"]["leader"] is not None) == (1, True)
+
+
+async def test_failures_in_a_row_count_until_a_success(sqlite: str) -> None:
+    """S-8: a workflow is failing while its last run has failed."""
+    async with tm.Node(sqlite, load=[make_report()]) as node, served(node) as server:
+        await finish(server, day="1", rows=-1)
+        await finish(server, day="2")
+        assert (await read(server))["failing"] == []
+        await finish(server, day="3", rows=-1)
+        last = await finish(server, day="4", rows=-1)
+        found = await read(server)
+        (failing,) = found["failing"]
+        assert (failing["workflow"], failing["run"], failing["failures"]) == ("report", last, 2)
+        assert (failing["task"], failing["reason"]) == ("load", "ValueError: negative rows")
+        assert found["ended"][-1]["failed"] + found["ended"][-2]["failed"] == 3
+        assert found["ended"][-1]["success"] + found["ended"][-2]["success"] == 1
+
+
+async def test_a_run_that_is_queued_for_long_is_late_and_says_why(sqlite: str, monkeypatch: Any) -> None:
+    """S-8: what is late, with the sentence that `why` has."""
+    gate = asyncio.Event()
+    async with tm.Node(sqlite, load=[make_gated("slow", gate, max_active_runs=1)]) as node, served(node) as server:
+        first, second = await node.start("slow"), await node.start("slow")
+        async with asyncio.timeout(PATIENCE):
+            while (await read(server))["active"] != {"queued": 1, "running": 1}:
+                pass
+        found = await read(server)
+        assert [(one["id"], one["state"]) for one in found["oldest"]] == [(first.id, "running"), (second.id, "queued")]
+        assert found["late"]["runs"] == []
+        monkeypatch.setattr(overview_views, "LATE_RUN", timedelta(0))
+        (late,) = (await read(server))["late"]["runs"]
+        assert (late["run"], late["workflow"]) == (second.id, "slow")
+        assert late["reasons"] == ["the run is queued: 1 other run of 'slow' is running, at most 1 may"]
+        gate.set()
+        await second.wait(timeout=PATIENCE)
+
+
+async def test_the_next_hour_lists_the_slots_of_all_schedules_in_order(sqlite: str, monkeypatch: Any) -> None:
+    """S-8: bounded, and it says if there are more; a paused workflow shows that its slots get no run."""
+    gate = asyncio.Event()
+    often = make_gated("often", gate, schedule=tm.Every("20m"))
+    rarely = make_gated("rarely", gate, schedule=tm.Every("30m"))
+    async with tm.Node(sqlite, load=[often, rarely]) as node, served(node) as server:
+        await node.pause("rarely")
+        upcoming = (await read(server))["upcoming"]
+        slots = [datetime.fromisoformat(one["slot"]) for one in upcoming["items"]]
+        assert slots == sorted(slots)
+        assert [one["paused"] for one in upcoming["items"] if one["workflow"] == "rarely"] == [True, True]
+        assert (len(slots), upcoming["more"]) == (5, False)
+        monkeypatch.setattr(engine_overview, "UPCOMING_LIMIT", 2)
+        upcoming = (await read(server))["upcoming"]
+        assert (len(upcoming["items"]), upcoming["more"]) == (2, True)
+        gate.set()
+
+
+async def test_a_slot_that_passed_without_a_run_is_late() -> None:
+    """S-8: no leader looks at the schedule; a paused workflow is not late."""
+    hourly = make_gated("hourly", asyncio.Event(), schedule=tm.Every("1h"))
+    async with tm.testing.node(load=[hourly]) as node:
+        client, caller = node.workflow_client, node._caller(None)
+        now = client.catalog.now()
+        (watched,) = await client.catalog.schedules(caller)
+        assert watched.cursor is not None
+        behind = ScheduleCursor(tenant="public", workflow="hourly", key="default", rule="other", last=now)
+        await node.store.schedules.advance_cursor(behind)
+        assert (await client.overview(caller)).late_slots == []
+        past = ScheduleCursor(
+            tenant="public", workflow="hourly", key="default", rule="another", last=now - timedelta(hours=3)
+        )
+        await node.store.schedules.advance_cursor(past)
+        (late,) = (await client.overview(caller)).late_slots
+        assert (late.workflow, late.slots) == ("hourly", 3)
+        assert past.last < late.slot <= past.last + timedelta(hours=1)
+        assert late.reason == "no leader has looked at the schedule since"
+
+
+async def test_what_is_not_live_is_listed_with_its_reason_and_since_when(sqlite: str) -> None:
+    """S-8: what is degraded; and the dead letters."""
+    async with tm.testing.node(sqlite, load=market()) as node, served(node) as server:
+        assert (await read(server))["degraded"] == []
+        await node.push("orderbook", {"bid": "not a number"})
+        await node.disconnect("orderbook")
+        found = await read(server)
+        parts = {part["kind"]: part for part in found["degraded"]}
+        assert (parts["reactor"]["name"], parts["reactor"]["health"]) == ("market", "degraded")
+        assert parts["reactor"]["reason"] == "it waits for accumulator 'orderbook'"
+        assert parts["accumulator"]["health"] == "disconnected"
+        assert parts["accumulator"]["since"] is not None
+        assert (found["reactors"], found["dead_letters"]) == (1, 1)
