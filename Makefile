@@ -82,7 +82,7 @@ bench: $(READY) ## Run every benchmark
 
 demo: $(READY) $(UI) ## Run the examples, reloaded as you save them; they go on where they last stopped
 	@mkdir -p build
-	@$(BIN)/tidemill dev examples --store sqlite:///build/demo.db $(ARGS)
+	@TIDEMILL_RETENTION=1d $(BIN)/tidemill dev examples --store sqlite:///build/demo.db --pool warehouse=1 $(ARGS)
 
 lock: $(READY) ## Pin the requirements of pyproject.toml; newest versions with ARGS=--upgrade
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \

@@ -1,31 +1,27 @@
-"""A market maker on simulated feeds, with a live view in the terminal.
+"""A market maker on simulated feeds: five inputs, one decision per quote, position and profit as it trades.
 
-    tidemill dev examples                           beside the other examples, reloaded when you change it
-    python examples/market_maker.py                 until you press Ctrl-C
-    python examples/market_maker.py --seconds 10    for a while
-    python examples/market_maker.py --store sqlite:///market.db    and continue there next time, even after kill -9
-    python examples/market_maker.py --code          show the function that the graph was compiled to
+    tidemill dev examples --pool warehouse=1    run it, beside the other examples
+    tidemill graph code examples/market_maker.py    show the function that the graph is compiled to
 
-Three feeds are streams, one is polled. For each new book or price, one compiled function decides whether to trade. The
-exchange returns fills, and a window of its own ticks shows the trend.
+Books arrive sixty times a second, prices of our model ten times. For each of them one compiled function decides
+whether to trade. The exchange returns fills, the risk desk changes the limit now and then, and a window of the graph's
+own ticks shows the trend.
+
+The connection of the model breaks every few minutes: the reactor is degraded for four seconds, decides with the last
+price, and recovers by itself. And now and then the model sends a price that is no number: the event becomes a dead
+letter, and the next price is processed.
+
+Change THRESHOLD while it runs, and save: the next quote is judged by the new code, and the position is kept.
 """
 
-import argparse
 import asyncio
-import contextlib
 import random
-import statistics
-from collections import deque
-from collections.abc import AsyncIterator, Callable
-from datetime import UTC
-
-from rich.console import Console, Group
-from rich.live import Live
-from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
+from collections.abc import AsyncIterator
 
 import tidemill as tm
+
+THRESHOLD = 0.8
+"""The distance of our price from the market, in spreads, above which we trade."""
 
 # -- data --------------------------------------------------------------------------------------------------------------
 
@@ -36,6 +32,11 @@ class Book(tm.Boundary):
     bid: float
     ask: float
 
+    @property
+    def mid(self) -> float:
+        """The price between the two."""
+        return (self.bid + self.ask) / 2
+
 
 class Price(tm.Boundary):
     """The fair price of our model."""
@@ -44,7 +45,7 @@ class Price(tm.Boundary):
 
 
 class Fill(tm.Boundary):
-    """An order that was executed."""
+    """An order that was executed; side is +1 for a purchase and -1 for a sale."""
 
     side: int
     price: float
@@ -83,106 +84,152 @@ class Tick(tm.Boundary):
     traded: bool
 
 
+class Result(tm.Boundary):
+    """What we hold, and what it has earned."""
+
+    position: int
+    profit: float
+
+
 # -- the simulated market ----------------------------------------------------------------------------------------------
 
 
 class Market:
-    """A price on a random walk, with quotes around it: a few hundred books a second, fewer prices."""
+    """A value that wanders around 100, and a mid price that follows it: a model that knows the value earns."""
 
-    def __init__(self) -> None:
-        self.chance = random.Random(7)
+    def __init__(self, seed: int = 7) -> None:
+        self._chance = random.Random(seed)
+        self.value = 100.0
         self.mid = 100.0
 
-    def books(self) -> "Feed":
-        """Follow the order book."""
-        return Feed(self, 0.004, self._book)
+    def move(self) -> None:
+        """Let the value wander, and the price follow."""
+        self.value += self._chance.gauss(0, 0.02) + 0.001 * (100 - self.value)
+        self.mid += 0.02 * (self.value - self.mid)
 
-    def prices(self) -> "Feed":
-        """Follow the prices of a model that knows a little more than the market."""
-        return Feed(self, 0.02, lambda: Price(round(self.mid + self.chance.gauss(0, 0.02), 3)))
+
+class Books:
+    """The order book, as a source: it moves the market, and its checkpoint is the price that it has reached."""
+
+    def __init__(self, market: Market, seed: int = 7) -> None:
+        self._market = market
+        self._chance = random.Random(seed)
+
+    async def start(self, reached: float | None) -> AsyncIterator[tuple[Book, float]]:
+        """Yield sixty books a second, three at a time."""
+        if reached is not None:
+            self._market.mid = self._market.value = reached
+        while True:
+            await asyncio.sleep(0.05)
+            for _ in range(3):
+                self._market.move()
+                yield self._book(), self._market.mid
 
     def _book(self) -> Book:
-        self.mid += self.chance.gauss(0, 0.01)
-        half = self.chance.uniform(0.01, 0.04)
-        return Book(round(self.mid - half, 3), round(self.mid + half, 3))
+        half = self._chance.uniform(0.01, 0.03)
+        return Book(round(self._market.mid - half, 3), round(self._market.mid + half, 3))
 
 
-class Feed:
-    """One feed of the market, as a source; it continues from its last price."""
+class Model:
+    """Our price model, as a source of JSON over a connection that is not perfect; its checkpoint counts the prices."""
 
-    def __init__(self, market: Market, pause: float, quote: Callable[[], Book | Price]) -> None:
+    FIRST_GARBLED, GARBLED_EVERY = 150, 1_500
+    FIRST_BREAK, BREAK_EVERY = 400, 2_000
+    """Prices until the first incident of a kind, and from one to the next: at ten a second, some minutes."""
+
+    def __init__(self, market: Market, seed: int = 7) -> None:
         self._market = market
-        self._pause = pause
-        self._quote = quote
+        self._chance = random.Random(seed)
+        self._is_broken = False
 
-    async def start(self, reached: float | None) -> AsyncIterator[tuple[Book | Price, float]]:
-        """Yield quotes, each with its price as the checkpoint."""
-        self._market.mid = reached or self._market.mid
+    async def start(self, reached: int | None) -> AsyncIterator[tuple[bytes, int]]:
+        """Connect, and yield ten prices a second. When this raises, Tidemill calls it again, with the checkpoint."""
+        if self._is_broken:
+            await asyncio.sleep(3)
+            self._is_broken = False
+        number = reached or 0
         while True:
-            await asyncio.sleep(self._pause)
-            yield self._quote(), self._market.mid
+            await asyncio.sleep(0.1)
+            number += 1
+            yield self._price(number), number
+            if number % self.BREAK_EVERY == self.FIRST_BREAK:
+                self._is_broken = True
+                raise ConnectionError("the price model has closed the connection")
+
+    def _price(self, number: int) -> bytes:
+        if number % self.GARBLED_EVERY == self.FIRST_GARBLED:
+            return b'{"fair": "n/a"}'
+        return b'{"fair": %.3f}' % (self._market.value + self._chance.gauss(0, 0.005))
 
 
 class Exchange:
-    """Fills one order in five, and is the source of these fills."""
+    """Fills one order in five, and is the source of these fills; its checkpoint counts them."""
 
-    def __init__(self, market: Market) -> None:
-        self._market = market
-        self._fills: deque[Fill] = deque(maxlen=100)
+    def __init__(self, seed: int = 7) -> None:
+        self._chance = random.Random(seed)
+        self._fills: asyncio.Queue[Fill] = asyncio.Queue()
 
     def place(self, order: Trade) -> None:
         """Accept an order."""
-        if self._market.chance.random() < 0.2:
-            self._fills.append(Fill(order.side, order.price))
+        if self._chance.random() < 0.2:
+            self._fills.put_nowait(Fill(order.side, order.price))
 
     async def start(self, reached: int | None) -> AsyncIterator[tuple[Fill, int]]:
-        """Connect, and return the following fills: there may be none for a long time."""
+        """Connect, and return the fills that follow: the stream is live before the first of them."""
         return self._follow(reached or 0)
 
     async def _follow(self, number: int) -> AsyncIterator[tuple[Fill, int]]:
-        """Yield fills, each with its number."""
         while True:
-            while self._fills:
-                number += 1
-                yield self._fills.popleft(), number
-            await asyncio.sleep(0.01)
+            fill = await self._fills.get()
+            number += 1
+            yield fill, number
 
 
-world = Market()
-exchange = Exchange(world)
+class RiskDesk:
+    """Decides how much we may hold."""
 
-# -- accumulators ------------------------------------------------------------------------------------------------------
+    def __init__(self, seed: int = 7) -> None:
+        self._chance = random.Random(seed)
+
+    def limit(self) -> int:
+        """Return the limit of now: usually the same, sometimes half of it."""
+        return self._chance.choices([10, 5], weights=[4, 1])[0]
 
 
-@tm.stream(world.books())
+world, exchange, risk_desk = Market(), Exchange(), RiskDesk()
+
+# -- accumulators: events in, typed values out -------------------------------------------------------------------------
+
+
+@tm.stream(Books(world))
 def orderbook(event: Book) -> Book | None:
     """Drop crossed books."""
     return event if event.bid < event.ask else None
 
 
-@tm.stream(world.prices())
+@tm.stream(Model(world))
 def pricing(event: Price) -> Price:
-    """Take every price of the model."""
+    """Take every price that can be read."""
     return event
 
 
 @tm.stream(exchange, state=Exposure)
 def exposure(event: Fill, state: Exposure) -> Exposure:
-    """Add up fills."""
-    return Exposure(state.position + event.side, round(state.cash - event.side * event.price, 2))
+    """Add up fills; the sum is kept in the store."""
+    return Exposure(state.position + event.side, round(state.cash - event.side * event.price, 3))
 
 
-@tm.polling(every="2s")
+@tm.polling(every="5s")
 async def limits() -> Limits:
-    """Read the limits of the risk system."""
-    return Limits(position=20)
+    """Ask the risk desk."""
+    return Limits(risk_desk.limit())
 
 
-ticks = tm.window("ticks", Tick, capacity=200)
+ticks = tm.window("ticks", Tick, capacity=50)
 
 market = tm.Reactor("market", [orderbook, pricing, exposure, limits, ticks], when=tm.any_of(orderbook, pricing))
 
-# -- the graph ---------------------------------------------------------------------------------------------------------
+# -- the graph: called for each book and each price --------------------------------------------------------------------
 
 maker = tm.Graph("market_maker", reactor=market)
 
@@ -190,157 +237,48 @@ maker = tm.Graph("market_maker", reactor=market)
 @maker.node
 def edge(orderbook: Book, pricing: Price) -> float:
     """Return the distance of the fair price from the market, in spreads."""
-    mid = (orderbook.bid + orderbook.ask) / 2
-    return (pricing.fair - mid) / (orderbook.ask - orderbook.bid)
+    return (pricing.fair - orderbook.mid) / (orderbook.ask - orderbook.bid)
 
 
 @maker.node
 def decide(edge: float, orderbook: Book, exposure: Exposure | None, limits: Limits | None) -> Trade | Hold:
-    """Trade when the edge is large enough and the limits allow it."""
-    if abs(edge) < 0.6:
+    """Trade when the edge is large enough and the limit allows it; one share, until the limit is known."""
+    if abs(edge) < THRESHOLD:
         return Hold("no edge")
     side = 1 if edge > 0 else -1
     position = exposure.position if exposure else 0
-    if abs(position + side) > (limits.position if limits else 5):
+    if position * side >= (limits.position if limits else 1):
         return Hold("limit reached")
     return Trade(side, orderbook.ask if side > 0 else orderbook.bid)
 
 
 @maker.node
 def order(decide: Trade) -> Trade:
-    """Send the order to the exchange."""
+    """Send the order to the exchange; runs only if `decide` returned a Trade."""
     exchange.place(decide)
     return decide
 
 
 @maker.node
 def waiting(decide: Hold) -> str:
-    """Return why there is no order."""
+    """Say why there is no order; runs only if `decide` returned a Hold."""
     return decide.reason
+
+
+@maker.node
+def result(exposure: Exposure | None, orderbook: Book) -> Result:
+    """Value the position at the market."""
+    held = exposure or Exposure()
+    return Result(held.position, round(held.cash + held.position * orderbook.mid, 2))
 
 
 @maker.node(feeds=ticks)
 def tick(decide: Trade | Hold, orderbook: Book) -> Tick:
     """Record every decision."""
-    return Tick((orderbook.bid + orderbook.ask) / 2, isinstance(decide, Trade))
+    return Tick(round(orderbook.mid, 4), isinstance(decide, Trade))
 
 
 @maker.node
 def trend(ticks: list[Tick]) -> float:
-    """Return the slope of the mid price over the window."""
-    if len(ticks) < 2:
-        return 0.0
-    return statistics.fmean(one.mid for one in ticks[len(ticks) // 2 :]) - ticks[0].mid
-
-
-# -- the view ----------------------------------------------------------------------------------------------------------
-
-HEALTH = {"live": "green", "socket_only": "green", "degraded": "yellow", "warming": "yellow", "failed": "red"}
-
-
-def view(node: tm.Node, rate: float) -> Group:
-    """Draw the current state of the reactor."""
-    reactor = node.reactor("market")
-    state, latency = reactor.state(), reactor.latency()
-    head = Text.assemble(
-        ("market ", "bold"),
-        (f"{state.health}", HEALTH.get(state.health, "white")),
-        f"   {state.fires:,} firings   {rate:,.0f}/s   ",
-        f"p50 {latency.p50 * 1e6:.0f} us   p99 {latency.p99 * 1e6:.0f} us   ",
-        f"{state.failures} failed   position {state.cache.get('exposure', {}).get('position', 0):+d}",
-    )
-    return Group(Panel(head), _sources(state), _firings(reactor), Text("Ctrl-C stops the demo", style="dim"))
-
-
-def _sources(state: tm.ReactorState) -> Table:
-    table = Table(title="Accumulators", title_justify="left", expand=True)
-    for column in ("name", "kind", "health", "events", "last value"):
-        table.add_column(column, justify="right" if column == "events" else "left", no_wrap=True)
-    for name, one in state.accumulators.items():
-        value = state.cache.get(name)
-        shown = (
-            f"{len(value)} ticks" if isinstance(value, list) else " ".join(f"{k}={v}" for k, v in (value or {}).items())
-        )
-        table.add_row(name, one.kind, Text(one.health, style=HEALTH.get(one.health, "white")), f"{one.events:,}", shown)
-    return table
-
-
-def _firings(reactor: tm.ReactorHandle) -> Table:
-    table = Table(title="Newest firings", title_justify="left", expand=True)
-    for column in ("at", "book", "decision", "trend", "took"):
-        table.add_column(column, no_wrap=True, justify="right" if column == "took" else "left")
-    for firing in reactor.firings(limit=8):
-        outputs = firing.results["market_maker"].outputs
-        book, placed = firing.inputs["orderbook"], outputs.get("order")
-        decision = Text(outputs.get("waiting", "?"), style="dim")
-        if placed is not None:
-            decision = Text(f"{'buy' if placed.side > 0 else 'sell'} at {placed.price}", style="bold cyan")
-        at = firing.at.astimezone(UTC).strftime("%H:%M:%S.%f")[:-3]
-        slope = f"{outputs.get('trend', 0.0):+.3f}"
-        table.add_row(at, f"{book.bid} / {book.ask}", decision, slope, f"{firing.duration * 1e6:.0f} us")
-    return table
-
-
-async def show(node: tm.Node, console: Console, seconds: float | None) -> None:
-    """Refresh the view until the time is up; without a terminal, print a line per second."""
-    loop = asyncio.get_running_loop()
-    ends = None if seconds is None else loop.time() + seconds
-    with (
-        Live(console=console, auto_refresh=False, transient=False)
-        if console.is_terminal
-        else contextlib.nullcontext() as live
-    ):
-        before, interval = 0, 0.25 if console.is_terminal else 1.0
-        while ends is None or loop.time() < ends:
-            await asyncio.sleep(min(interval, max(0.0, ends - loop.time())) if ends else interval)
-            state = node.reactor("market").state()
-            rate, before = (state.fires - before) / interval, state.fires
-            if live is not None:
-                live.update(view(node, rate), refresh=True)
-            else:
-                console.print(
-                    f"market is {state.health}: {state.fires:,} firings, {rate:,.0f}/s, {state.failures} failed"
-                )
-
-
-def greet(state: tm.ReactorState, console: Console) -> None:
-    """Print the restored state, if the store has one."""
-    if state.cache.get("ticks"):
-        position = state.cache.get("exposure", {}).get("position", 0)
-        console.print(f"continuing from the last run: position {position:+d}, {len(state.cache['ticks'])} ticks")
-
-
-async def run(seconds: float | None, seed: int, console: Console, store: str | None = None) -> tm.ReactorState:
-    """Run node and view together; return the final state of the reactor."""
-    world.chance.seed(seed)
-    async with tm.Node(store=store, load=[market, maker]) as node:
-        greet(node.reactor("market").state(), console)
-        try:
-            await show(node, console, seconds)
-        except asyncio.CancelledError:
-            console.print("stopping")
-        return node.reactor("market").state()
-
-
-def main() -> None:
-    """Read the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=None, help="stop after this long (default: at Ctrl-C)")
-    parser.add_argument("--seed", type=int, default=7, help="seed of the random walk")
-    parser.add_argument("--store", default=None, help="keep state here, such as sqlite:///market.db")
-    parser.add_argument("--code", action="store_true", help="print the compiled graph and exit")
-    options = parser.parse_args()
-    console = Console()
-    if options.code:
-        console.print(maker.source_code, markup=False)
-        return
-    with contextlib.suppress(KeyboardInterrupt):
-        state = asyncio.run(run(options.seconds, options.seed, console, options.store))
-        console.print(
-            f"{state.fires:,} firings, {state.failures} failed, {sum(state.dropped.values())} dropped; "
-            f"position {state.cache.get('exposure', {}).get('position', 0):+d}"
-        )
-
-
-if __name__ == "__main__":
-    main()
+    """Return how far the price has moved over the window."""
+    return round(ticks[-1].mid - ticks[0].mid, 4) if ticks else 0.0

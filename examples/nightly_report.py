@@ -1,26 +1,36 @@
 """A nightly report: fetch, clean each row, choose a branch by the total, publish, clean up.
 
-    tidemill run examples/nightly_report.py --day 2026-01-05
-    tidemill run examples/nightly_report.py --day 2026-01-05 --rows 40 --store sqlite:///build/reports.db
+    tidemill dev examples --pool warehouse=1                             run it, beside the other examples
+    tidemill run examples/nightly_report.py --day 2026-01-05             run it now, for a day
+    tidemill run examples/nightly_report.py --day 2026-01-05 --rows 40 --currency USD --no-publish
 
-With a store the run is kept: kill it, and the next node on that store continues it. The fetch fails now and then, and
-is retried.
+It is due every morning at six in Berlin. At its first start it makes up for the past seven days, oldest first and two
+at a time; after a weekend without a node it makes up for the weekend.
+
+The warehouse does not always answer, so `fetch` is retried. It serves one query at a time: `fetch` needs the only slot
+of the pool `warehouse`, and waits while another task has it. `tidemill runs why RUN fetch` says so.
 """
 
 import asyncio
 import random
-from datetime import date
+from datetime import UTC, date, datetime
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 import tidemill as tm
+
+RATES = {"EUR": 1.0, "USD": 1.08, "GBP": 0.86}
 
 
 class Params(tm.Params):
     """The arguments of a report."""
 
-    day: date
-    rows: int = 12
-    luck: float = 0.7
-    """The probability that the warehouse responds."""
+    day: Annotated[date, Meta(description="the day that the report is about")]
+    rows: Annotated[int, Meta(ge=1, le=200, description="how many sales to read")] = 12
+    currency: Annotated[Literal["EUR", "USD", "GBP"], Meta(description="the currency of the report")] = "EUR"
+    luck: Annotated[float, Meta(ge=0, le=1, description="the probability that the warehouse answers")] = 0.7
+    publish: Annotated[bool, Meta(description="whether to publish the report")] = True
 
 
 class Row(tm.Boundary):
@@ -45,36 +55,51 @@ class Busy(tm.Boundary):
 
 nightly = tm.Workflow(
     "nightly_report",
-    schedule=tm.Cron("0 6 * * *", timezone="Europe/Berlin", params=lambda slot: {"day": slot.date()}),
+    schedule=tm.Cron(
+        "0 6 * * *",
+        timezone="Europe/Berlin",
+        start=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup="all",
+        limit=7,
+        params=lambda slot: {"day": slot.date()},
+    ),
     params=Params,
     tags=["finance"],
-    max_active_runs=1,
+    max_active_runs=2,
 )
 
 
-@nightly.task(retry=tm.Retry(5, delay="200ms", jitter=0.2, on=(ConnectionError,)), timeout="1m")
-def fetch(params: Params, ctx: tm.Context) -> list[Row]:
+@nightly.task(pool="warehouse", retry=tm.Retry(5, delay="1s", jitter=0.2, on=(ConnectionError,)), timeout="1m")
+async def fetch(params: Params, ctx: tm.Context) -> list[Row]:
     """Query the warehouse, which is not always available."""
     chance = random.Random(f"{params.day}/{ctx.attempt}")
+    ctx.log.info("asking the warehouse for %s rows of %s", params.rows, params.day)
+    await asyncio.sleep(chance.uniform(1, 4))
     if chance.random() > params.luck:
+        ctx.log.warning("no answer at try %s", ctx.attempt)
         raise ConnectionError("the warehouse does not answer")
-    ctx.log.info("fetched %s rows", params.rows)
-    return [Row(f"product {number % 7}", round(chance.uniform(-5, 100), 2)) for number in range(params.rows)]
+    rows = [Row(f"product {number % 7}", round(chance.uniform(-5, 100), 2)) for number in range(params.rows)]
+    ctx.log.info("fetched", rows=len(rows), products=len({row.product for row in rows}))
+    return rows
 
 
 @nightly.task(each="fetch")
-async def clean(fetch: Row) -> Row | None:
-    """Remove returned items; one task run per row, several at a time."""
-    await asyncio.sleep(0.1)
-    return fetch if fetch.amount > 0 else None
+async def clean(fetch: Row, params: Params, ctx: tm.Context) -> Row | None:
+    """Drop returned goods and convert the rest; one task run per row, several at a time."""
+    await asyncio.sleep(random.Random(ctx.token).uniform(0.2, 1.5))
+    if fetch.amount <= 0:
+        ctx.log.info("%s was returned", fetch.product)
+        return None
+    return Row(fetch.product, round(fetch.amount * RATES[params.currency], 2))
 
 
 @nightly.task
-def judge(clean: list[Row | None]) -> Quiet | Busy:
+def judge(clean: list[Row | None], ctx: tm.Context) -> Quiet | Busy:
     """Classify the day: the class of the return value selects the next task."""
     rows = [row for row in clean if row is not None]
     total = round(sum(row.amount for row in rows), 2)
-    return Quiet(total) if total < 400 else Busy(total, max(rows, key=lambda row: row.amount).product)
+    ctx.log.info("%s of %s rows are sales, %.2f in all", len(rows), len(clean), total)
+    return Quiet(total) if total < 600 else Busy(total, max(rows, key=lambda row: row.amount).product)
 
 
 @nightly.task
@@ -90,14 +115,19 @@ def long(judge: Busy) -> str:
 
 
 @nightly.task
-def publish(short: str | None, long: str | None, params: Params) -> str:
+def publish(short: str | None, long: str | None, params: Params, ctx: tm.Context) -> str:
     """Publish the report of the branch that ran."""
-    return f"{params.day:%A, %d %B}: {short or long}"
+    if not params.publish:
+        raise tm.Skip("this report is not to be published")
+    line = f"{params.day:%A, %d %B}: {short or long} {params.currency}"
+    ctx.log.info("published: %s", line)
+    return line
 
 
 @nightly.task(after=[publish], rule="all_done")
-def tidy() -> None:
+def tidy(ctx: tm.Context) -> None:
     """Run in every case, whether or not the other tasks succeeded."""
+    ctx.log.info("temporary files are removed")
 
 
 if __name__ == "__main__":
