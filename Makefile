@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test browser versions check map client ui ui-types soak bench demo lock clean
+.PHONY: help setup format lint test browser versions check map client ui ui-types docs soak bench demo lock clean
 
 # `make test PYTHON=python3.13` runs in an environment of its own, .venv-python3.13, and leaves .venv alone.
 PYTHON   :=
@@ -70,6 +70,10 @@ ui: $(UI) ## Build the web UI into the package, from which the server serves it
 
 ui-types: $(READY) ## Write the TypeScript types of the API from its OpenAPI document
 	$(BIN)/python -m scripts.ui types
+
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(READY) ## Build the documentation site that a node serves at /docs
+	$(BIN)/python -m mkdocs build --strict --quiet
 
 soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 	$(BIN)/python -m pytest -n auto --hypothesis-profile=soak --timeout=0 tests/simulation tests/unit/workflows $(ARGS)

@@ -39,7 +39,8 @@ def ignored() -> list[str]:
 def text_files(folder: Path, patterns: list[str]) -> Iterator[Path]:
     """Yield the files below a folder that no pattern ignores."""
     for path in sorted(folder.iterdir()):
-        if any(fnmatch(path.name, pattern) for pattern in patterns):
+        known = {path.name, path.relative_to(ROOT).as_posix()}
+        if any(fnmatch(name, pattern) for pattern in patterns for name in known):
             continue
         if path.is_dir():
             yield from text_files(path, patterns)
