@@ -11,7 +11,7 @@ from pymdownx.slugs import slugify
 
 from scripts.docs_site.inline_scripts import extract_scripts
 from scripts.docs_site.navigation import read_navigation
-from scripts.docs_site.root_pages import ROOT_PAGES, START_PAGE, adapt_links, adapt_links_of_root_page
+from scripts.docs_site.root_pages import ROOT_PAGES, START_PAGE, adapt_links
 
 ROOT = Path(__file__).parents[2]
 TABLE_CODE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
@@ -32,7 +32,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages at the root of the repository."""
     for source, target in ROOT_PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
-        files.append(File.generated(config, target, content=adapt_links_of_root_page(text, target)))
+        adapted = adapt_links(text, PurePosixPath(".."), PurePosixPath(target).parent)
+        files.append(File.generated(config, target, content=adapted))
     return files
 
 
@@ -43,7 +44,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     if page.file.src_uri.startswith(BACKGROUND):
         page.meta["search"] = {"boost": 0.2}
     if page.file.src_uri not in ROOT_PAGES.values():
-        markdown = adapt_links(markdown, PurePosixPath(page.file.src_uri).parent)
+        folder = PurePosixPath(page.file.src_uri).parent
+        markdown = adapt_links(markdown, folder, folder)
     return TABLE_CODE.sub(lambda code: code[0].replace(r"\|", "|"), markdown)
 
 

@@ -39,6 +39,7 @@ def read_index(docs: Path, index: PurePosixPath) -> Items:
             section.append({heading["title"]: group})
         elif entry:
             target = site_path(index.parent, entry["target"])
+            assert target, f"{index} lists {entry['target']}, which is no page of the site"
             group += _expand(docs, target) if target.name == INDEX else [{entry["title"]: str(target)}]
     return [part for part in parts if any(part.values())]
 
