@@ -18,6 +18,8 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.kernel.urls import mask_password
 
 ENVIRONMENT_PREFIX = "TIDEMILL_"
+FILE_SUFFIX = "_FILE"
+"""Ends the name of a variable that names a file with the value: secrets come as files, which no child inherits."""
 _ZERO_ALLOWED = frozenset(
     ["run_orphan_after", "backoff_base", "backoff_max", "success_reset", "unload_timeout", "retention"]
 )
@@ -113,7 +115,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         environment = os.environ if environment is None else environment
         known = set(cls.__struct_fields__)
         for name in known:
-            if (text := environment.get(ENVIRONMENT_PREFIX + name.upper())) is not None:
+            if (text := _read_variable(environment, ENVIRONMENT_PREFIX + name.upper())) is not None:
                 values[name] = text
         values |= given or {}
         if unknown := sorted(values.keys() - known):
@@ -146,6 +148,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 "heartbeat_interval is at most a third of heartbeat_timeout, or running tasks would be declared "
                 f"lost: {format_duration(interval)} is more than a third of {format_duration(timeout)}",
             )
+
+
+def _read_variable(environment: Mapping[str, str], name: str) -> str | None:
+    """Return the value of a variable, or the content of the file that `<name>_FILE` names; None for an empty file."""
+    path = environment.get(name + FILE_SUFFIX)
+    if not path:
+        return environment.get(name)
+    if name in environment:
+        message = f"the environment has both {name} and {name}{FILE_SUFFIX}: remove one of them"
+        raise DefinitionError.single("settings", message)
+    try:
+        return Path(path).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{name}{FILE_SUFFIX} names {path}, which cannot be read: {error}"
+        raise DefinitionError.single("settings", message) from error
 
 
 def _convert_setting(name: str, value: Any, kind: Any) -> Any:

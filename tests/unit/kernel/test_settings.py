@@ -249,3 +249,24 @@ def test_paths_are_made_absolute_when_they_are_read(tmp_path: Path, monkeypatch:
     assert tm.Settings.read({"packages": "/flows"}, environment={}).packages == "/flows"
     with pytest.raises(tm.DefinitionError, match=r"^settings: packages: .* not int"):
         tm.Settings.read({"packages": 5})
+
+
+def test_a_variable_may_name_a_file_with_the_value(tmp_path: Path) -> None:
+    """S-6: a secret that systemd or Kubernetes mounts as a file is in no environment; an empty file sets nothing."""
+    file = tmp_path / "keys"
+    file.write_text("2026:abc\n")
+    assert read(secret_keys_file=str(file)).secret_keys == "2026:abc"
+    file.write_text("\n")
+    assert read(secret_keys_file=str(file)).secret_keys is None
+
+
+def test_a_file_of_a_variable_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """Without its keys a node could not decrypt secrets; it must not start."""
+    with pytest.raises(tm.DefinitionError, match=r"TIDEMILL_SECRET_KEYS_FILE names .*missing, which cannot be read"):
+        read(secret_keys_file=str(tmp_path / "missing"))
+
+
+def test_a_variable_and_its_file_contradict_each_other(tmp_path: Path) -> None:
+    """Which of them counts would be a guess."""
+    with pytest.raises(tm.DefinitionError, match="has both TIDEMILL_STORE and TIDEMILL_STORE_FILE: remove one"):
+        read(store="sqlite:///a.db", store_file=str(tmp_path / "store"))

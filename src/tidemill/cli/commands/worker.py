@@ -15,6 +15,8 @@ from tidemill.cli.stores import StoreOption, resolve_address
 from tidemill.kernel.durations import parse_duration
 
 if TYPE_CHECKING:
+    import asyncio
+
     from tidemill.worker import WorkerNode
 
 
@@ -87,6 +89,8 @@ async def _run_worker(node: "WorkerNode", output: Format, drain_timeout: float |
     """Run the worker until the first signal, let its tasks end, and stop those that are left at the second."""
     import asyncio
 
+    from tidemill.cli.service_manager import READY, STOPPING, feeding_watchdog, report_state
+
     loop, drain_requested, stop_requested = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
 
     def handle_signal() -> None:
@@ -94,15 +98,25 @@ async def _run_worker(node: "WorkerNode", output: Format, drain_timeout: float |
 
     for number in HANDLED_SIGNALS:  # through the loop: no author code runs in this process
         loop.add_signal_handler(number, handle_signal)
-    async with node:
-        is_json = output is Format.JSON
-        print_text(json.dumps({"worker": node.name}) if is_json else f"Tidemill worker {node.name} is ready")
-        await drain_requested.wait()
-        async with asyncio.TaskGroup() as group:
-            waits = [
-                group.create_task(node.drain(), name="worker: drain"),
-                group.create_task(stop_requested.wait(), name="worker: second signal"),
-            ]
-            await asyncio.wait(waits, timeout=drain_timeout, return_when=asyncio.FIRST_COMPLETED)
-            for wait in waits:
-                wait.cancel()
+    with feeding_watchdog():
+        async with node:
+            is_json = output is Format.JSON
+            print_text(json.dumps({"worker": node.name}) if is_json else f"Tidemill worker {node.name} is ready")
+            report_state(READY)
+            await drain_requested.wait()
+            report_state(STOPPING)
+            await _drain(node, stop_requested, drain_timeout)
+
+
+async def _drain(node: "WorkerNode", stop_requested: "asyncio.Event", timeout: float | None) -> None:
+    """Let the running tasks end, until a stop is requested or the timeout is over."""
+    import asyncio
+
+    async with asyncio.TaskGroup() as group:
+        waits = [
+            group.create_task(node.drain(), name="worker: drain"),
+            group.create_task(stop_requested.wait(), name="worker: second signal"),
+        ]
+        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()

@@ -22,11 +22,20 @@ FOLDER_PREFIX = "tidemill-packages-"
 LOCK_FILE = ".lock"
 
 
+def _temporary_folder() -> Path:
+    """Return the folder for temporary files; a container that is read-only may have none."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        message = "packages need a folder for their copies, and none can be written: mount one at /tmp, or set TMPDIR"
+        raise OperationError(message) from error
+
+
 class PackageCopies:
     """Manages the copies of one process, in a folder that is made with the first copy. Any thread may call."""
 
     def __init__(self, parent_folder: Path | None = None) -> None:
-        self._parent_folder = Path(tempfile.gettempdir()) if parent_folder is None else parent_folder
+        self._parent_folder = _temporary_folder() if parent_folder is None else parent_folder
         self._process_folder: _ProcessFolder | None = None
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()

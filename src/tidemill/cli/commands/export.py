@@ -1,0 +1,72 @@
+"""`tidemill export`: write the files with which Tidemill is operated."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidemill import __version__
+from tidemill.cli.exit_codes import exit_on_error
+from tidemill.cli.export.export_files import read_files, write_files
+from tidemill.cli.output import Format, Output, print_text, show_rows
+from tidemill.kernel.errors import RequestError
+
+app = typer.Typer(help="Write files for Docker and systemd.", no_args_is_help=True)
+
+STANDARD_OUTPUT = "-"
+
+ToOption = Annotated[str, typer.Option("--to", metavar="DIR", help="The folder to write to, or - for standard output.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that exist and differ.")]
+
+
+def _check_executable(path: Path) -> Path:
+    if not path.is_absolute():
+        raise typer.BadParameter(f"'{path}' is relative: systemd needs the whole path, such as {path.absolute()}")
+    return path
+
+
+ExecutableOption = Annotated[
+    Path,
+    typer.Option("--executable", metavar="PATH", help="The installed `tidemill`.", callback=_check_executable),
+]
+
+
+@app.command()
+def docker(to: ToOption = ".", force: ForceOption = False, output: Output = Format.TABLE) -> None:
+    """Write a Dockerfile: an image with this version of Tidemill, for servers and workers.
+
+    Example: tidemill export docker --to - | docker build --tag tidemill -
+    """
+    _export("docker", to, force, output, next_step="docker build --tag tidemill:{version} {to}")
+
+
+@app.command()
+def systemd(
+    to: ToOption = ".",
+    executable: ExecutableOption = Path("/opt/tidemill/bin/tidemill"),
+    force: ForceOption = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Write systemd units: tidemill.service for a server, and tidemill-worker@.service for any number of workers.
+
+    Example: sudo tidemill export systemd --to /etc/systemd/system
+    """
+    next_step = "systemctl daemon-reload && systemctl enable --now tidemill"
+    _export("systemd", to, force, output, next_step=next_step, EXECUTABLE=str(executable))
+
+
+def _export(target: str, to: str, force: bool, output: Format, *, next_step: str, **words: str) -> None:
+    """Write the files of a target, and show what has changed."""
+    files = read_files(target, {"VERSION": __version__, **words})
+    with exit_on_error():
+        if to == STANDARD_OUTPUT:
+            if len(files) > 1:
+                message = f"`tidemill export {target}` writes {len(files)} files: name a folder with --to"
+                raise RequestError(message, code="several_files")
+            sys.stdout.write(files[0].text)
+            return
+        written = write_files(files, Path(to), force=force)
+    show_rows(["file", "change"], [(str(one.path), one.change) for one in written], output)
+    if output is Format.TABLE:
+        print_text(f"Next: {next_step.format(to=to, version=__version__)}")

@@ -1,0 +1,64 @@
+"""The Dockerfile passes hadolint, and its image runs without root, stops on SIGTERM and knows whether it lives."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.service.export.tools import exported, run_tool
+from tests.system.server_process import server_process
+
+INSTRUCTION = re.compile(r"^(?P<name>[A-Z]+) (?P<rest>.*)$", re.MULTILINE)
+
+
+def last_stage(dockerfile: str) -> dict[str, str]:
+    """Return the last instruction of each name in the stage that becomes the image."""
+    text = re.sub(r"^#.*\n", "", dockerfile, flags=re.MULTILINE).replace("\\\n", "")
+    stage = text.rpartition("\nFROM ")[2]
+    return {one["name"]: one["rest"].strip() for one in INSTRUCTION.finditer(stage)}
+
+
+@pytest.fixture
+def dockerfile(tmp_path: Path) -> str:
+    """The exported Dockerfile."""
+    return (exported("docker", tmp_path) / "Dockerfile").read_text(encoding="utf-8")
+
+
+def test_hadolint_finds_nothing(dockerfile: str) -> None:
+    """S-Ops: not even advice."""
+    checked = run_tool("hadolint", "--failure-threshold", "style", "-", given=dockerfile)
+    assert (checked.returncode, checked.stdout) == (0, "")
+    broken = run_tool("hadolint", "-", given=dockerfile.replace("USER 10001:10001", "RUN sudo true"))
+    assert broken.returncode == 1  # the tool does look
+
+
+def test_the_image_runs_without_root(dockerfile: str) -> None:
+    """Kubernetes sees by the number alone that it is not root."""
+    stage = last_stage(dockerfile)
+    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", stage["USER"])
+    assert stage["VOLUME"] == stage["WORKDIR"] == "/var/lib/tidemill"
+
+
+def test_the_image_gets_signals(dockerfile: str) -> None:
+    """No shell is between Docker and the server: it gets SIGTERM itself."""
+    stage = last_stage(dockerfile)
+    assert stage["STOPSIGNAL"] == "SIGTERM"
+    assert json.loads(stage["ENTRYPOINT"]) == ["tidemill"]
+    assert json.loads(stage["CMD"])[0] == "server"
+
+
+def test_the_health_check_tells_a_live_server_from_a_dead_one(dockerfile: str, tmp_path: Path) -> None:
+    """It runs as the image would run it, on the port of a real server."""
+    program, *words = json.loads(last_stage(dockerfile)["HEALTHCHECK"].partition(" CMD ")[2])
+    assert program == "python"
+    with server_process(f"sqlite:///{tmp_path}/tidemill.db") as server:
+        check = [
+            sys.executable,
+            *(word.replace("127.0.0.1:8080", server.url.removeprefix("http://")) for word in words),
+        ]
+        assert subprocess.run(check, check=False, capture_output=True).returncode == 0
+        assert server.stop() == 0
+    assert subprocess.run(check, check=False, capture_output=True).returncode == 1
