@@ -155,7 +155,7 @@ def _read_variable(environment: Mapping[str, str], name: str) -> str | None:
     path = environment.get(name + FILE_SUFFIX)
     if not path:
         return environment.get(name)
-    if name in environment:
+    if environment.get(name):
         message = f"the environment has both {name} and {name}{FILE_SUFFIX}: remove one of them"
         raise DefinitionError.single("settings", message)
     try:

@@ -9,9 +9,19 @@ import pytest
 from tests.unit.cli.command_line import run
 from tidemill import __version__
 
+CHART_TEMPLATES = [
+    *("NOTES.txt", "_helpers.tpl", "disruption-budget.yaml", "ingress.yaml", "network-policy.yaml", "secret.yaml"),
+    *("server.yaml", "service-account.yaml", "service-monitor.yaml", "service.yaml"),
+    *("worker-autoscaler.yaml", "worker.yaml"),
+]
 TARGETS = {
     "docker": ["Dockerfile"],
     "systemd": ["tidemill-worker@.service", "tidemill.service"],
+    "helm": [
+        "tidemill/Chart.yaml",
+        *(f"tidemill/templates/{name}" for name in CHART_TEMPLATES),
+        *("tidemill/values.schema.json", "tidemill/values.yaml"),
+    ],
 }
 UNFILLED = re.compile(r"@[A-Z]+@")
 
@@ -91,6 +101,8 @@ def test_a_folder_that_cannot_be_written_is_named(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
+        (("helm", "--image", "tidemill:1.0"), "is no name of an image"),
+        (("helm", "--image", "My Image"), "is no name of an image"),
         (("systemd", "--executable", "bin/tidemill"), "is relative: systemd needs the whole path"),
     ],
 )
@@ -106,3 +118,11 @@ def test_units_name_the_installed_program(tmp_path: Path, monkeypatch: pytest.Mo
     """An environment may be anywhere."""
     assert export(monkeypatch, "systemd", "--to", str(tmp_path), "--executable", "/srv/tm/bin/tidemill") == 0
     assert "\nExecStart=/srv/tm/bin/tidemill server " in (tmp_path / "tidemill.service").read_text()
+
+
+def test_the_chart_names_the_image_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the version of Tidemill that exported it."""
+    assert export(monkeypatch, "helm", "--to", str(tmp_path), "--image", "registry.example.com:5000/data/tidemill") == 0
+    values = (tmp_path / "tidemill" / "values.yaml").read_text()
+    assert '  repository: "registry.example.com:5000/data/tidemill"\n' in values
+    assert f'appVersion: "{__version__}"' in (tmp_path / "tidemill" / "Chart.yaml").read_text()

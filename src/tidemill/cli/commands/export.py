@@ -1,5 +1,6 @@
 """`tidemill export`: write the files with which Tidemill is operated."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,12 +13,24 @@ from tidemill.cli.export.export_files import read_files, write_files
 from tidemill.cli.output import Format, Output, print_text, show_rows
 from tidemill.kernel.errors import RequestError
 
-app = typer.Typer(help="Write files for Docker and systemd.", no_args_is_help=True)
+app = typer.Typer(help="Write files for Docker, systemd and Helm.", no_args_is_help=True)
 
 STANDARD_OUTPUT = "-"
+IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9.:/_-]*[a-z0-9]")
 
 ToOption = Annotated[str, typer.Option("--to", metavar="DIR", help="The folder to write to, or - for standard output.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that exist and differ.")]
+
+
+def _check_image(name: str) -> str:
+    if not IMAGE_NAME.fullmatch(name) or ":" in name.rpartition("/")[2]:
+        raise typer.BadParameter(f"'{name}' is no name of an image: write it like registry.example.com/tidemill")
+    return name
+
+
+ImageOption = Annotated[
+    str, typer.Option("--image", metavar="NAME", help="The name of your image, without a tag.", callback=_check_image)
+]
 
 
 def _check_executable(path: Path) -> Path:
@@ -54,6 +67,17 @@ def systemd(
     """
     next_step = "systemctl daemon-reload && systemctl enable --now tidemill"
     _export("systemd", to, force, output, next_step=next_step, EXECUTABLE=str(executable))
+
+
+@app.command()
+def helm(
+    to: ToOption = ".", image: ImageOption = "tidemill", force: ForceOption = False, output: Output = Format.TABLE
+) -> None:
+    """Write a Helm chart: servers and workers on Kubernetes, with a PostgreSQL of your own.
+
+    Example: tidemill export helm --to deploy --image registry.example.com/tidemill
+    """
+    _export("helm", to, force, output, IMAGE=image, next_step="helm install tidemill {to}/tidemill --values VALUES")
 
 
 def _export(target: str, to: str, force: bool, output: Format, *, next_step: str, **words: str) -> None:

@@ -1,0 +1,116 @@
+{{- define "tidemill.fullname" -}}
+{{- $name := .Values.fullnameOverride | default (eq .Release.Name .Chart.Name | ternary .Chart.Name (printf "%s-%s" .Release.Name .Chart.Name)) -}}
+{{- $name | trunc 52 | trimSuffix "-" -}}
+{{- end }}
+
+{{/* The labels by which selectors find pods, of one component: they must never change. */}}
+{{- define "tidemill.selectorLabels" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "tidemill.labels" -}}
+{{ include "tidemill.selectorLabels" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "tidemill.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "tidemill.fullname" .) "default") -}}
+{{- end }}
+
+{{- define "tidemill.secretName" -}}
+{{- if and (not .Values.store.existingSecret) (not .Values.store.address) -}}
+{{- fail "the chart needs a PostgreSQL: set store.existingSecret, or store.address to postgresql://USER:PASSWORD@HOST:PORT/DATABASE" -}}
+{{- end -}}
+{{- .Values.store.existingSecret | default (include "tidemill.fullname" .) -}}
+{{- end }}
+
+{{/* Metadata of the pods of a component; they are replaced when the chart's own Secret changes. */}}
+{{- define "tidemill.podMetadata" -}}
+labels:
+  {{- include "tidemill.labels" . | nindent 2 }}
+  {{- with .root.Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+annotations:
+  checksum/secret: {{ .root.Values.store | toJson | sha256sum }}
+  {{- with .root.Values.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/* The parts of a pod that servers and workers share; `values` are those of the component. */}}
+{{- define "tidemill.podSpec" -}}
+serviceAccountName: {{ include "tidemill.serviceAccountName" .root }}
+automountServiceAccountToken: false
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile: {type: RuntimeDefault}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "tidemill.selectorLabels" . | nindent 8 }}
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+volumes:
+  - name: tmp
+    emptyDir: {}
+  {{- with .root.Values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/* The parts of a container that servers and workers share. */}}
+{{- define "tidemill.container" -}}
+image: "{{ .root.Values.image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}"
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+env:
+  - name: TIDEMILL_STORE
+    valueFrom:
+      secretKeyRef: {name: {{ include "tidemill.secretName" .root }}, key: store}
+  - name: TIDEMILL_SECRET_KEYS
+    valueFrom:
+      secretKeyRef: {name: {{ include "tidemill.secretName" .root }}, key: secret_keys, optional: true}
+  {{- range $name, $value := .root.Values.settings }}
+  - name: TIDEMILL_{{ upper $name }}
+    value: {{ $value | quote }}
+  {{- end }}
+  {{- with .root.Values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+volumeMounts:
+  - name: tmp
+    mountPath: /tmp
+  {{- with .root.Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+resources:
+  {{- toYaml .values.resources | nindent 2 }}
+{{- end }}
