@@ -126,6 +126,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return what is running, failing, late and degraded, and what the next hour brings */
+        get: operations["get_overview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/workflows": {
         parameters: {
             query?: never;
@@ -1364,6 +1381,8 @@ export interface components {
             restarts: number;
             last_event_at: string | null;
             stuck_since: string | null;
+            /** Format: date-time */
+            since: string;
             reactors: string[];
             event_schema: {
                 [key: string]: unknown;
@@ -1391,6 +1410,8 @@ export interface components {
             restarts: number;
             last_event_at: string | null;
             stuck_since: string | null;
+            /** Format: date-time */
+            since: string;
         };
         /** ApiKeyView */
         ApiKeyView: {
@@ -1487,6 +1508,16 @@ export interface components {
             /** @default false */
             preview: boolean;
         };
+        /** ComingSlot */
+        ComingSlot: {
+            workflow: string;
+            key: string;
+            /** Format: date-time */
+            slot: string;
+            /** Format: date-time */
+            local: string;
+            paused: boolean;
+        };
         /** CommandRequest */
         CommandRequest: {
             /**
@@ -1548,6 +1579,34 @@ export interface components {
             parameter: string | null;
             takes: string[] | null;
             optional: boolean;
+        };
+        /** EndedHour */
+        EndedHour: {
+            /** Format: date-time */
+            start: string;
+            /** @default 0 */
+            success: number;
+            /** @default 0 */
+            failed: number;
+            /** @default 0 */
+            cancelled: number;
+        };
+        /** FailedPackage */
+        FailedPackage: {
+            name: string;
+            /** Format: date-time */
+            since: string;
+            reason: string;
+        };
+        /** FailingWorkflow */
+        FailingWorkflow: {
+            workflow: string;
+            run: string;
+            /** Format: date-time */
+            at: string;
+            task: string | null;
+            reason: string;
+            failures: number;
         };
         /** FieldProblem */
         FieldProblem: {
@@ -1653,6 +1712,28 @@ export interface components {
             created_at: string;
             ended_at: string | null;
         };
+        /** LateRun */
+        LateRun: {
+            run: string;
+            workflow: string;
+            /** Format: date-time */
+            since: string;
+            reasons: string[];
+        };
+        /** LateSlot */
+        LateSlot: {
+            workflow: string;
+            key: string;
+            /** Format: date-time */
+            slot: string;
+            slots: number;
+            reason: string;
+        };
+        /** LateWork */
+        LateWork: {
+            slots: components["schemas"]["LateSlot"][];
+            runs: components["schemas"]["LateRun"][];
+        };
         /** LogLineView */
         LogLineView: {
             /** Format: date-time */
@@ -1705,6 +1786,13 @@ export interface components {
             /** @example acme */
             name: string;
         };
+        /** NodeCounts */
+        NodeCounts: {
+            leader: string | null;
+            alive: number;
+            silent: number;
+            dead: number;
+        };
         /** NodeFailure */
         NodeFailure: {
             node: string;
@@ -1743,6 +1831,24 @@ export interface components {
             task: string;
             index: number | null;
             output: unknown;
+        };
+        /** Overview */
+        Overview: {
+            /** Format: date-time */
+            at: string;
+            active: {
+                [key: string]: number;
+            };
+            oldest: components["schemas"]["UnfinishedRun"][];
+            failing: components["schemas"]["FailingWorkflow"][];
+            late: components["schemas"]["LateWork"];
+            reactors: number;
+            degraded: components["schemas"]["UnhealthyPart"][];
+            dead_letters: number;
+            failed_packages: components["schemas"]["FailedPackage"][];
+            upcoming: components["schemas"]["UpcomingSlots"];
+            ended: components["schemas"]["EndedHour"][];
+            nodes: components["schemas"]["NodeCounts"];
         };
         /** PackageProblem */
         PackageProblem: {
@@ -1990,6 +2096,8 @@ export interface components {
             accumulators: {
                 [key: string]: components["schemas"]["AccumulatorState"];
             };
+            /** Format: date-time */
+            since: string;
         };
         /** Readiness */
         Readiness: {
@@ -2381,6 +2489,31 @@ export interface components {
             cooldown?: number | null;
             dedup?: string | null;
         };
+        /** UnfinishedRun */
+        UnfinishedRun: {
+            id: string;
+            workflow: string;
+            state: components["schemas"]["RunState"];
+            origin: string;
+            /** Format: date-time */
+            created_at: string;
+            started_at: string | null;
+            slot: string | null;
+        };
+        /** UnhealthyPart */
+        UnhealthyPart: {
+            /** @enum {string} */
+            kind: "reactor" | "accumulator";
+            name: string;
+            health: string;
+            since: string | null;
+            reason: string;
+        };
+        /** UpcomingSlots */
+        UpcomingSlots: {
+            items: components["schemas"]["ComingSlot"][];
+            more: boolean;
+        };
         /** VariableValue */
         VariableValue: {
             /** @example eu */
@@ -2643,6 +2776,34 @@ export interface operations {
                 };
                 content: {
                     "text/plain": string;
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_overview: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Overview"];
                 };
             };
             default: {
