@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.contract.run_samples import after, creation, make, run_of, run_row
+from tests.contract.run_samples import after, creation, make, run_of, run_row, task_row
 from tests.contract.samples import NOON, NOON_ELSEWHERE
 from tests.postgres import PostgresServer
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.postgres.store import PostgresStore
-from tidemill.storage.run_lists import RunPosition, RunQuery
+from tidemill.storage.run_lists import RunPosition, RunQuery, TaskStateCount
 from tidemill.storage.sqlite.store import SqliteStore
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import RunNote
 from tidemill.workflows.change import Change
 from tidemill.workflows.records import RunRow
-from tidemill.workflows.states import RunState
+from tidemill.workflows.states import RunState, TaskState
 
 
 async def listed(store: Store, **wanted: Any) -> tuple[str, int]:
@@ -192,3 +192,22 @@ def matches(row: RunRow, query: RunQuery) -> bool:
     """Return whether a list has a run."""
     is_selected = query.workflow in (None, row.workflow) and (not query.states or row.state in query.states)
     return is_selected and query.since <= row.created_at <= query.until
+
+
+async def test_the_states_of_tasks_are_counted_by_run_and_task(store: Store) -> None:
+    """S-8: the grid of runs x tasks; the elements of a mapped task are counted by state."""
+    tasks = [
+        task_row("b", TaskState.SUCCESS, tries=2, started_at=after(1), ended_at=after(5)),
+        task_row("a", TaskState.SUCCESS, index=0, tries=1, started_at=after(3), ended_at=after(4)),
+        task_row("a", TaskState.SUCCESS, index=1, tries=3, started_at=after(2), ended_at=after(9)),
+        task_row("a", TaskState.RUNNING, index=2, tries=1, started_at=after(2)),
+    ]
+    await make(store, creation(run_row("r2"), *tasks))
+    await make(store, creation(run_row("r1"), task_row("b", TaskState.NONE)))
+    assert await store.runs.count_task_states(["r2", "r1", "unknown"]) == [
+        TaskStateCount("r1", "b", TaskState.NONE, 1, False, 0, None, None),
+        TaskStateCount("r2", "a", TaskState.RUNNING, 1, True, 1, after(2), None),
+        TaskStateCount("r2", "a", TaskState.SUCCESS, 2, True, 3, after(2), after(9)),
+        TaskStateCount("r2", "b", TaskState.SUCCESS, 1, False, 2, after(1), after(5)),
+    ]
+    assert await store.runs.count_task_states([]) == []

@@ -49,6 +49,7 @@ META = (
 WORKFLOWS = (
     get("/workflows", workflows.list_workflows, READ),
     get("/workflows/{name:str}", workflows.get_workflow, READ),
+    get("/workflows/{name:str}/grid", workflows.get_workflow_grid, READ),
     get("/workflows/{name:str}/versions/{version:str}", workflows.get_workflow_version, READ),
     patch("/workflows/{name:str}", workflows.patch_workflow, WRITE, audit="workflow.pause"),
     post("/workflows/{name:str}/runs", workflows.start_run, WRITE, audit="run.start", status=201, takes_key=True),

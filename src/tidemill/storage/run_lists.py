@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from tidemill.workflows.records import RunRow
-from tidemill.workflows.states import RunState
+from tidemill.workflows.states import RunState, TaskState
 
 EARLIEST = datetime.min.replace(tzinfo=UTC)
 LATEST = datetime.max.replace(tzinfo=UTC)
@@ -63,6 +63,23 @@ class WorkflowActivity(NamedTuple):
 
     active: int
     newest: RunRow | None
+
+
+class TaskStateCount(NamedTuple):
+    """The task runs of one task of a run that are in one state."""
+
+    run: str
+    task: str
+    state: TaskState
+    number: int
+    """1, or the number of elements of a mapped task."""
+    is_mapped: bool
+    tries: int
+    """Of the one that needed the most."""
+    started_at: datetime | None
+    """Of the one that started first."""
+    ended_at: datetime | None
+    """Of the one that ended last."""
 
 
 def group_states(rows: Iterable[tuple[str, str, int]]) -> dict[str, dict[RunState, int]]:

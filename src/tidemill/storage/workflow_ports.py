@@ -14,7 +14,7 @@ import msgspec
 from tidemill.storage.backfill_ports import Backfills
 from tidemill.storage.committer import CommitFuture
 from tidemill.storage.pool_ports import Pools
-from tidemill.storage.run_lists import RunPage, RunQuery, WorkflowActivity
+from tidemill.storage.run_lists import RunPage, RunQuery, TaskStateCount, WorkflowActivity
 from tidemill.storage.run_overview import FirstFailure, OverviewQuery, RunOverview
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
@@ -136,6 +136,9 @@ class Runs(Protocol):
 
     async def read_first_failures(self, runs: Collection[str]) -> dict[str, FirstFailure]:
         """Return which task of each of some runs failed first; runs without a failed task are left out."""
+
+    async def count_task_states(self, runs: Collection[str]) -> list[TaskStateCount]:
+        """Return how many task runs of each task of some runs are in each state, by run, task and state."""
 
     async def count_backfill_states(self, backfills: Collection[str]) -> dict[str, dict[RunState, int]]:
         """Return how many runs of each backfill are in each state; backfills without runs are left out."""

@@ -30,7 +30,7 @@ from tidemill.server.views.runs import (
     to_run_events,
     to_run_summary,
 )
-from tidemill.storage.run_lists import EARLIEST, LATEST, RunPosition
+from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage, RunPosition
 from tidemill.workflows.records import RunRecord
 from tidemill.workflows.states import RunState
 
@@ -105,19 +105,23 @@ async def list_runs(
         since=since or EARLIEST,
         until=until or LATEST,
         text=text,
-        after=_decode_position(cursor),
+        after=decode_position(cursor),
         limit=limit + 1,
     )
     shown = page.runs[:limit]
     notes = await client.read_notes(shown)
-    return Page(
-        items=[to_run_summary(row, notes.get(row.id)) for row in shown],
-        total=page.total,
-        next=encode_cursor((shown[-1].created_at, shown[-1].id)) if len(page.runs) > limit else None,
-    )
+    items = [to_run_summary(row, notes.get(row.id)) for row in shown]
+    return Page(items=items, total=page.total, next=next_position(page, limit))
 
 
-def _decode_position(cursor: str | None) -> RunPosition | None:
+def next_position(page: RunPage, limit: int) -> str | None:
+    """Return the cursor after the first `limit` runs of a page; None if it has no more."""
+    last = page.runs[limit - 1] if len(page.runs) > limit else None
+    return None if last is None else encode_cursor((last.created_at, last.id))
+
+
+def decode_position(cursor: str | None) -> RunPosition | None:
+    """Return the position of a cursor of a list of runs; None without one."""
     if cursor is None:
         return None
     created_at, run = decode_cursor(cursor, tuple[Annotated[datetime, msgspec.Meta(tz=True)], str])

@@ -10,8 +10,9 @@ from tidemill.engine.workflows.client.catalog import CatalogEntry
 from tidemill.server.injection import InjectedCaller, InjectedContext
 from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, page_of
 from tidemill.server.responses import ApiResponse
-from tidemill.server.routes.runs import read_run
+from tidemill.server.routes.runs import decode_position, next_position, read_run
 from tidemill.server.routing import BASE_PATH
+from tidemill.server.views.grid import Grid, to_grid
 from tidemill.server.views.runs import RunDetails
 from tidemill.server.views.workflows import (
     VersionDetails,
@@ -77,6 +78,21 @@ async def get_workflow_version(
 ) -> VersionDetails:
     """Return a version of a workflow: its structure, and the source that declares it."""
     return to_version_details(await context.node.workflow_client.catalog.get_version(caller, name, version))
+
+
+async def get_workflow_grid(
+    context: InjectedContext,
+    caller: InjectedCaller,
+    name: FromPath[str],
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> Grid:
+    """Return the runs of a workflow, newest first, with the state of every task; a mapped task is one cell."""
+    client = context.node.workflow_client
+    spec = await client.catalog.read_spec(caller, name)
+    page = await client.list_runs(caller, workflow=name, after=decode_position(cursor), limit=limit + 1)
+    counts = await client.count_task_states(page.runs[:limit])
+    return to_grid(spec, page, limit, counts, next_position(page, limit))
 
 
 async def patch_workflow(

@@ -11,11 +11,12 @@ from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.memory.apply_changes import apply_change
 from tidemill.storage.memory.claim_tasks import claim_tasks
 from tidemill.storage.memory.tables import MemoryTable, MemoryUnit, Tables, times_to_utc, to_utc
-from tidemill.storage.run_lists import RunPage, RunPosition, RunQuery, WorkflowActivity
+from tidemill.storage.run_lists import RunPage, RunPosition, RunQuery, TaskStateCount, WorkflowActivity
 from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, hour_of
 from tidemill.storage.state_sets import ACTIVE_RUNS
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
+from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import (
     MISSING_TIME,
     AttemptKey,
@@ -128,6 +129,13 @@ class MemoryRuns(MemoryTable, Runs):
                 found[run] = FirstFailure(first.task, first.reason)
         return found
 
+    async def count_task_states(self, runs: Collection[str]) -> list[TaskStateCount]:
+        counted: dict[tuple[str, str, TaskState], list[TaskRow]] = {}
+        for run in runs:
+            for row in self._tables.tasks.get(run, {}).values():
+                counted.setdefault((run, row.task, row.state), []).append(row)
+        return [_count_state(*key, rows) for key, rows in sorted(counted.items())]
+
     async def count_backfill_states(self, backfills: Collection[str]) -> dict[str, dict[RunState, int]]:
         counts: dict[str, Counter[RunState]] = {}
         for row in self._tables.runs.values():
@@ -235,6 +243,19 @@ def _age_key(row: RunRow) -> RunPosition:
 def _lower(text: str) -> bytes:
     """Return a text with its ASCII letters in lower case, as databases compare it."""
     return text.encode().lower()
+
+
+def _count_state(run: str, task: str, state: TaskState, rows: list[TaskRow]) -> TaskStateCount:
+    return TaskStateCount(
+        run=run,
+        task=task,
+        state=state,
+        number=len(rows),
+        is_mapped=rows[0].index != UNMAPPED,
+        tries=max(row.tries for row in rows),
+        started_at=min((row.started_at for row in rows if row.started_at), default=None),
+        ended_at=max((row.ended_at for row in rows if row.ended_at), default=None),
+    )
 
 
 def _matches_filter(row: RunRow, run_filter: RunFilter) -> bool:

@@ -24,7 +24,7 @@ from tidemill.storage.postgres.run_rows import (
 )
 from tidemill.storage.postgres.writes import PostgresUnit, SharedWork, to_columns
 from tidemill.storage.queries import Queries, check_timezone
-from tidemill.storage.run_lists import RunPage, RunQuery, WorkflowActivity, group_states
+from tidemill.storage.run_lists import RunPage, RunQuery, TaskStateCount, WorkflowActivity, group_states
 from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, start_of
 from tidemill.storage.state_sets import ACTIVE_RUNS
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
@@ -40,7 +40,7 @@ from tidemill.workflows.records import (
     TaskKey,
     TaskRow,
 )
-from tidemill.workflows.states import RunState
+from tidemill.workflows.states import RunState, TaskState
 
 WRITER_POLL_INTERVAL = 0.002  # seconds between checks whether transactions have ended
 
@@ -143,6 +143,10 @@ class PostgresRuns(PostgresTable, Runs):
     async def read_first_failures(self, runs: Collection[str]) -> dict[str, FirstFailure]:
         rows = await self._read(self._queries.first_failures, list(runs))
         return {run: FirstFailure(task, reason) for run, task, reason in rows}
+
+    async def count_task_states(self, runs: Collection[str]) -> list[TaskStateCount]:
+        rows = await self._read(self._queries.task_state_counts, list(runs))
+        return [TaskStateCount(run, task, TaskState(state), *rest) for run, task, state, *rest in rows]
 
     async def count_backfill_states(self, backfills: Collection[str]) -> dict[str, dict[RunState, int]]:
         return group_states(await self._read(self._queries.backfill_states, list(backfills)))

@@ -292,6 +292,10 @@ LIMIT $3;
 -- name: backfill_states
 SELECT backfill, state, count(*) FROM tidemill.runs WHERE backfill = ANY($1::text[]) GROUP BY backfill, state;
 
+-- name: task_state_counts
+SELECT run, task, state, count(*), max(element) >= 0, max(tries), min(started_at), max(ended_at) FROM tidemill.task_runs
+WHERE run = ANY($1::text[]) GROUP BY run, task, state ORDER BY run, task, state COLLATE "C";
+
 -- name: active_counts
 SELECT workflow, count(*) FROM tidemill.runs WHERE state IN {active_runs} AND tenant = $1 GROUP BY workflow;
 

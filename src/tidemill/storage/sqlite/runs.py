@@ -8,7 +8,7 @@ from typing import Any
 
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_lists import RunPage, RunQuery, WorkflowActivity, group_states
+from tidemill.storage.run_lists import RunPage, RunQuery, TaskStateCount, WorkflowActivity, group_states
 from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, start_of
 from tidemill.storage.sqlite.apply_changes import PreparedChange
 from tidemill.storage.sqlite.claim_tasks import PreparedClaim
@@ -23,6 +23,7 @@ from tidemill.storage.sqlite.run_rows import (
     decode_run,
     encode_change,
     from_micros,
+    from_micros_or_none,
     to_micros,
 )
 from tidemill.storage.state_sets import ACTIVE_RUNS
@@ -39,7 +40,7 @@ from tidemill.workflows.records import (
     TaskKey,
     TaskRow,
 )
-from tidemill.workflows.states import RunState
+from tidemill.workflows.states import RunState, TaskState
 
 
 class SqliteRuns(SqliteTable, Runs):
@@ -152,6 +153,10 @@ class SqliteRuns(SqliteTable, Runs):
         rows = await self._fetch_all(self._queries.first_failures, (json.dumps(list(runs)),))
         return {run: FirstFailure(task, reason) for run, task, reason, _ in rows}
 
+    async def count_task_states(self, runs: Collection[str]) -> list[TaskStateCount]:
+        rows = await self._fetch_all(self._queries.task_state_counts, (json.dumps(list(runs)),))
+        return [_decode_count(*row) for row in rows]
+
     async def count_backfill_states(self, backfills: Collection[str]) -> dict[str, dict[RunState, int]]:
         return group_states(await self._fetch_all(self._queries.backfill_states, (json.dumps(list(backfills)),)))
 
@@ -225,6 +230,13 @@ class SqliteRuns(SqliteTable, Runs):
 
 def _to_start(hour: int) -> int:
     return to_micros(start_of(hour))
+
+
+def _decode_count(
+    run: str, task: str, state: str, number: int, mapped: int, tries: int, started_at: int | None, ended_at: int | None
+) -> TaskStateCount:
+    times = from_micros_or_none(started_at), from_micros_or_none(ended_at)
+    return TaskStateCount(run, task, TaskState(state), number, bool(mapped), tries, *times)
 
 
 def _decode_ended(workflow: str, run: str, state: str, ended_at: int, reason: str) -> EndedRun:

@@ -140,6 +140,10 @@ SELECT {run_columns} FROM runs WHERE id IN (SELECT value FROM json_each(?)) ORDE
 -- name: tasks_of
 SELECT {task_columns} FROM task_runs WHERE run IN (SELECT value FROM json_each(?)) ORDER BY run, task, element;
 
+-- name: task_state_counts
+SELECT run, task, state, count(*), max(element) >= 0, max(tries), min(started_at), max(ended_at) FROM task_runs
+WHERE run IN (SELECT value FROM json_each(?)) GROUP BY run, task, state ORDER BY run, task, state;
+
 -- name: find_active_runs
 -- The plus keeps the planner off the index of all runs of a tenant.
 SELECT {run_columns} FROM runs

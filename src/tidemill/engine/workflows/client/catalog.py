@@ -124,6 +124,11 @@ class WorkflowCatalog:
             triggers=[one for one in await self.triggers(caller) if name in one.workflows],
         )
 
+    async def read_spec(self, caller: Caller, name: str) -> WorkflowSpec | None:
+        """Return the structure of the version that new runs get; None if it cannot be read any more."""
+        entry = await self._find(caller, name)
+        return await find_readable_spec(self._versions, VersionKey(caller.tenant, name, entry.version))
+
     async def _find(self, caller: Caller, name: str) -> CatalogEntry:
         entries = {entry.name: entry for entry in await self.entries(caller)}
         if name not in entries:

@@ -45,7 +45,15 @@ from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, 
 from tidemill.kernel.limits import MAX_INTEGER, is_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.backfill_ports import Backfill, BackfillPage
-from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage, RunPosition, RunQuery, WorkflowActivity
+from tidemill.storage.run_lists import (
+    EARLIEST,
+    LATEST,
+    RunPage,
+    RunPosition,
+    RunQuery,
+    TaskStateCount,
+    WorkflowActivity,
+)
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.definition import Trigger
 from tidemill.workflows.lookup import resolve_task, unknown_run
@@ -159,6 +167,10 @@ class WorkflowClient(RunOperations):
             limit=limit,
         )
         return await self._store.runs.list_page(query)
+
+    async def count_task_states(self, runs: Collection[RunRow]) -> list[TaskStateCount]:
+        """Return how many task runs of each task of listed runs are in each state, by run and task."""
+        return await self._store.runs.count_task_states([row.id for row in runs])
 
     async def resolve_run_id(self, caller: Caller, part: str) -> str:
         """Return the id of a run from its id, or from a beginning or end of it that only one run has."""
