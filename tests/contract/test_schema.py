@@ -222,3 +222,21 @@ async def check_that_content_outlives(database: ContractDatabase) -> None:
     assert await after.package_states.list_all() == [loaded()]
     assert await after.trusted_keys.for_tenant("public") == [trusted()]
     await after.close()
+
+
+async def test_the_size_of_a_store_counts_the_rows_that_grow(store: Store) -> None:
+    """S-8: system (storage)."""
+    await make(store, creation(run_row("r1"), **returned(output_row("r1"))))
+    await make(store, creation(run_row("r2")))
+    await store.dead_letters.upsert([letter("01")])
+    size = await store.read_size()
+    assert (size.size is None) is (store.kind == "memory")
+    assert size.size is None or size.size > 10_000
+    assert {what: rows.number for what, rows in size.rows.items() if rows.number} == {
+        "runs": 2,
+        "task runs": 2,
+        "attempts": 1,
+        "run events": 2,
+        "dead letters": 1,
+    }
+    assert all(rows.is_exact for rows in size.rows.values())

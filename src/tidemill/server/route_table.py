@@ -26,6 +26,7 @@ from tidemill.server.routes import (
     schedules,
     secrets,
     sessions,
+    system,
     tasks,
     tenants,
     triggers,
@@ -107,6 +108,11 @@ POOLS = (
 )
 
 OVERVIEW = (get("/overview", overview.get_overview, READ),)
+
+SYSTEM = (
+    get("/system", system.get_system, READ),
+    get("/system/metrics", system.get_system_metrics, READ),
+)
 
 NODES = (get("/nodes", nodes.list_nodes, READ),)
 
@@ -253,6 +259,7 @@ PAGES = (
 ROUTES: tuple[Route, ...] = (
     *META,
     *OVERVIEW,
+    *SYSTEM,
     *WORKFLOWS,
     *RUNS,
     *TASKS,

@@ -13,6 +13,7 @@ from tidemill.storage.migrations import SchemaState
 from tidemill.storage.package_ports import Packages, PackageStates, TrustedKeys
 from tidemill.storage.request_ports import RequestRecords
 from tidemill.storage.session_ports import Accounts, Sessions, Tickets
+from tidemill.storage.store_size import StoreKind, StoreSize
 from tidemill.storage.variable_ports import Secrets, Variables
 from tidemill.storage.workflow_ports import WorkflowStore
 
@@ -40,6 +41,8 @@ class Store(WorkflowStore, Protocol):
     secrets: Secrets
     requests: RequestRecords
 
+    kind: StoreKind
+
     @property
     def title(self) -> str:
         """What and where it is, for messages; never contains a password."""
@@ -64,6 +67,9 @@ class Store(WorkflowStore, Protocol):
 
         None if other hosts can use the store: they would not have the keys.
         """
+
+    async def read_size(self) -> StoreSize:
+        """Return the bytes of the whole store, and the number of rows of the tables that grow."""
 
     async def check_integrity(self) -> list[str]:
         """Return the damage that the database itself finds, one sentence each; works while open."""

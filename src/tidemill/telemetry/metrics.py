@@ -169,13 +169,13 @@ class Metrics:
             samples.extend(collector())
         return samples
 
-    def by_name(self) -> dict[str, float]:
-        """Return every metric by name, summed over labels; 0 for one without samples.
+    def by_name(self, samples: Iterable[Sample] | None = None) -> dict[str, float]:
+        """Return every metric by name, from some or all samples, summed over labels; 0 for one without samples.
 
         Of percentiles it is the largest. Of a histogram, `name` is the sum of its values, `name_count` their number.
         """
         values: dict[str, float] = dict.fromkeys(self._names, 0)
-        for sample in self.samples():
+        for sample in self.samples() if samples is None else samples:
             metric, suffix = split_name(sample.name)
             if suffix == "_bucket":
                 continue

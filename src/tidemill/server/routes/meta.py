@@ -5,13 +5,14 @@ from litestar import Response
 from litestar.enums import MediaType
 
 from tidemill import __version__
-from tidemill.access.principal import Role
+from tidemill.access.principal import Principal, Role
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.server.docs_page import DOCS_POLICY, read_docs_page
 from tidemill.server.exposition import Exposition, render_metrics
 from tidemill.server.injection import InjectedContext, InjectedPrincipal
 from tidemill.server.readiness import Readiness, check_readiness
 from tidemill.server.requests import ApiRequest
+from tidemill.telemetry.metrics import Metrics, Sample
 
 
 class ServerVersion(msgspec.Struct, frozen=True):
@@ -58,12 +59,18 @@ async def get_metrics(request: ApiRequest, context: InjectedContext, principal: 
 
     An admin of the instance sees those of all tenants; others see those of the whole server and of their own tenant.
     """
-    samples = context.node.metrics_registry.samples()
-    if not principal.is_instance_admin:
-        samples = [one for one in samples if dict(one.labels).get("tenant", principal.tenant) == principal.tenant]
+    samples = visible_samples(context.node.metrics_registry, principal)
     # On a thread: many reactors make a long page, and no event should wait for it.
     rendered: Exposition = await call_in_thread(render_metrics, samples, request.headers.get("accept", ""))
     return Response(rendered.content, media_type=rendered.content_type)
+
+
+def visible_samples(metrics: Metrics, principal: Principal) -> list[Sample]:
+    """Return the samples that a principal may see: those of the whole server, and those of its tenant."""
+    samples = metrics.samples()
+    if principal.is_instance_admin:
+        return samples
+    return [one for one in samples if dict(one.labels).get("tenant", principal.tenant) == principal.tenant]
 
 
 async def get_openapi(context: InjectedContext) -> Response[bytes]:

@@ -35,6 +35,7 @@ from tidemill.storage.memory.workflow_tables import (
 )
 from tidemill.storage.migrations import SchemaState
 from tidemill.storage.store import Store
+from tidemill.storage.store_size import COUNTED_TABLES, StoreSize, counted
 from tidemill.storage.workflow_ports import ChangeTopic
 
 
@@ -81,6 +82,8 @@ class MemoryStore(Store):
         first = Tenant(name=INSTANCE_TENANT, created_at=now(), created_by="migration")
         tables.tenants.setdefault(INSTANCE_TENANT, first)
 
+    kind = "memory"
+
     @property
     def title(self) -> str:
         return "memory"
@@ -104,6 +107,14 @@ class MemoryStore(Store):
         """Return keys that last as long as the object."""
         self._local_keys = self._local_keys or new_master_keys_text()
         return self._local_keys
+
+    async def read_size(self) -> StoreSize:
+        tables = self._tables
+        nested = (tables.tasks, tables.attempts, tables.events, tables.logs)
+        sizes = [len(tables.runs), *(sum(map(len, table.values())) for table in nested)]
+        sizes += [len(tables.fired_slots), sum(map(len, tables.journals.values())), len(tables.dead_letters)]
+        sizes += [len(tables.recoveries), len(tables.versions), len(tables.audit_entries)]
+        return StoreSize(None, dict(zip(COUNTED_TABLES, map(counted, sizes), strict=True)))
 
     async def check_integrity(self) -> list[str]:
         return []

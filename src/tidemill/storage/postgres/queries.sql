@@ -151,6 +151,15 @@ FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
 WHERE relnamespace = 'tidemill'::regnamespace AND NOT (indisvalid AND indisready)
 ORDER BY 1;
 
+-- name: schema_size
+SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class
+WHERE relnamespace = 'tidemill'::regnamespace AND relkind = 'r';
+
+-- name: row_estimates
+-- Minus one for a table that was never analyzed.
+SELECT relname::text, reltuples::bigint FROM pg_class
+WHERE relnamespace = 'tidemill'::regnamespace AND relname = ANY($1::text[]);
+
 -- name: checksum_failures
 SELECT coalesce(checksum_failures, 0) AS failures FROM pg_stat_database WHERE datname = current_database();
 

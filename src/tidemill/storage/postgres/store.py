@@ -49,6 +49,7 @@ from tidemill.storage.postgres.writes import PostgresUnit
 from tidemill.storage.queries import Queries
 from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
+from tidemill.storage.store_size import COUNT_LIMIT, COUNTED_TABLES, ESTIMATE_LIMIT, RowCount, StoreSize, counted
 from tidemill.storage.workflow_ports import ChangeTopic
 
 QUERIES = Queries.from_package(
@@ -103,6 +104,8 @@ class PostgresStore(Store):
         self.secrets = PostgresSecrets(*parts)
         self.requests = PostgresRequestRecords(*parts)
 
+    kind = "postgresql"
+
     @property
     def title(self) -> str:
         return self._address.title
@@ -142,6 +145,21 @@ class PostgresStore(Store):
     def read_local_keys(self) -> str | None:
         """Return None: keys in the database would protect nothing."""
         return None
+
+    async def read_size(self) -> StoreSize:
+        """Return the sizes; a large table has the estimate of its last analysis."""
+        rows: dict[str, RowCount] = {}
+        [(size,)] = await self._database.read(QUERIES.schema_size)
+        estimates = dict(await self._database.read(QUERIES.row_estimates, list(COUNTED_TABLES.values())))
+        for what, table in COUNTED_TABLES.items():
+            if (estimate := estimates[table]) >= ESTIMATE_LIMIT:
+                rows[what] = RowCount(estimate, False)
+            else:
+                [(number,)] = await self._database.read(
+                    f"SELECT count(*) FROM (SELECT 1 FROM tidemill.{table} LIMIT {COUNT_LIMIT}) AS counted"
+                )
+                rows[what] = counted(number)
+        return StoreSize(size, rows)
 
     async def check_integrity(self) -> list[str]:
         invalid = await self._database.read(QUERIES.invalid_indexes)

@@ -60,6 +60,7 @@ from tidemill.storage.sqlite.workflow_tables import (
 from tidemill.storage.sqlite.write_lock import LockHolder, find_lock_holder
 from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
+from tidemill.storage.store_size import COUNT_LIMIT, COUNTED_TABLES, StoreSize, counted
 from tidemill.storage.workflow_ports import ChangeTopic
 
 QUERIES = Queries.from_package(
@@ -111,6 +112,8 @@ class SqliteStore(Store):
         self.secrets = SqliteSecrets(*parts)
         self.requests = SqliteRequestRecords(*parts)
 
+    kind = "sqlite"
+
     @property
     def title(self) -> str:
         return self._title
@@ -139,6 +142,9 @@ class SqliteStore(Store):
         """Return the keys in the file beside the database, which only its owner can read."""
         return read_or_create_keys(Path(f"{self._path}{KEY_FILE_SUFFIX}"))
 
+    async def read_size(self) -> StoreSize:
+        return await self._database.read(_measure)
+
     async def check_integrity(self) -> list[str]:
         found: list[str] = await call_in_thread(_find_damage, self._path)
         return found
@@ -154,6 +160,16 @@ class SqliteStore(Store):
         """Look regularly whether mail may have come. Of other changes a file sends no notifications."""
         if topic == "mail":
             self._change_watch.subscribe(on_change)
+
+
+def _measure(connection: sqlite3.Connection) -> StoreSize:
+    ((pages,),) = connection.execute("PRAGMA page_count")
+    ((page_size,),) = connection.execute("PRAGMA page_size")
+    rows = {}
+    for what, table in COUNTED_TABLES.items():
+        ((number,),) = connection.execute(f"SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT {COUNT_LIMIT})")
+        rows[what] = counted(number)
+    return StoreSize(pages * page_size, rows)
 
 
 def _absolute_path(path: str) -> str:

@@ -36,6 +36,7 @@ from tidemill.engine.workflows.client.values import (
     WorkflowSummary,
 )
 from tidemill.engine.workflows.client.watch import RunWatch
+from tidemill.engine.workflows.leader.retention import PrunePass
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.notifications import FinishedRun
 from tidemill.engine.workflows.runtime import WorkflowRuntime
@@ -54,7 +55,7 @@ from tidemill.storage.run_lists import (
     TaskStateCount,
     WorkflowActivity,
 )
-from tidemill.storage.workflow_ports import RunFilter
+from tidemill.storage.workflow_ports import Owner, RunFilter
 from tidemill.workflows.definition import Trigger
 from tidemill.workflows.lookup import resolve_task, unknown_run
 from tidemill.workflows.records import RunRow, TaskKey
@@ -347,6 +348,15 @@ class WorkflowClient(RunOperations):
             raise NotFoundError("workflow", workflow, message, known)
 
     # -- nodes
+
+    @property
+    def owner(self) -> Owner:
+        """The process of this client, as the store knows it."""
+        return self._runtime.owner
+
+    def last_prune(self) -> PrunePass | None:
+        """Return the last pass that deleted old runs; None unless this node leads, and has made one."""
+        return None if self._leader.scheduler is None else self._leader.scheduler.retention.last_pass
 
     async def nodes(self) -> list[NodeSummary]:
         """Return the nodes and workers of the store, which serve all its tenants."""

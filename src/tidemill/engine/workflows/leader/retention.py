@@ -1,6 +1,7 @@
 """Retention: deletes runs that ended long ago, in small batches."""
 
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.kernel.clock import StepDetector
@@ -9,6 +10,15 @@ STARTUP_DELAY = 60.0  # seconds before the first pass: a new leader has more urg
 PRUNE_INTERVAL = 3600.0  # seconds between passes, once nothing is left to delete
 IDLE_LATENESS_SHARE = 0.01  # of the retention time: how late runs may be deleted on an idle node
 PRUNE_BATCH_SIZE = 100  # runs deleted in one transaction
+
+
+class PrunePass(NamedTuple):
+    """A pass over the runs of all tenants."""
+
+    at: datetime
+    """When its last batch was deleted."""
+    deleted: int
+    """How many runs it has deleted."""
 
 
 class Retention:
@@ -22,6 +32,8 @@ class Retention:
         self._steps = StepDetector(runtime.clock)
         self.next_at = self._clock.monotonic() + STARTUP_DELAY
         """When the next pass is due, on the monotonic clock; in the past while there is more to delete."""
+        self.last_pass: PrunePass | None = None
+        self._has_more = False
 
     @property
     def next_at_if_idle(self) -> float:
@@ -38,7 +50,10 @@ class Retention:
             return
         deleted = [await self._prune_tenant(tenant, now) for tenant in await self._store.runs.list_tenants()]
         self._metrics.increment("runs_pruned_total", sum(deleted))
-        if PRUNE_BATCH_SIZE not in deleted:
+        before = self.last_pass.deleted if self.last_pass is not None and self._has_more else 0
+        self.last_pass = PrunePass(now, before + sum(deleted))
+        self._has_more = PRUNE_BATCH_SIZE in deleted
+        if not self._has_more:
             self.next_at = self._clock.monotonic() + PRUNE_INTERVAL
 
     async def _prune_tenant(self, tenant: str, now: datetime) -> int:

@@ -83,7 +83,7 @@ class Scheduler:
         self._coordinator = coordinator
         self._attempts = attempts
         self.unfinished_runs = UnfinishedRuns(runtime, versions, coordinator)
-        self._retention = Retention(runtime)
+        self.retention = Retention(runtime)
         self._ticks = ticks
         self._clock = runtime.clock
         self._metrics = runtime.metrics
@@ -142,7 +142,7 @@ class Scheduler:
         await self.run_phase(Phase.PLAN, self._plan_with_pools)
         await self.run_phase(Phase.REAP_RUNS, self.run_reaper.reap)
         await self.run_phase(Phase.REAP_TASKS, self.task_reaper.reap)
-        await self.run_phase(Phase.RETENTION, self._retention.prune)
+        await self.run_phase(Phase.RETENTION, self.retention.prune)
         self._metrics.increment("scheduler_ticks_total")
         self._metrics.set_gauge("scheduler_tick_seconds", self._clock.monotonic() - began)
         self._schedule_next(began)
@@ -150,9 +150,9 @@ class Scheduler:
     def _schedule_next(self, began: float) -> None:
         """Set the next tick. On an idle single node only retention needs one: all other work speeds ticks up."""
         is_busy = self._coordinator.runs_in_progress or self._attempts.claimed or self._attempts.running()
-        is_idle = self._runtime.is_single_node and not is_busy and self._retention.next_at > began
+        is_idle = self._runtime.is_single_node and not is_busy and self.retention.next_at > began
         has_no_runs = self._is_fully_loaded and not self._coordinator.active_runs
-        not_before = self._retention.next_at_if_idle if is_idle and has_no_runs else None
+        not_before = self.retention.next_at_if_idle if is_idle and has_no_runs else None
         self._ticks.schedule_next(began, is_idle=is_idle, not_before=not_before)
 
     async def run_phase(self, phase: Phase, work: Callable[[], Awaitable[None]]) -> None:
