@@ -219,6 +219,37 @@ async def test_state_is_json_all_the_way_down() -> None:
             assert json.dumps(msgspec.to_builtins(state))
 
 
+@pytest.mark.parametrize(("strategy", "buffered"), [("latest", 1), ("sequential", 3)])
+async def test_a_paused_reactor_says_how_much_it_has_buffered(strategy: Any, buffered: int) -> None:
+    """S-8: the queue, or of strategy `latest` the inputs with news."""
+    sample = pair(strategy=strategy)
+    async with tm.testing.node(load=sample.load) as node:
+        reactor = node.reactor("r")
+        await reactor.pause()
+        for value in range(3):
+            await node.push("a", value)
+        state = reactor.state()
+        assert (state.strategy, state.when, state.buffered) == (strategy, "any", buffered)
+        await reactor.resume()
+        assert reactor.state().buffered == 0
+
+
+async def test_a_batch_says_how_many_events_it_holds() -> None:
+    """S-8: own lag."""
+
+    @tm.batch(every="1m")
+    def fills(events: list[int]) -> int:
+        return sum(events)
+
+    async with tm.testing.node(load=[tm.Reactor("r", [fills], when=tm.all_of(fills))]) as node:
+        await node.push("fills", 1)
+        await node.push("fills", 2)
+        state = node.reactor("r").state()
+        assert (state.when, state.accumulators["fills"].buffered) == ("all of fills", 2)
+        await node.advance("1m")
+        assert node.reactor("r").state().accumulators["fills"].buffered == 0
+
+
 async def test_state_tells_everything() -> None:
     """API: the fields of tm.ReactorState and tm.AccumulatorState."""
     sample = single()
@@ -231,7 +262,10 @@ async def test_state_tells_everything() -> None:
         assert (node.clock.now() - last).total_seconds() == 60
     assert (state.name, state.paused, state.queued, state.fires, state.failures) == ("r", False, 0, 1, 0)
     assert state.subscribers == ["g", "observer"]
-    assert (state.accumulators["a"].name, state.accumulators["a"].kind) == ("a", "passthrough")
+    accumulator = state.accumulators["a"]
+    assert (accumulator.name, accumulator.kind, accumulator.pushes) == ("a", "passthrough", 1)
+    assert (accumulator.upstream_lag, accumulator.buffered) == (None, 0)
+    assert (last - state.since).total_seconds() == 0
 
 
 async def test_an_unknown_reactor_is_an_error_that_suggests_the_right_one() -> None:

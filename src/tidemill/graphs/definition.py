@@ -144,6 +144,10 @@ class Criteria(msgspec.Struct, frozen=True):
     mode: Literal["any", "all"]
     accumulators: tuple[Accumulator, ...] = ()
 
+    def __str__(self) -> str:
+        """Return the criteria in words: "any", or "all of orderbook, limits"."""
+        return f"{self.mode} of {', '.join(one.name for one in self.accumulators)}" if self.accumulators else self.mode
+
 
 def any_of(*accumulators: Accumulator) -> Criteria:
     """Fire when any of these accumulators has a new boundary; others only fill the cache. None named: all of them."""

@@ -25,6 +25,14 @@ class AccumulatorState(msgspec.Struct, frozen=True, kw_only=True):
     stuck_since: datetime | None
     since: datetime
     """When it entered this health."""
+    buffered: int
+    """Events that it holds until it processes them together; 0 unless it is a batch."""
+    pushes: int
+    """Pushes that were awaited; those of handles and sources are not timed."""
+    push_seconds: float
+    """The time that they took, summed."""
+    upstream_lag: int | None
+    """Events that its source has, and that it has not read yet, as the source last said; None if it cannot say."""
 
 
 class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +54,14 @@ class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
     accumulators: dict[str, AccumulatorState]
     since: datetime
     """When it entered this health."""
+    when: str
+    """Its criteria, such as "any" or "all of orderbook, limits"."""
+    strategy: str
+    buffered: int
+    """Boundaries that the next firings take: those in the queue, or, of strategy "latest", one for each dirty flag."""
+    p50: float
+    """The median duration of the newest firings, in seconds; 0 without any."""
+    p99: float
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):

@@ -73,13 +73,16 @@ async def test_a_watch_sends_a_state_only_when_it_has_changed(server: Served) ->
     """http.md: at most that often, only when something changed, until `unwatch`."""
     async with live(server, SOCKET) as socket:
         first = await ask(socket, {"id": 2, "command": "watch", "every": 0.05})
-        assert (first["id"], first["state"]["fires"]) == (2, 0)
+        assert (first["id"], first["state"]["fires"], first["last_firing"]) == (2, 0, None)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(socket.recv(), 0.3)
         for bid in range(50):
             await server.node.push("orderbook", {"bid": bid})
         second = await receive(socket)
         assert second["state"]["fires"] == 50
+        assert 0 < second["state"]["p50"] <= second["state"]["p99"]
+        last = second["last_firing"]
+        assert (last["inputs"]["orderbook"]["bid"], last["results"]["maker"]["ran"]) == (49, ["price"])
         assert (await ask(socket, {"id": 2, "command": "watch"}))["error"]["code"] == "watch_exists"
         assert (await ask(socket, {"id": 2, "command": "unwatch"}))["result"]["state"]["fires"] == 50
         await server.node.push("orderbook", {"bid": 1.0})

@@ -42,6 +42,7 @@ class ReactorHandle:
         reactor = self._reactor
         names, inputs = reactor.definition.accumulator_names, reactor.firing_loop.inputs
         unhealthy = reactor.unhealthy_accumulators
+        latency = reactor.firing_loop.log.latency()
         warming = reactor.health in (ReactorHealth.STARTING, ReactorHealth.WARMING)
         return ReactorState(
             name=reactor.name,
@@ -61,6 +62,11 @@ class ReactorHandle:
             subscribers=sorted(reactor.firing_loop.graphs),
             accumulators={one.name: accumulator_state(one) for one in reactor.accumulators},
             since=reactor.health_since,
+            when=str(reactor.definition.when),
+            strategy=reactor.definition.strategy,
+            buffered=len(inputs.queue) if reactor.definition.strategy == "sequential" else inputs.dirty.bit_count(),
+            p50=latency.p50,
+            p99=latency.p99,
         )
 
     def _dropped_counts(self) -> Counter[str]:
@@ -193,6 +199,10 @@ def accumulator_state(accumulator: RunningAccumulator) -> AccumulatorState:
         last_event_at=_wall_time(accumulator.clock, accumulator.last_event_time),
         stuck_since=_wall_time(accumulator.clock, accumulator.stuck_since),
         since=accumulator.health_since,
+        buffered=accumulator.buffered_count,
+        pushes=accumulator.push_count,
+        push_seconds=accumulator.push_seconds,
+        upstream_lag=accumulator.upstream_lag,
     )
 
 

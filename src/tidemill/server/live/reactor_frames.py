@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tidemill.engine.graphs.client.values import CommandResult, ReactorCommand
+from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
 from tidemill.graphs.state import ReactorState
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import close_names, did_you_mean
@@ -71,10 +71,11 @@ class CommandProblem(msgspec.Struct, frozen=True):
 
 
 class StateFrame(msgspec.Struct, frozen=True):
-    """The state of a watched reactor, after it has changed."""
+    """The state of a watched reactor, after it has changed, and its newest firing."""
 
     id: FrameId
     state: ReactorState
+    last_firing: FiringView | None
 
 
 _SOME_TIME = datetime.max.replace(tzinfo=UTC)

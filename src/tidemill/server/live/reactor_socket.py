@@ -131,10 +131,10 @@ class Commander:
         shown: ReactorState | None = None
         while True:
             try:
-                state = await self._state()
+                observed = await self._graph_client.observe_reactor(self._session.caller, self._name)
             except NotFoundError as error:
                 raise CloseError(CloseCode.UNLOADED, str(error)) from error
-            if (now := without_clock(state)) != shown:
-                await self._connection.send(StateFrame(id, state))
+            if (now := without_clock(observed.state)) != shown:
+                await self._connection.send(StateFrame(id, observed.state, observed.last_firing))
                 shown = now
             await asyncio.sleep(every)  # real time: people watch in real time

@@ -80,6 +80,16 @@ class RunningAccumulator(BulkIngest):
         """React to a successful firing of a reactor that this accumulator feeds."""
 
     @property
+    def upstream_lag(self) -> int | None:
+        """The number of events that its source has, and that it has not read yet; None if its source cannot say."""
+        return None
+
+    @property
+    def buffered_count(self) -> int:
+        """The number of events that it holds until it processes them together."""
+        return 0
+
+    @property
     def buffered_events(self) -> list[Any]:
         """The events in a batch or a window, oldest first."""
         return []

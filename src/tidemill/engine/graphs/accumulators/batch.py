@@ -44,6 +44,10 @@ class Batch(RunningAccumulator):
         return self.buffered + self.dead_letters.total - self._failed_batches
 
     @property
+    def buffered_count(self) -> int:
+        return len(self.buffer)
+
+    @property
     def buffered_events(self) -> list[Any]:
         return self.buffer.copy()
 

@@ -39,6 +39,10 @@ class Stream(RunningAccumulator):
             self.has_background_loop = True
             self.reader = runtime.open_reader(definition, runtime.settings, self.clock)
 
+    @property
+    def upstream_lag(self) -> int | None:
+        return self.reader.upstream_lag if self.has_background_loop else None
+
     def redefine(self, newer: Self) -> None:
         reconnects = self.has_background_loop and self.down_reason is None
         if reconnects:  # the health of the old connection does not apply to the new one

@@ -20,6 +20,7 @@ from tidemill.engine.graphs.client.values import (
     GraphSummary,
     HealthReport,
     ReactorCommand,
+    ReactorObservation,
     ReplayResult,
 )
 from tidemill.engine.graphs.scheduler import GraphScheduler
@@ -106,6 +107,11 @@ class GraphClient:
         """Return the state of a reactor."""
         part = self._readable_reactor(caller, name)
         return await self._at(part).reactor_state(part.tenant, part.name)
+
+    async def observe_reactor(self, caller: Caller, name: str) -> ReactorObservation:
+        """Return the state of a reactor, and its newest firing."""
+        part = self._readable_reactor(caller, name)
+        return await self._at(part).observe(part.tenant, part.name)
 
     async def firings(self, caller: Caller, name: str) -> list[FiringView]:
         """Return the firings of a reactor that are kept, newest first."""

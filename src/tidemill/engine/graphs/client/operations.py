@@ -21,6 +21,7 @@ from tidemill.engine.graphs.client.values import (
     FiringView,
     HealthReport,
     ReactorCommand,
+    ReactorObservation,
     ReplayResult,
 )
 from tidemill.engine.graphs.dead_letters import DeadLetterQueue
@@ -57,6 +58,12 @@ class GraphOperations:
     async def reactor_state(self, tenant: str, name: str) -> ReactorState:
         """Return the current state of a reactor."""
         return self._reactor(tenant, name).state()
+
+    async def observe(self, tenant: str, name: str) -> ReactorObservation:
+        """Return the current state of a reactor, and its newest firing."""
+        reactor = self._reactor(tenant, name)
+        newest = reactor.firings(1)
+        return ReactorObservation(state=reactor.state(), last_firing=FiringView.of(newest[0]) if newest else None)
 
     async def health_report(self, tenant: str, name: str) -> HealthReport:
         """Return what is wrong with a reactor and its accumulators."""

@@ -75,6 +75,13 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class ReactorObservation(msgspec.Struct, frozen=True, kw_only=True):
+    """A reactor at one moment, and its newest firing, which shows the route that events take."""
+
+    state: ReactorState
+    last_firing: FiringView | None
+
+
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a command has done: the firing, if it was one to fire, and the state of the reactor afterwards."""
 

@@ -50,14 +50,22 @@ class KafkaReader(SourceReader):
             "log_level": 2,  # errors come through error_cb; the rest repeats many times a second
         }
 
+        self._session: _ConsumerSession | None = None
+
+    @property
+    def upstream_lag(self) -> int | None:
+        return None if self._session is None else self._session.lag
+
     async def run(self, listener: SourceListener, checkpoint: Any) -> None:
         session = _ConsumerSession(self._source.topic, self._settings, listener, self._clock, checkpoint)
         try:
             await session.connect()
             session.subscribe()
+            self._session = session
             while True:
                 await session.deliver_batch()
         finally:
+            self._session = None
             await session.close()
 
 
@@ -73,6 +81,7 @@ class _ConsumerSession:
         self._clock = clock
         self._next_offsets: dict[str, int] = dict(checkpoint or {})  # by partition, as text: they are stored
         self._was_assigned = False
+        self._assigned: list[TopicPartition] = []
         self._last_error: KafkaError | None = None
         try:
             self.consumer = Consumer({**settings, "error_cb": self._on_error})
@@ -116,6 +125,7 @@ class _ConsumerSession:
                 start = self._start_offset(consumer, partition, stored)
                 partition.offset = partition.offset if self._was_assigned else start
         self._was_assigned = True
+        self._assigned = partitions
         consumer.assign(partitions)
 
     def _start_offset(self, consumer: Consumer, topic_partition: TopicPartition, stored_offset: int) -> int:
@@ -141,6 +151,23 @@ class _ConsumerSession:
         ):  # other members may have read on
             logger.warning(events.SOURCE_EXPIRED, extra=facts)
         return max(stored_offset, low)
+
+    @property
+    def lag(self) -> int | None:
+        """The number of messages after those that were delivered, as the brokers said with their last answers.
+
+        Partitions of which no message was delivered yet do not count: only the brokers know where the group is there.
+        """
+        lags = [lag for one in self._assigned if (lag := self._partition_lag(one)) is not None]
+        return sum(lags) if lags else None
+
+    def _partition_lag(self, topic_partition: TopicPartition) -> int | None:
+        reached = self._next_offsets.get(str(topic_partition.partition), topic_partition.offset)
+        try:
+            ends = self.consumer.get_watermark_offsets(topic_partition, cached=True)  # without a request
+        except KafkaException:  # another member has the partition now
+            return None
+        return max(0, ends[1] - reached) if ends is not None and ends[1] >= 0 and reached >= 0 else None
 
     async def deliver_batch(self) -> None:
         """Deliver the available messages."""

@@ -43,6 +43,11 @@ class NatsReader(SourceReader):
         self._source = source
         self._durable = source.durable or f"tidemill-{name}"
         self._servers = servers.split(",")
+        self._session: _ConsumerSession | None = None
+
+    @property
+    def upstream_lag(self) -> int | None:
+        return None if self._session is None else self._session.pending
 
     async def run(self, listener: SourceListener, checkpoint: Any) -> None:
         client = await self._connect(listener)
@@ -53,9 +58,9 @@ class NatsReader(SourceReader):
                 consumer, last_sequence = await self._prepare_consumer(stream, last_sequence)
                 subscription = await stream.pull_subscribe_bind(durable=self._durable, stream=consumer.stream_name)
                 listener.on_connected()
-                last_sequence = await _ConsumerSession(
-                    subscription, listener, last_sequence, _count_deliveries(consumer)
-                ).run_until_gap()
+                deliveries = _count_deliveries(consumer)
+                self._session = _ConsumerSession(subscription, listener, last_sequence, deliveries)
+                last_sequence = await self._session.run_until_gap()
                 logger.info("nats", extra={"consumer": self._durable, "missed_after": last_sequence})
                 await subscription.unsubscribe()  # drops its queued messages: they are redelivered in order
         finally:
@@ -163,6 +168,8 @@ class _ConsumerSession:
         self._listener = listener
         self._last_sequence = last_sequence  # of the newest delivered message; all before it were delivered, too
         self._delivery_count = delivery_count  # the consumer's delivery number of the newest known message
+        self.pending: int | None = None
+        """The number of messages that the server has for this consumer after those that were delivered."""
 
     async def run_until_gap(self) -> int:
         """Deliver messages until one is missing; return the sequence of the newest delivered one."""
@@ -175,7 +182,10 @@ class _ConsumerSession:
         try:
             messages = await self._subscription.fetch(BATCH_SIZE, timeout=FETCH_TIMEOUT)
         except NatsTimeoutError:
+            self.pending = 0
             return True  # no message for now
+        if messages:
+            self.pending = messages[-1].metadata.num_pending
         contiguous = self._contiguous_messages(messages)
         new = [(message.data, number) for message, number in contiguous if number > self._last_sequence]
         await self._listener.on_events(new)

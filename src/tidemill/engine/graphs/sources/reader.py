@@ -32,6 +32,14 @@ class SourceListener(Protocol):
 class SourceReader(Protocol):
     """Reads a source until it ends or fails."""
 
+    @property
+    def upstream_lag(self) -> int | None:
+        """The number of events that the source has, and that were not delivered yet, as it last said.
+
+        None if it cannot say, or has not said it yet. It is read for people who look, and costs no request.
+        """
+        return None
+
     async def run(self, listener: SourceListener, checkpoint: Any) -> None:
         """Deliver every event after `checkpoint`; return when the source has ended, raise when it fails.
 
