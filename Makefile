@@ -14,6 +14,7 @@ PYTHONS  := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
 VERSIONS := 3.11 3.12 3.13 3.14
 QUICK    := tests/unit tests/architecture
 UI       := src/tidemill/server/static/ui/index.html
+DOCS     := src/tidemill/server/static/docs/index.html
 
 # `make setup UV=false` installs with pip alone.
 UV := $(BIN)/python -m uv
@@ -71,9 +72,7 @@ ui: $(UI) ## Build the web UI into the package, from which the server serves it
 ui-types: $(READY) ## Write the TypeScript types of the API from its OpenAPI document
 	$(BIN)/python -m scripts.ui types
 
-docs: export NO_MKDOCS_2_WARNING := 1
-docs: $(READY) ## Build the documentation site that a node serves at /docs
-	$(BIN)/python -m mkdocs build --strict --quiet
+docs: $(DOCS) ## Build the documentation into the package, from which the server serves it at /docs
 
 soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 	$(BIN)/python -m pytest -n auto --hypothesis-profile=soak --timeout=0 tests/simulation tests/unit/workflows $(ARGS)
@@ -84,7 +83,7 @@ soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 bench: $(READY) ## Run every benchmark
 	@set -e; for file in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) $(ARGS); done
 
-demo: $(READY) $(UI) ## Run the examples, reloaded as you save them; they go on where they last stopped
+demo: $(READY) $(UI) $(DOCS) ## Run the examples, reloaded as you save them; they go on where they last stopped
 	@mkdir -p build
 	@TIDEMILL_RETENTION=1d $(BIN)/tidemill dev examples --store sqlite:///build/demo.db --pool warehouse=1 $(ARGS)
 
@@ -96,6 +95,11 @@ lock: $(READY) ## Pin the requirements of pyproject.toml; newest versions with A
 clean: ## Remove everything that can be made again
 	rm -rf .venv .venv-* build dist ui/node_modules src/tidemill/server/static/ui src/tidemill/server/static/docs .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(DOCS): export NO_MKDOCS_2_WARNING := 1
+$(DOCS): $(READY) mkdocs.yml CHANGELOG.md CONTRIBUTING.md ui/src/design/tokens.css $(shell find docs scripts/docs_site -name '*.*' -type f -not -name '*.pyc')
+	@echo "Building the documentation"
+	@$(BIN)/python -m mkdocs build --strict --quiet
 
 $(UI): $(READY) $(wildcard ui/*.*) $(shell find ui/src ui/public -type f)
 	@echo "Building the web UI"

@@ -9,6 +9,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from pymdownx.slugs import slugify
 
+from scripts.docs_site.design_tokens import STYLE_SHEET, read_tokens
 from scripts.docs_site.inline_scripts import extract_scripts
 from scripts.docs_site.navigation import read_navigation
 from scripts.docs_site.root_pages import ROOT_PAGES, START_PAGE, adapt_links
@@ -29,7 +30,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages at the root of the repository."""
+    """Add the pages at the root of the repository, and the design tokens of the web UI."""
+    files.append(File.generated(config, STYLE_SHEET, content=read_tokens(ROOT)))
     for source, target in ROOT_PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         adapted = adapt_links(text, PurePosixPath(".."), PurePosixPath(target).parent)

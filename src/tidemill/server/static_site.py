@@ -14,13 +14,14 @@ FOREVER = "public, max-age=31536000, immutable"
 REVALIDATE = "no-cache"
 """Browsers keep the file, and ask before each use whether it has changed."""
 
-UI_POLICY = (
+PAGE_POLICY = (
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
     "form-action 'self'; frame-ancestors 'none'"
 )
-"""The content security policy of the web UI: components set styles of elements, and nothing comes from outside."""
-DOCS_SITE_POLICY = f"{UI_POLICY}; script-src 'self' 'unsafe-inline'"
-"""The content security policy of the documentation: its pages contain short scripts, and no text of any user."""
+"""The content security policy of the web UI and the documentation.
+
+Components set styles of elements, icons are in style sheets, and nothing comes from outside.
+"""
 
 # Python 3.11 takes types from the machine's own tables, and some machines say text/plain for scripts.
 _MEDIA_TYPES = {

@@ -11,7 +11,7 @@ from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import RequestError
 from tidemill.server.injection import InjectedContext
 from tidemill.server.requests import ApiRequest
-from tidemill.server.static_site import DOCS_SITE_POLICY, UI_POLICY, StaticFile, StaticSite
+from tidemill.server.static_site import PAGE_POLICY, StaticFile, StaticSite
 
 SECURITY_HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "same-origin"}
 DOCS_PATH = "/docs"
@@ -55,11 +55,11 @@ async def get_docs_file(request: ApiRequest, context: InjectedContext) -> Respon
 
 async def _answer_ui(request: ApiRequest, site: StaticSite) -> Response[Any]:
     if (file := await _read(site, request.scope["path"], request)) is not None:
-        return _to_response(file, UI_POLICY)
+        return _to_response(file)
     if not _takes_page(request) or request.scope["path"].split("/")[1] in PROGRAM_PATHS:
         raise _no_such_route()
     if (file := await _read(site, "index.html", request)) is not None:
-        return _to_response(file, UI_POLICY)
+        return _to_response(file)
     return _say_not_built("the web UI", "make ui")
 
 
@@ -70,11 +70,11 @@ async def _answer_docs(request: ApiRequest, site: StaticSite) -> Response[Any]:
             return Redirect(f"{quote(request.scope['path'].rpartition('/')[2])}/", status_code=307)
         path += "/index.html"
     if (file := await _read(site, path, request)) is not None:
-        return _to_response(file, DOCS_SITE_POLICY)
+        return _to_response(file)
     if not _takes_page(request):
         raise _no_such_route()
     if (file := await call_in_thread(site.read, "404.html")) is not None:
-        return _to_response(file, DOCS_SITE_POLICY, status=404)
+        return _to_response(file, status=404)
     return _say_not_built("the documentation", "make docs")
 
 
@@ -89,18 +89,18 @@ def _takes_page(request: ApiRequest) -> bool:
     return MediaType.HTML in request.headers.get("accept", "")
 
 
-def _to_response(file: StaticFile, policy: str, status: int = 200) -> Response[Any]:
+def _to_response(file: StaticFile, status: int = 200) -> Response[Any]:
     return Response(
         file.content,
         status_code=304 if file.is_unchanged else status,
         media_type=file.media_type,
-        headers={**SECURITY_HEADERS, "content-security-policy": policy, **file.headers},
+        headers={**SECURITY_HEADERS, "content-security-policy": PAGE_POLICY, **file.headers},
     )
 
 
 def _say_not_built(what: str, command: str) -> Response[Any]:
     page = NOT_BUILT.format(title=f"This is Tidemill, without {what}", what=what, command=command)
-    headers = {**SECURITY_HEADERS, "content-security-policy": UI_POLICY, "cache-control": "no-store"}
+    headers = {**SECURITY_HEADERS, "content-security-policy": PAGE_POLICY, "cache-control": "no-store"}
     return Response(page, status_code=404, media_type=MediaType.HTML, headers=headers)
 
 
