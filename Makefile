@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test browser versions check map client ui ui-types docs soak bench demo lock clean
+.PHONY: help setup format lint test browser versions check map client dashboard ui ui-types docs soak bench demo lock clean
 
 # `make test PYTHON=python3.13` runs in an environment of its own, .venv-python3.13, and leaves .venv alone.
 PYTHON   :=
@@ -68,6 +68,9 @@ map: $(READY) ## Write the pages that come from the code: code map, routes, comm
 
 client: $(READY) ## Write the blocking Python client from the asynchronous one
 	$(BIN)/python -m scripts.blocking_client
+
+dashboard: $(READY) ## Write the Grafana dashboard from the table of its panels
+	$(BIN)/python -m scripts.grafana_dashboard
 
 ui: $(UI) ## Build the web UI into the package, from which the server serves it
 

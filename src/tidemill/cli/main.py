@@ -43,7 +43,7 @@ COMMANDS = {
     "secret": LazyCommand("List, set and delete secrets.", "secret"),
     "audit": LazyCommand("List who has changed what.", "audit", "audit"),
     "profile": LazyCommand("Add, use, list and remove servers.", "profile"),
-    "export": LazyCommand("Write files for Docker, systemd and Helm.", "export"),
+    "export": LazyCommand("Write files for Docker, systemd, Helm and Grafana.", "export"),
     "db": LazyCommand("Check and upgrade the schema of a store.", "db"),
     "doctor": LazyCommand("Check a store for problems, and say what to do.", "doctor", "doctor"),
     "completion": LazyCommand("Print the completion script of a shell.", "completion", "completion"),

@@ -22,6 +22,8 @@ TARGETS = {
         *(f"tidemill/templates/{name}" for name in CHART_TEMPLATES),
         *("tidemill/values.schema.json", "tidemill/values.yaml"),
     ],
+    "grafana": ["tidemill-dashboard.json"],
+    "prometheus": ["tidemill-alerts.yaml"],
 }
 UNFILLED = re.compile(r"@[A-Z]+@")
 

@@ -13,7 +13,7 @@ from tidemill.cli.export.export_files import read_files, write_files
 from tidemill.cli.output import Format, Output, print_text, show_rows
 from tidemill.kernel.errors import RequestError
 
-app = typer.Typer(help="Write files for Docker, systemd and Helm.", no_args_is_help=True)
+app = typer.Typer(help="Write files for Docker, systemd, Helm and Grafana.", no_args_is_help=True)
 
 STANDARD_OUTPUT = "-"
 IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9.:/_-]*[a-z0-9]")
@@ -78,6 +78,24 @@ def helm(
     Example: tidemill export helm --to deploy --image registry.example.com/tidemill
     """
     _export("helm", to, force, output, IMAGE=image, next_step="helm install tidemill {to}/tidemill --values VALUES")
+
+
+@app.command()
+def grafana(to: ToOption = ".", force: ForceOption = False, output: Output = Format.TABLE) -> None:
+    """Write a Grafana dashboard over the metrics of servers, to import or to provision.
+
+    Example: tidemill export grafana --to /var/lib/grafana/dashboards
+    """
+    _export("grafana", to, force, output, next_step="in Grafana: Dashboards, New, Import")
+
+
+@app.command()
+def prometheus(to: ToOption = ".", force: ForceOption = False, output: Output = Format.TABLE) -> None:
+    """Write alert rules for Prometheus: no leader, failing runs, reactors that are not live, dead letters.
+
+    Example: tidemill export prometheus --to /etc/prometheus/rules
+    """
+    _export("prometheus", to, force, output, next_step="name the file in rule_files of prometheus.yml")
 
 
 def _export(target: str, to: str, force: bool, output: Format, *, next_step: str, **words: str) -> None:
