@@ -1,13 +1,15 @@
-"""The Dockerfile passes hadolint, and its image runs without root, stops on SIGTERM and knows whether it lives."""
+"""The Dockerfiles pass hadolint, and their image runs without root, stops on SIGTERM and knows whether it lives."""
 
 import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.architecture.sources import ROOT
 from tests.service.export.tools import exported, run_tool
 from tests.system.server_process import server_process
 
@@ -21,10 +23,11 @@ def last_stage(dockerfile: str) -> dict[str, str]:
     return {one["name"]: one["rest"].strip() for one in INSTRUCTION.finditer(stage)}
 
 
-@pytest.fixture
-def dockerfile(tmp_path: Path) -> str:
-    """The exported Dockerfile."""
-    return (exported("docker", tmp_path) / "Dockerfile").read_text(encoding="utf-8")
+@pytest.fixture(params=["exported", "repository"])
+def dockerfile(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The exported Dockerfile, and the one that builds an image of the clone."""
+    folder = exported("docker", tmp_path) if request.param == "exported" else ROOT
+    return (folder / "Dockerfile").read_text(encoding="utf-8")
 
 
 def test_hadolint_finds_nothing(dockerfile: str) -> None:
@@ -33,6 +36,25 @@ def test_hadolint_finds_nothing(dockerfile: str) -> None:
     assert (checked.returncode, checked.stdout) == (0, "")
     broken = run_tool("hadolint", "-", given=dockerfile.replace("USER 10001:10001", "RUN sudo true"))
     assert broken.returncode == 1  # the tool does look
+
+
+def test_both_files_make_the_same_image(tmp_path: Path) -> None:
+    """They differ in what they install, and in nothing else."""
+    texts = [(folder / "Dockerfile").read_text(encoding="utf-8") for folder in (ROOT, exported("docker", tmp_path))]
+    ours, theirs = (text.partition("\nFROM python:${PYTHON}-slim\n")[2] for text in texts)
+    assert ours
+    assert ours == theirs
+
+
+def test_the_build_gets_what_the_package_is_made_of_and_nothing_else() -> None:
+    """A .env file or a key in a clone does not get into a layer."""
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    first, *rest = [line for line in lines if not line.startswith("#")]
+    assert first == "*"
+    allowed = {line.removeprefix("!") for line in rest if line.startswith("!")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    sources = {one.strip("/") for one in project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]}
+    assert allowed >= {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"], *sources}
 
 
 def test_the_image_runs_without_root(dockerfile: str) -> None:
