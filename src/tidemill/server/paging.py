@@ -68,11 +68,19 @@ def page_of(
     return Page(items=[view(one) for one in shown], total=len(items), next=following)
 
 
-def page_in_order(items: Sequence[Item], *, limit: int, cursor: str | None) -> Page[Item]:
-    """Return a page of a list that is in memory in its own order, and grows only at its end."""
+def page_in_order(
+    items: Sequence[Item], *, limit: int, cursor: str | None, is_listed: Callable[[Item], bool] = lambda _: True
+) -> Page[Item]:
+    """Return a page of a list that is in memory in its own order, and grows only at its end.
+
+    A cursor is a position among all items, so that an item that leaves the selection moves no other to another page.
+    """
     start = decode_cursor(cursor, Annotated[int, msgspec.Meta(ge=0)]) or 0
-    following = encode_cursor(start + limit) if start + limit < len(items) else None
-    return Page(items=list(items[start : start + limit]), total=len(items), next=following)
+    listed = [index for index, item in enumerate(items) if is_listed(item)]
+    rest = [index for index in listed if index >= start]
+    shown = rest[:limit]
+    following = encode_cursor(shown[-1] + 1) if len(rest) > limit else None
+    return Page(items=[items[index] for index in shown], total=len(listed), next=following)
 
 
 def page_after(items: Sequence[Item], *, limit: int, cursor: str | None, key: Callable[[Item], str]) -> Page[Item]:

@@ -77,6 +77,18 @@ async def test_the_elements_of_a_mapped_task_are_listed(server: Served) -> None:
     assert [(one["index"], one["elements"]) for one in rest["items"]] == [(10, None), (11, None)]
 
 
+async def test_tasks_and_elements_are_listed_by_state(server: Served) -> None:
+    """S-9: what failed is found among many, in pages too."""
+    run = await finish(server, day="x", rows=-4)
+    failed = (await server.http.get(f"/runs/{run}/tasks", params={"state": "failed"})).json()
+    assert ([one["task"] for one in failed["items"]], failed["total"], failed["next"]) == (["load"], 1, None)
+    wanted = {"task": "clean", "state": ["success", "failed"], "limit": 3}
+    first = (await server.http.get(f"/runs/{run}/tasks", params=wanted)).json()
+    rest = (await server.http.get(f"/runs/{run}/tasks", params={**wanted, "cursor": first["next"]})).json()
+    assert [one["index"] for one in first["items"] + rest["items"]] == [0, 1, 2, 3]
+    assert (first["total"], rest["next"]) == (4, None)
+
+
 async def test_a_task_and_an_element_are_read(server: Served) -> None:
     """http.md: `index` for one element."""
     run = await finish(server, day="x")

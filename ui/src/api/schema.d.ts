@@ -3233,6 +3233,8 @@ export interface operations {
             query?: {
                 /** @description List the elements of this mapped task. */
                 task?: string | null;
+                /** @description Repeat it for several states. */
+                state?: components["schemas"]["TaskState"][] | null;
                 /** @description The number of items of a page, 500 at most. */
                 limit?: number;
                 /** @description `next` of the page before; absent for the first page. */

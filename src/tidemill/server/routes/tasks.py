@@ -29,6 +29,7 @@ from tidemill.server.views.tasks import (
 from tidemill.workflows.lookup import resolve_task
 from tidemill.workflows.records import RunRecord, TaskRow
 from tidemill.workflows.result import TaskResult
+from tidemill.workflows.states import TaskState
 
 RESUMABLE_ELEMENTS = 64
 """The number of elements up to which every line of a followed log has an id, which names a position of each."""
@@ -37,6 +38,7 @@ RESUME_INTERVAL = 100
 
 _Index = Annotated[int | None, QueryParameter(ge=0, le=MAX_INTEGER, description="One element of a mapped task.")]
 _Attempt = Annotated[int | None, QueryParameter(ge=1, le=MAX_INTEGER, description="The lines of one attempt.")]
+_States = Annotated[list[TaskState] | None, QueryParameter(name="state", description="Repeat it for several states.")]
 _Mapped = Annotated[str | None, QueryParameter(name="task", description="List the elements of this mapped task.")]
 
 
@@ -53,6 +55,7 @@ async def list_tasks(
     caller: InjectedCaller,
     run: FromPath[str],
     mapped: _Mapped = None,
+    states: _States = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[TaskView]:
@@ -65,7 +68,7 @@ async def list_tasks(
     else:
         rows, result = record.by_task(), await client.load_plain_result(record)
         views = [to_task(rows[name], task) for name, task in result.tasks.items()]
-    return page_in_order(views, limit=limit, cursor=cursor)
+    return page_in_order(views, limit=limit, cursor=cursor, is_listed=lambda task: not states or task.state in states)
 
 
 async def get_task(
