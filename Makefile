@@ -38,10 +38,10 @@ lint: $(READY) ## Check style, types and layers
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python -m scripts.ui check
 
-test: $(READY) ## Run the whole suite; narrow it with ARGS="-k reactor", choose a version with PYTHON=python3.13
+test: $(READY) $(UI) $(DOCS) ## Run the whole suite; narrow it with ARGS="-k reactor", choose a version with PYTHON=python3.13
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
-browser: $(READY) $(UI) ## Run the tests of the web UI in a real Chromium; narrow them with ARGS
+browser: $(READY) $(UI) $(DOCS) ## Run the tests of the web UI in a real Chromium; narrow them with ARGS
 	$(BIN)/python -m scripts.chromium
 	$(BIN)/python -m pytest -n auto --dist loadfile tests/browser $(ARGS)
 
@@ -102,11 +102,12 @@ clean: ## Remove everything that can be made again
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(DOCS): export NO_MKDOCS_2_WARNING := 1
-$(DOCS): $(READY) mkdocs.yml CHANGELOG.md CONTRIBUTING.md ui/src/design/tokens.css $(shell find docs scripts/docs_site -name '*.*' -type f -not -name '*.pyc')
+$(DOCS): mkdocs.yml CHANGELOG.md CONTRIBUTING.md ui/src/design/tokens.css $(shell find docs scripts/docs_site -name '*.*' -type f -not -name '*.pyc') | $(READY)
 	@echo "Building the documentation"
 	@$(BIN)/python -m mkdocs build --strict --quiet
 
-$(UI): $(READY) $(wildcard ui/*.*) $(shell find ui/src ui/public -type f)
+# Neither is built anew because the environment is: `make versions` has one per version of Python.
+$(UI): $(wildcard ui/*.*) $(shell find ui/src ui/public -type f) | $(READY)
 	@echo "Building the web UI"
 	@$(BIN)/python -m scripts.ui build
 

@@ -3,6 +3,8 @@ import styles from "./Table.module.css";
 
 export interface Column<Row> {
   header: string;
+  /** The header is for screen readers only, as above a column of buttons. */
+  isHeaderHidden?: boolean;
   cell: (row: Row) => ReactNode;
   align?: "left" | "right";
   /** A CSS width; columns without one share the rest. */
@@ -36,7 +38,7 @@ export function Table<Row>({ label, columns, rows, rowKey, selected }: Props<Row
                 data-align={column.align}
                 data-secondary={column.isSecondary || undefined}
               >
-                {column.header}
+                {column.isHeaderHidden ? <span className="visually-hidden">{column.header}</span> : column.header}
               </th>
             ))}
           </tr>

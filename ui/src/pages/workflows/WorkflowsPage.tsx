@@ -50,7 +50,12 @@ const COLUMNS: Column<Workflow>[] = [
     isSecondary: true,
     cell: ({ last_run }) => last_run && <Time at={last_run.created_at} isRelative />,
   },
-  { header: "", align: "right", cell: ({ paused }) => paused && <StateBadge state="paused" /> },
+  {
+    header: "Paused",
+    isHeaderHidden: true,
+    align: "right",
+    cell: ({ paused }) => paused && <StateBadge state="paused" />,
+  },
 ];
 
 function WorkflowTable({ workflows }: { workflows: Workflow[] }) {
