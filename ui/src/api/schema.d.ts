@@ -143,6 +143,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/system": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return build, leader and retention; to an admin of the instance, also the store, the settings and the process */
+        get: operations["get_system"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the metrics of this server as plain numbers; an admin of the instance sees those of all tenants */
+        get: operations["get_system_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/workflows": {
         parameters: {
             query?: never;
@@ -176,6 +210,23 @@ export interface paths {
         head?: never;
         /** Pause or resume a workflow: while it is paused, none of its runs begins, and none of its tasks starts */
         patch: operations["patch_workflow"];
+        trace?: never;
+    };
+    "/api/v1/workflows/{name}/grid": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the runs of a workflow, newest first, with the state of every task; a mapped task is one cell */
+        get: operations["get_workflow_grid"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/v1/workflows/{name}/versions/{version}": {
@@ -1383,6 +1434,10 @@ export interface components {
             stuck_since: string | null;
             /** Format: date-time */
             since: string;
+            buffered: number;
+            pushes: number;
+            push_seconds: number;
+            upstream_lag: number | null;
             reactors: string[];
             event_schema: {
                 [key: string]: unknown;
@@ -1412,6 +1467,10 @@ export interface components {
             stuck_since: string | null;
             /** Format: date-time */
             since: string;
+            buffered: number;
+            pushes: number;
+            push_seconds: number;
+            upstream_lag: number | null;
         };
         /** ApiKeyView */
         ApiKeyView: {
@@ -1698,11 +1757,55 @@ export interface components {
             reactor: string | null;
             nodes: string[];
         };
+        /** Grid */
+        Grid: {
+            tasks: components["schemas"]["GridTask"][];
+            items: components["schemas"]["GridRun"][];
+            total: number;
+            next: string | null;
+        };
+        /** GridCell */
+        GridCell: {
+            state: components["schemas"]["TaskState"];
+            attempts: number;
+            started_at: string | null;
+            ended_at: string | null;
+            elements: {
+                [key: string]: number;
+            } | null;
+        };
+        /** GridRun */
+        GridRun: {
+            id: string;
+            version: string;
+            state: components["schemas"]["RunState"];
+            origin: string;
+            /** Format: date-time */
+            created_at: string;
+            started_at: string | null;
+            ended_at: string | null;
+            slot: string | null;
+            cells: {
+                [key: string]: components["schemas"]["GridCell"];
+            };
+        };
+        /** GridTask */
+        GridTask: {
+            name: string;
+            upstream: string[];
+            current: boolean;
+        };
         /** ImportProblem */
         ImportProblem: {
             message: string;
             file: string | null;
             line: number | null;
+        };
+        /** InstanceView */
+        InstanceView: {
+            store: components["schemas"]["StoreView"];
+            settings: components["schemas"]["SettingView"][];
+            process: components["schemas"]["ProcessUsage"];
         };
         /** LastRun */
         LastRun: {
@@ -1734,6 +1837,13 @@ export interface components {
             slots: components["schemas"]["LateSlot"][];
             runs: components["schemas"]["LateRun"][];
         };
+        /** LeaderView */
+        LeaderView: {
+            id: string;
+            name: string;
+            epoch: number;
+            is_this_node: boolean;
+        };
         /** LogLineView */
         LogLineView: {
             /** Format: date-time */
@@ -1754,6 +1864,14 @@ export interface components {
             role: components["schemas"]["Role"];
             is_instance_admin: boolean;
             only: string[] | null;
+        };
+        /** MetricValues */
+        MetricValues: {
+            /** Format: date-time */
+            at: string;
+            values: {
+                [key: string]: number;
+            };
         };
         /** NewAccount */
         NewAccount: {
@@ -2066,6 +2184,14 @@ export interface components {
             suggestions?: string[];
             errors?: components["schemas"]["FieldProblem"][];
         };
+        /** ProcessUsage */
+        ProcessUsage: {
+            pid: number;
+            memory: number | null;
+            peak_memory: number;
+            cpu_seconds: number;
+            threads: number;
+        };
         /**
          * ReactorHealth
          * @description The state of a reactor.
@@ -2098,6 +2224,11 @@ export interface components {
             };
             /** Format: date-time */
             since: string;
+            when: string;
+            strategy: string;
+            buffered: number;
+            p50: number;
+            p99: number;
         };
         /** Readiness */
         Readiness: {
@@ -2158,6 +2289,13 @@ export interface components {
             version: string;
             missing_tasks: string[];
             note: string | null;
+        };
+        /** RetentionView */
+        RetentionView: {
+            runs: number;
+            audit: number;
+            last_pass_at: string | null;
+            last_pass_deleted: number | null;
         };
         /**
          * RetryRun
@@ -2316,6 +2454,12 @@ export interface components {
             /** Format: date-time */
             expires_at: string;
         };
+        /** SettingView */
+        SettingView: {
+            name: string;
+            value: unknown;
+            is_default: boolean;
+        };
         /** SignIn */
         SignIn: {
             /**
@@ -2388,6 +2532,32 @@ export interface components {
             duration?: number | null;
             /** @default false */
             failed: boolean;
+        };
+        /** StoreView */
+        StoreView: {
+            /** @enum {string} */
+            kind: "memory" | "sqlite" | "postgresql";
+            title: string;
+            schema_version: number;
+            bytes: number | null;
+            rows: components["schemas"]["TableRows"][];
+        };
+        /** SystemView */
+        SystemView: {
+            version: string;
+            python: string;
+            node: string;
+            /** Format: date-time */
+            started_at: string;
+            leader: components["schemas"]["LeaderView"] | null;
+            retention: components["schemas"]["RetentionView"];
+            instance: components["schemas"]["InstanceView"] | null;
+        };
+        /** TableRows */
+        TableRows: {
+            what: string;
+            number: number;
+            exact: boolean;
         };
         /** TaskDetails */
         TaskDetails: {
@@ -2816,6 +2986,62 @@ export interface operations {
             };
         };
     };
+    get_system: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SystemView"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_system_metrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricValues"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     list_workflows: {
         parameters: {
             query?: {
@@ -2905,6 +3131,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["WorkflowDetails"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_workflow_grid: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Grid"];
                 };
             };
             default: {
