@@ -56,6 +56,12 @@ async def test_a_browser_gets_the_ui_at_the_root_and_at_every_path_of_its_pages(
         assert answer.headers["referrer-policy"] == "same-origin"
 
 
+async def test_the_root_is_the_ui_for_programs_too(server: Served) -> None:
+    """S-8: `curl` shows what is at the address that `tidemill dev` prints."""
+    answer = await fetch(server, "/", SCRIPT)
+    assert (answer.status_code, answer.text) == (200, FILES["ui/index.html"])
+
+
 async def test_what_a_program_asks_for_in_vain_is_a_problem(server: Served) -> None:
     """http.md: errors are problem details; a script that is missing is not a page."""
     for path in ("/runs/01J8", "/assets/main-0000.js"):

@@ -35,7 +35,7 @@ NOT_BUILT = """\
 
 async def get_ui(request: ApiRequest, context: InjectedContext) -> Response[Any]:
     """Return the web UI."""
-    return await _answer_ui(request, context.ui)
+    return await _answer_ui_page(request, context.ui)
 
 
 async def get_ui_file(request: ApiRequest, context: InjectedContext) -> Response[Any]:
@@ -58,6 +58,10 @@ async def _answer_ui(request: ApiRequest, site: StaticSite) -> Response[Any]:
         return _to_response(file)
     if not _takes_page(request) or request.scope["path"].split("/")[1] in PROGRAM_PATHS:
         raise _no_such_route()
+    return await _answer_ui_page(request, site)
+
+
+async def _answer_ui_page(request: ApiRequest, site: StaticSite) -> Response[Any]:
     if (file := await _read(site, "index.html", request)) is not None:
         return _to_response(file)
     return _say_not_built("the web UI", "make ui")
