@@ -68,6 +68,7 @@ RUNS = (
 
 TASKS = (
     get("/runs/{run:str}/tasks", tasks.list_tasks, READ),
+    get("/runs/{run:str}/why", tasks.explain_run, READ),
     get("/runs/{run:str}/tasks/{task:str}", tasks.get_task, READ),
     get("/runs/{run:str}/tasks/{task:str}/why", tasks.explain_task, READ),
     get("/runs/{run:str}/tasks/{task:str}/attempts", tasks.list_attempts, READ),

@@ -3,8 +3,9 @@
 It calls the planner for what would happen next, so that the explanation and the behaviour cannot differ.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 
 import msgspec
 
@@ -69,21 +70,61 @@ def explain_task(record: RunRecord, spec: WorkflowSpec, task: str, context: Expl
     A `spec` without tasks is one that cannot be read; `context.quarantine_reason` then says so.
     """
     name, index = resolve_task(record, task)
-    return _Explainer(record, spec, name, context, index).explain()
+    return _Explainer(_RunView(record, spec, context.now), name, context, index).explain()
+
+
+def explain_waiting(
+    record: RunRecord, spec: WorkflowSpec, context_of: Callable[[TaskRow], ExplainContext]
+) -> dict[str, list[str]]:
+    """Return the reasons of every task of a run that has not ended, by task.
+
+    `context_of` returns the facts about a task from one of its task runs.
+    """
+    view: _RunView | None = None
+    reasons: dict[str, list[str]] = {}
+    for name, rows in record.by_task().items():
+        if not all(row.state.is_terminal for row in rows):
+            context = context_of(rows[0])
+            view = view or _RunView(record, spec, context.now)
+            reasons[name] = _Explainer(view, name, context, None).explain()
+    return reasons
+
+
+class _RunView:
+    """A run, and what the planner would do next, computed once for all tasks that are explained."""
+
+    def __init__(self, record: RunRecord, spec: WorkflowSpec, now: datetime) -> None:
+        self.run = record.run
+        self.spec = spec
+        self.rows = record.by_task()
+        self._tasks = record.tasks
+        self._now = now
+
+    @cached_property
+    def states(self) -> dict[str, TaskState]:
+        """The state of each task."""
+        return {name: _task_state(rows) for name, rows in self.rows.items()}
+
+    @cached_property
+    def commands(self) -> dict[str, Transition | Expand]:
+        """What the planner would do now with each undecided task that it would decide on."""
+        decisions: dict[str, Transition | Expand] = {}
+        for one in plan(Run(spec=self.spec, state=self.run.state, tasks=self._tasks), self._now):
+            if isinstance(one, Expand) or (isinstance(one, Transition) and one.before is TaskState.NONE):
+                decisions.setdefault(one.task, one)
+        return decisions
 
 
 class _Explainer:
     """Explains one task of one run."""
 
-    def __init__(
-        self, record: RunRecord, spec: WorkflowSpec, task: str, context: ExplainContext, index: int | None
-    ) -> None:
-        self._run = record.run
-        self._record = record
-        self._spec = spec
+    def __init__(self, view: _RunView, task: str, context: ExplainContext, index: int | None) -> None:
+        self._view = view
+        self._run = view.run
+        self._spec = view.spec
         self._name = task
         self._context = context
-        rows = [row for row in record.tasks if row.task == task and index in (None, row.index)]
+        rows = [row for row in view.rows.get(task, ()) if index in (None, row.index)]
         self._rows = sorted(rows, key=lambda row: (_STATE_ORDER.get(row.state, 1), row.index))
 
     def explain(self) -> list[str]:
@@ -140,12 +181,11 @@ class _Explainer:
         task = self._spec.by_name.get(self._name)
         if task is None:
             return  # the run is quarantined
-        commands = plan(Run(spec=self._spec, state=self._run.state, tasks=self._record.tasks), self._context.now)
-        for command in commands:
-            if isinstance(command, Expand) and command.task == task.name:
+        match self._view.commands.get(task.name):
+            case Expand() as command:
                 yield f"it is about to be scheduled, as {_format_count(command.size, 'element')}"
                 return
-            if isinstance(command, Transition) and command.task == task.name and command.before is TaskState.NONE:
+            case Transition() as command:
                 reason = f" {command.reason}" if command.reason else ""
                 yield f"it is about to be {_NEXT_STATE_WORDS[command.after]}{reason}"
                 return
@@ -155,9 +195,7 @@ class _Explainer:
 
     def _awaited_upstream(self, task: TaskSpec) -> list[tuple[str, TaskState]]:
         """Return the upstream tasks that it waits for, with their states."""
-        rows = self._record.by_task()
-        states = {name: _task_state(task_rows) for name, task_rows in rows.items()}
-        by_name = self._spec.by_name
+        rows, states, by_name = self._view.rows, self._view.states, self._spec.by_name
         view = upstream_view(task, states, lambda edge: took_branch(edge, by_name[edge.source], rows[edge.source]))
         if view.verdict is Verdict.RUN and task.each is not None:  # the rule is satisfied, the list is missing
             return [(task.each, states[task.each])]

@@ -23,6 +23,15 @@ def tick(event: int) -> int:
 
 market = tm.Reactor("market", [tick])
 """
+COUNTING = """\
+import tidemill as tm
+
+flow = tm.Workflow("flow")
+
+@flow.task
+def count() -> int:
+    return {number}
+"""
 DESK = """\
 import tidemill as tm
 
@@ -164,3 +173,15 @@ async def test_an_unsigned_package_is_refused_where_signatures_are_required(tmp_
         refused = await upload(server, "market", archive(tmp_path / "market", MARKET))
         assert (refused.status_code, refused.json()["code"]) == (403, "unsigned_package")
         assert (await server.http.get("/packages")).json()["total"] == 0
+
+
+async def test_the_source_of_every_version_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-8: versions with a diff of the code, also after the package was changed twice."""
+    without_child_processes(monkeypatch)
+    async with tm.Node() as node, served(node) as server:
+        for number in (1, 2, 3):
+            await node.load(package(tmp_path / "counting", COUNTING.format(number=number), f"{number}.0.0"))
+        versions = (await server.http.get("/workflows/flow")).json()["versions"]
+        assert [one["current"] for one in versions] == [True, False, False]
+        shown = [(await server.http.get(f"/workflows/flow/versions/{one['version']}")).json() for one in versions]
+        assert [one["source"] for one in shown] == [COUNTING.format(number=number) for number in (3, 2, 1)]

@@ -122,6 +122,24 @@ async def test_why_says_what_a_task_waits_for(server: Served) -> None:
     assert any("'talk'" in reason for reason in answer.json()["reasons"])
 
 
+async def test_why_of_a_run_explains_every_task_that_has_not_ended(server: Served, gate: asyncio.Event) -> None:
+    """S-8: a sentence on each waiting task, in one request, and the same as that of the task."""
+    run = (await start(server, "talking"))["id"]
+    async with asyncio.timeout(10):
+        while (await server.http.get(f"/runs/{run}/tasks/talk")).json()["state"] != "running":
+            pass
+    reasons = (await server.http.get(f"/runs/{run}/why")).json()["reasons"]
+    assert reasons.keys() == {"talk", "listen"}
+    assert reasons["listen"] == ["it waits for 'talk', which is running"]
+    for task, sentences in reasons.items():
+        assert (await server.http.get(f"/runs/{run}/tasks/{task}/why")).json()["reasons"] == sentences
+    gate.set()
+    await server.node.run_handle(run).wait(timeout="10s")
+    assert (await server.http.get(f"/runs/{run}/why")).json() == {"reasons": {}}
+    other = await server.http.get(f"/runs/{run}/why", headers={"tidemill-tenant": "acme"})
+    assert (other.status_code, other.json()["code"]) == (404, "run_not_found")
+
+
 async def test_attempts_are_listed_with_their_errors(server: Served, gate: asyncio.Event) -> None:
     gate.set()
     run = await finish(server, "talking")
@@ -168,6 +186,17 @@ async def test_log_lines_are_listed_with_their_fields(server: Served, gate: asyn
         if (cursor := one["next"]) is None:
             break
     assert seen == page["items"]
+
+
+@pytest.mark.parametrize(("text", "found"), [("NAÏVE", 2), ("gate", 1), ("call", 2), ("nothing", 0), ("2", 1)])
+async def test_a_log_is_searched(server: Served, gate: asyncio.Event, text: str, found: int) -> None:
+    """S-8: streaming logs with search: in messages and fields, in letters of either case."""
+    gate.set()
+    run = await finish(server, "talking")
+    path = f"/runs/{run}/tasks/talk/logs"
+    page = (await server.http.get(path, params={"q": text})).json()
+    assert (page["total"], len(page["items"])) == (found, found)
+    assert len(await read_stream(server, f"{path}?q={text}")) == found
 
 
 async def test_the_lines_of_all_elements_are_listed_or_those_of_one(server: Served) -> None:

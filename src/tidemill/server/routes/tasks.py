@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 from litestar.params import FromPath, QueryParameter
 
-from tidemill.engine.workflows.client.log_lines import LogPosition
+from tidemill.engine.workflows.client.log_lines import LogFilter, LogPosition
 from tidemill.engine.workflows.client.values import Caller
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.kernel.errors import RequestError
@@ -20,6 +20,7 @@ from tidemill.server.views.tasks import (
     LogLineView,
     OutputView,
     TaskView,
+    WaitingView,
     WhyView,
     to_attempt,
     to_index,
@@ -39,6 +40,9 @@ RESUME_INTERVAL = 100
 _Index = Annotated[int | None, QueryParameter(ge=0, le=MAX_INTEGER, description="One element of a mapped task.")]
 _Attempt = Annotated[int | None, QueryParameter(ge=1, le=MAX_INTEGER, description="The lines of one attempt.")]
 _States = Annotated[list[TaskState] | None, QueryParameter(name="state", description="Repeat it for several states.")]
+_LogText = Annotated[
+    str, QueryParameter(name="q", description="A part of the message or of a field, in letters of either case.")
+]
 _Mapped = Annotated[str | None, QueryParameter(name="task", description="List the elements of this mapped task.")]
 
 
@@ -87,6 +91,11 @@ async def explain_task(
     return WhyView(await context.node.workflow_client.why(caller, run, _label(task, index)))
 
 
+async def explain_run(context: InjectedContext, caller: InjectedCaller, run: FromPath[str]) -> WaitingView:
+    """Say why each task of a run that has not ended has not: what it waits for, or where it runs."""
+    return WaitingView(await context.node.workflow_client.why_waiting(caller, run))
+
+
 async def list_attempts(
     context: InjectedContext,
     caller: InjectedCaller,
@@ -128,6 +137,7 @@ async def list_logs(
     task: FromPath[str],
     index: _Index = None,
     attempt: _Attempt = None,
+    text: _LogText = "",
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[LogLineView]:
@@ -136,10 +146,10 @@ async def list_logs(
     if wants_stream(request):
         resolve_task(await client.load_record(caller, run), label)  # an unknown one is an error, not a stream
         after = _decode_positions(request.headers.get("last-event-id"))
-        return event_stream(_follow_logs(client, caller, run, label, attempt, after))  # type: ignore[return-value]
-    page = await client.list_logs(
-        caller, run, label, attempt=attempt, after=decode_cursor(cursor, tuple[int, LogPosition]), limit=limit + 1
-    )
+        wanted = LogFilter(attempt, text)
+        return event_stream(_follow_logs(client, caller, run, label, wanted, after))  # type: ignore[return-value]
+    position = decode_cursor(cursor, tuple[int, LogPosition])
+    page = await client.list_logs(caller, run, label, LogFilter(attempt, text), after=position, limit=limit + 1)
     shown = page.lines[:limit]
     following = encode_cursor((shown[-1].key.element, shown[-1].position)) if len(page.lines) > limit else None
     return Page(items=[to_log_line(line) for line in shown], total=page.total, next=following)
@@ -150,7 +160,7 @@ async def _follow_logs(
     caller: Caller,
     run: str,
     label: str,
-    attempt: int | None,
+    wanted: LogFilter,
     after: dict[int, LogPosition],
 ) -> AsyncIterator[StreamEvent]:
     """Yield log lines; the id of each has the position of the last line of every element."""
@@ -158,7 +168,7 @@ async def _follow_logs(
     async for line in client.logs(caller, run, label, after=after):
         number += 1
         positions[line.key.element] = line.position
-        if attempt in (None, line.attempt):
+        if wanted.takes(line):
             yield StreamEvent(_encode_positions(positions, number), "log", to_log_line(line))
 
 

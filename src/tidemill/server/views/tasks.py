@@ -74,6 +74,13 @@ class WhyView(msgspec.Struct, frozen=True):
     reasons: list[str]
 
 
+class WaitingView(msgspec.Struct, frozen=True):
+    """Why the tasks of a run that have not ended have not."""
+
+    reasons: dict[str, list[str]]
+    """By task, one sentence each."""
+
+
 class LogLineView(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the log of a task."""
 

@@ -38,6 +38,27 @@ class LogLine(NamedTuple):
         return self.position.attempt
 
 
+class LogFilter(NamedTuple):
+    """Selects lines of a log."""
+
+    attempt: int | None = None
+    """None for all."""
+    text: str = ""
+    """A part of the message or of a field, in letters of either case."""
+
+    def takes(self, line: LogLine) -> bool:
+        """Return whether a line is selected."""
+        if self.attempt not in (None, line.attempt):
+            return False
+        wanted, record = self.text.casefold(), line.record
+        return not wanted or any(
+            wanted in str(value).casefold() for value in (record.message, *record.fields, *record.fields.values())
+        )
+
+
+EVERY_LINE = LogFilter()
+
+
 class LogPage(NamedTuple):
     """A part of the log of a task."""
 
@@ -74,8 +95,8 @@ def merge_by_time(logs: Iterable[Sequence[LogLine]]) -> list[LogLine]:
 async def read_log_page(
     logs: Logs,
     keys: Sequence[TaskKey],
+    wanted: LogFilter,
     *,
-    attempt: int | None = None,
     after: tuple[int, LogPosition] | None = None,
     limit: int = 50,
 ) -> LogPage:
@@ -83,7 +104,7 @@ async def read_log_page(
     total, page = 0, list[LogLine]()
     for key in sorted(keys, key=lambda key: key.element):
         async for line in TaskLogReader(logs, key).read_new():
-            if attempt not in (None, line.attempt):
+            if not wanted.takes(line):
                 continue
             total += 1
             if len(page) < limit and (after is None or (key.element, line.position) > after):

@@ -4,6 +4,7 @@ All of them go through the store, so they work on any node, and without one: the
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from tidemill.engine.workflows.client.nodes import list_nodes
 from tidemill.engine.workflows.client.values import Caller, ClearResult
 from tidemill.engine.workflows.executors.code import VersionCache
 from tidemill.engine.workflows.executors.runner import TaskRunner
-from tidemill.engine.workflows.leader.explain import explain_context
+from tidemill.engine.workflows.leader.explain import executor_capacity, explain_context
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.loaded_code import LoadedCode, code_note, read_loaded_code
 from tidemill.engine.workflows.notifications import FinishedRun
@@ -32,9 +33,9 @@ from tidemill.workflows.clearing import (
     plan_clear,
 )
 from tidemill.workflows.definition import WORKER_EXECUTOR
-from tidemill.workflows.explain import ExplainContext, WorkerView, explain_task
-from tidemill.workflows.lookup import pinned_note, unknown_run, unknown_task
-from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, RunRow, TaskError, TaskKey, VersionKey
+from tidemill.workflows.explain import ExplainContext, WorkerView, explain_task, explain_waiting
+from tidemill.workflows.lookup import pinned_note, resolve_task, unknown_run, unknown_task
+from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, RunRow, TaskError, TaskKey, TaskRow, VersionKey
 from tidemill.workflows.result import RunResult, build_run_result, last_errors
 from tidemill.workflows.run_draft import TaskRef
 from tidemill.workflows.spec import WorkflowSpec
@@ -135,9 +136,23 @@ class RunOperations:
         record = await self.load_record(caller, run)
         return await self._explain(record, record.tasks[0].task) if record.tasks else []
 
+    async def why_waiting(self, caller: Caller, run: str) -> dict[str, list[str]]:
+        """Return why each task of a run that has not ended has not: one sentence per reason, by task."""
+        record = await self.load_record(caller, run)
+        if record.run.state.is_terminal:
+            return {}
+        context, spec = await self._read_context(record)
+        return explain_waiting(record, spec, partial(self._with_capacity, context))
+
     async def _explain(self, record: RunRecord, task: str) -> list[str]:
+        name, _ = resolve_task(record, task)
+        context, spec = await self._read_context(record)
+        return explain_task(record, spec, task, self._with_capacity(context, record.by_task()[name][0]))
+
+    async def _read_context(self, record: RunRecord) -> tuple[ExplainContext, WorkflowSpec]:
+        """Return what is known beside the run itself about why its tasks have not run, and the spec of the run."""
         if (coordinator := self._leader.coordinator) is not None:
-            context = explain_context(coordinator, self._runtime, self._versions, record, task)
+            context = explain_context(coordinator, self._runtime, self._versions, record)
         else:
             context = await self._explain_context(record)
         blocker, stuck = await self._store.find_write_blocker(), await self._stuck_pids(record)
@@ -148,9 +163,13 @@ class RunOperations:
             workers=await self._workers_for(record),
         )
         spec, problem = await self._load_spec_or_problem(record)
-        if problem is not None:
-            context = replace(context, quarantine_reason=problem)
-        return explain_task(record, spec, task, context)
+        return context if problem is None else replace(context, quarantine_reason=problem), spec
+
+    def _with_capacity(self, context: ExplainContext, row: TaskRow) -> ExplainContext:
+        """Add how many slots the executor of a task run has; outside of the leader, none is known to be full."""
+        if (coordinator := self._leader.coordinator) is None:
+            return context
+        return replace(context, capacity=executor_capacity(coordinator, row.executor))
 
     async def _with_code_notes(self, context: ExplainContext, record: RunRecord) -> ExplainContext:
         """Add what to do about a run that waits for code that no node has, or about those that it queues behind."""

@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from tidemill.engine.workflows.client.backfills import BackfillRunner
 from tidemill.engine.workflows.client.catalog import CatalogEntry, WorkflowCatalog
 from tidemill.engine.workflows.client.log_lines import (
+    EVERY_LINE,
     LOG_START,
+    LogFilter,
     LogLine,
     LogPage,
     LogPosition,
@@ -280,8 +282,8 @@ class WorkflowClient(RunOperations):
         caller: Caller,
         run: str,
         task: str,
+        wanted: LogFilter = EVERY_LINE,
         *,
-        attempt: int | None = None,
         after: tuple[int, LogPosition] | None = None,
         limit: int = 50,
     ) -> LogPage:
@@ -290,7 +292,7 @@ class WorkflowClient(RunOperations):
         name, index = resolve_task(record, task)
         rows = [row for row in record.tasks if row.task == name and index in (None, row.index)]
         keys = [TaskKey(run, row.task, row.index) for row in rows]
-        return await read_log_page(self._store.logs, keys, attempt=attempt, after=after, limit=limit)
+        return await read_log_page(self._store.logs, keys, wanted, after=after, limit=limit)
 
     async def _sleep(self, seconds: float) -> None:
         """Wait so many seconds of the node's time; RequestError if the client is closed meanwhile."""

@@ -4,30 +4,32 @@ from tidemill.engine.workflows.leader.coordinator import RunCoordinator
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.workflows.explain import ExplainContext
-from tidemill.workflows.lookup import resolve_task
 from tidemill.workflows.records import RunRecord
 from tidemill.workflows.states import RunState
 
 
 def explain_context(
-    coordinator: RunCoordinator, runtime: WorkflowRuntime, versions: WorkflowVersions, record: RunRecord, task: str
+    coordinator: RunCoordinator, runtime: WorkflowRuntime, versions: WorkflowVersions, record: RunRecord
 ) -> ExplainContext:
-    """Return what the leader knows beside the run itself about why a task of it has not run."""
-    run, admission, slots = record.run, coordinator.slots.admission, coordinator.slots.executor_slots
+    """Return what the leader knows beside the run itself about why tasks of it have not run, but for `capacity`."""
+    run, admission = record.run, coordinator.slots.admission
     active = coordinator.active_runs.get(run.id)
-    name, _ = resolve_task(record, task)
-    executor = record.by_task()[name][0].executor
     return ExplainContext(
         now=runtime.clock.now(),
         paused=admission.is_paused(run),
         active_runs=admission.running_count(run.tenant, run.workflow) - (run.state is RunState.RUNNING),
         pool_usage=_pool_usage(coordinator, runtime),
-        capacity=max(0, slots.free_slots(executor)) if slots.has_executor(executor) else None,
         quarantine_reason=active.quarantine_reason if active is not None else None,
         loaded_versions=[key.version for key in versions.loaded if key[:2] == (run.tenant, run.workflow)],
         poll_intervals=coordinator.deferral_polls.intervals(run.id),
         pending_poll_seconds=coordinator.deferral_polls.pending_seconds(run.id),
     )
+
+
+def executor_capacity(coordinator: RunCoordinator, executor: str) -> int | None:
+    """Return how many slots of an executor are free; None if there is no executor of that name."""
+    slots = coordinator.slots.executor_slots
+    return max(0, slots.free_slots(executor)) if slots.has_executor(executor) else None
 
 
 def _pool_usage(coordinator: RunCoordinator, runtime: WorkflowRuntime) -> dict[str, tuple[int, int]]:
