@@ -125,9 +125,8 @@ def publish(short: str | None, long: str | None, params: Params, ctx: tm.Context
 
 
 @nightly.task(after=[publish], rule="all_done")
-def tidy(ctx: tm.Context) -> None:
+def tidy() -> None:
     """Run in every case, whether or not the other tasks succeeded."""
-    ctx.log.info("temporary files are removed")
 
 
 if __name__ == "__main__":

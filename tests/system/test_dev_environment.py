@@ -185,7 +185,7 @@ def test_a_restart_says_what_was_restored_and_which_runs_continue(folder: Path, 
     (folder / "desk.py").write_text(RESTARTED)
     with DevSession(folder, tmp_path / "scratch", is_hasty=True) as dev:
         name = re.sub(r".*run (\w+) started.*", r"\1", dev.wait_for("flow  run ", "started")[1])
-        dev.wait_for("desk  ", "in 2 s")
+        dev.wait_for("firings in 2 s: desk ")
         assert dev.end() == 0
     with DevSession(folder, tmp_path / "scratch") as dev:
         dev.wait_for("flow  continues run", name)
@@ -222,7 +222,8 @@ def test_an_empty_folder_says_how_to_begin(folder: Path, tmp_path: Path) -> None
     with DevSession(folder, tmp_path / "scratch") as dev:
         dev.wait_for("there is no package yet")
         dev.wait_for('ctx.log.info("hello")')
-        start = next(number for number, line in enumerate(dev.lines) if "there is no package yet" in line)
+        assert "          write a package:    tidemill package new hello" in dev.lines
+        start = next(number for number, line in enumerate(dev.lines) if "save a file:     hello.py" in line)
         (folder / "hello.py").write_text("\n".join(line[10:] for line in dev.lines[start + 1 :]) + "\n")
         dev.wait_for("hello  loaded in")
         dev.wait_for("start a run:    tidemill run hello.py:hello")
@@ -244,7 +245,7 @@ def test_what_is_not_restored_is_told_with_its_owner(folder: Path, tmp_path: Pat
     code = POLLING.replace('float("nothing")', "1.0")
     (folder / "desk.py").write_text(code)
     with DevSession(folder, tmp_path / "scratch", is_hasty=True) as dev:
-        dev.wait_for("desk  ", "firings in", patience=60)
+        dev.wait_for("firings in 2 s: desk ", patience=60)
         assert dev.end() == 0
     (folder / "desk.py").write_text(code.replace("float", "list[int]").replace("1.0", "[1]"))
     with DevSession(folder, tmp_path / "scratch", is_hasty=True) as dev:

@@ -94,12 +94,13 @@ def test_the_wheel_is_what_runs(environment: Mapping[str, str], tmp_path: Path) 
 
 def test_the_commands_of_the_readme_work(environment: Mapping[str, str], tmp_path: Path) -> None:
     """From the new package to its first run."""
-    lines = blocks(ROOT / "README.md", "shell")[0].splitlines()
-    commands = [line.partition("#")[0].split() for line in lines if line.startswith("tidemill")]
-    assert [words[1] for words in commands] == ["package", "run", "dev"]
-    for words in commands[:-1]:
-        printed = run(environment, tmp_path, "-m", *words)
+    try_it, own_package, *_ = blocks(ROOT / "README.md", "shell")
+    assert "tidemill demo " in try_it
+    commands = [line.partition("#")[0].split() for line in own_package.splitlines()]
+    assert [words[1] for words in commands] == ["package", "run", "dev", "package"]
+    printed = "".join(run(environment, tmp_path, "-m", *words) for words in commands if words[1] != "dev")
     assert "hello_report succeeded" in printed
+    assert list(tmp_path.glob("hello-*.tidemill"))
 
 
 @pytest.mark.parametrize("name", ["first-graph", "first-workflow"])

@@ -29,6 +29,7 @@ from tidemill.workflows.states import RunState, TaskState
 RUN_REPORT_INTERVAL = 0.2  # seconds between two reports of runs
 SINGLE_REPORTS_LIMIT = 3  # runs of one workflow that are reported one by one per interval
 SUMMARY_INTERVAL = 10.0  # seconds between two summaries of firings and repeated problems
+LISTED_REACTORS_LIMIT = 5  # of more reactors, only the number is shown
 
 _STYLES = {RunState.SUCCESS: "green", RunState.FAILED: "bold red", RunState.CANCELLED: "yellow"}
 
@@ -50,6 +51,18 @@ class DevActivity:
         self._unfinished = UnfinishedReports(view, store)
         self._fire_counts: dict[str, tuple[int, int]] = {}
         self._min_level = logging.WARNING
+        self._held: list[logging.LogRecord] | None = None
+        """Records that wait until the packages are shown; None while none is held back."""
+
+    def hold_back(self) -> None:
+        """Print nothing before `release`: the table of packages comes first."""
+        self._held = []
+
+    def release(self) -> None:
+        """Print what was held back, and everything that follows."""
+        held, self._held = self._held or [], None
+        for record in held:
+            self.handle_record(record)
 
     def mute_warnings(self) -> None:
         """Print only errors from now on: the node is closing, and interrupted work is expected."""
@@ -61,6 +74,7 @@ class DevActivity:
 
     async def run(self) -> None:
         """Report until cancelled."""
+        self.release()
         last_summary = self._clock.monotonic()
         while True:
             await self._clock.sleep(RUN_REPORT_INTERVAL)
@@ -75,6 +89,9 @@ class DevActivity:
 
     def handle_record(self, record: logging.LogRecord) -> None:
         """Collect a record for the next report, or print it."""
+        if self._held is not None:
+            self._held.append(record)
+            return
         fields = vars(record)
         run, workflow = str(fields.get("run", "")), str(fields.get("workflow", ""))
         if record.name == "tidemill.task":
@@ -176,19 +193,25 @@ class DevActivity:
     # -- reactors
 
     def _report_firings(self) -> None:
-        names = self._node.registry.reactors()
-        self._fire_counts = {name: one for name, one in self._fire_counts.items() if name in names}
-        for name in names:
-            state = self._node.reactor(name).state()
+        """Print in one line how often each reactor fired, the busiest first."""
+        states = {name: self._node.reactor(name).state() for name in self._node.registry.reactors()}
+        counts = {}
+        for name, state in states.items():
             fires, failures = self._fire_counts.get(name, (0, 0))
             if fires > state.fires:  # the reactor was loaded again
                 fires = failures = 0
-            self._fire_counts[name] = state.fires, state.failures
-            if state.fires > fires:
-                failed = f", {state.failures - failures:,} of them failed" if state.failures > failures else ""
-                self._view.print_event(
-                    f"{format_count(state.fires - fires, 'firing')} in {SUMMARY_INTERVAL:.0f} s{failed}", name, "dim"
-                )
+            counts[name] = state.fires - fires, state.failures - failures
+        self._fire_counts = {name: (state.fires, state.failures) for name, state in states.items()}
+        busiest = sorted((name for name, (fired, _) in counts.items() if fired), key=lambda name: -counts[name][0])
+        if busiest:
+            parts = [_firings_text(name, *counts[name]) for name in busiest[:LISTED_REACTORS_LIMIT]]
+            others = len(busiest) - len(parts)
+            text = ", ".join([*parts, f"and {format_count(others, 'other')}"] if others else parts)
+            self._view.print_event(f"firings in {SUMMARY_INTERVAL:.0f} s: {text}", style="dim")
+
+
+def _firings_text(name: str, fired: int, failed: int) -> str:
+    return f"{name} {fired:,}" + (f" ({failed:,} failed)" if failed else "")
 
 
 LOGGER_LEVELS = {

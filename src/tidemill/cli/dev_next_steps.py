@@ -1,5 +1,6 @@
-"""The next steps that `tidemill dev` suggests on its first screen: commands to copy, for what is loaded."""
+"""The next steps that `tidemill dev` suggests on its first screen: commands to copy, to begin or for what is loaded."""
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -28,6 +29,16 @@ _PUSHED_KINDS = (AccumulatorKind.PASSTHROUGH, AccumulatorKind.BATCH)
 _SAMPLES: Mapping[type, Any] = {int: 1, float: 1.0, str: "text", bool: True, dict: {}, list: []}
 
 
+def first_steps(folder: str) -> Iterator[str]:
+    """Yield how to begin in an empty folder, which is named as a shell takes it: "." is the current one."""
+    target = "" if folder == "." else f" --folder {shlex.quote(os.path.join(folder, 'hello'))}"
+    yield f"write a package:    tidemill package new hello{target}"
+    yield "see live examples:  tidemill demo"
+    yield f"or save a file:     {os.path.normpath(os.path.join(folder, 'hello.py'))}"
+    yield ""
+    yield from FIRST_FILE.splitlines()
+
+
 def next_steps(registry: Registry, tenant: str, store: str) -> Iterator[str]:
     """Yield one line for each step that a developer can take now."""
     workflows = [one for name in registry.workflows(tenant) if (one := registry.workflow(tenant, name))]
@@ -35,9 +46,8 @@ def next_steps(registry: Registry, tenant: str, store: str) -> Iterator[str]:
         option = f"--store {shlex.quote(store)}"
         yield f"start a run:    {_run_command(min(workflows, key=_is_started_elsewhere))} {option}"
         yield f"look at runs:   tidemill runs list {option}"
-    reactors = [reactor for name in registry.reactors(tenant) if (reactor := registry.reactor(tenant, name))]
-    if pushed := [one for reactor in reactors for one in reactor.accumulators if one.kind in _PUSHED_KINDS]:
-        yield f"push an event:  {_push_call(pushed[0])} in a task, or node.push(...) in a program"
+    if (accumulator := _find_pushed(registry, tenant)) is not None:
+        yield f"push an event:  {_push_call(accumulator)} in a task, or node.push(...) in a program"
     yield "change a file:  a save takes effect at once"
 
 
@@ -52,6 +62,15 @@ def _run_command(workflow: Workflow) -> str:
     fields = [] if workflow.params is None else msgspec.structs.fields(workflow.params)
     params = [f"--{one.encode_name.replace('_', '-')} {one.encode_name.upper()}" for one in fields if one.required]
     return " ".join(["tidemill run", target, *params])
+
+
+def _find_pushed(registry: Registry, tenant: str) -> Accumulator | None:
+    """Return an accumulator whose events come from outside, rather than from a source or from a graph."""
+    graphs = [graph for name in registry.graphs(tenant) if (graph := registry.graph(tenant, name))]
+    fed = {node.fed_accumulator for graph in graphs for node in graph.nodes}
+    reactors = [reactor for name in registry.reactors(tenant) if (reactor := registry.reactor(tenant, name))]
+    accumulators = (one for reactor in reactors for one in reactor.accumulators)
+    return next((one for one in accumulators if one.kind in _PUSHED_KINDS and one.name not in fed), None)
 
 
 def _push_call(accumulator: Accumulator) -> str:

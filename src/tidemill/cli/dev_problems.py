@@ -29,12 +29,16 @@ SUBJECT_FIELDS = (
     "stream",
 )
 REASON_FIELDS = ("reason", "error")
-IGNORED_EVENTS = frozenset([events.PACKAGE_FAILED, events.FIRING_DEAD_LETTERED])
-"""The view shows failed packages itself, and a dead-lettered firing has been reported as failed."""
+IGNORED_EVENTS = frozenset([events.PACKAGE_FAILED, events.FIRING_DEAD_LETTERED, events.SOURCE_LOST])
+"""The view shows failed packages itself; dead-lettered firings and lost sources have been reported by other events."""
 
 _SENTENCES = {
     events.PACKAGE_SOURCE_FAILED: "the packages cannot be read, and those that are loaded keep running",
     events.PACKAGE_SOURCE_RECOVERED: "the packages can be read again",
+    events.COMPONENT_CRASHED: "stopped, and will be started again",
+    events.COMPONENT_RESTARTED: "started again",
+    events.SCHEDULE_SLOTS_DROPPED: "some missed slots get no run, see `catchup` and `limit` of the schedule",
+    events.EVENT_DEAD_LETTERED: "an event cannot be processed, and is kept as a dead letter",
 }
 """What some events mean; the others are named after what they mean."""
 

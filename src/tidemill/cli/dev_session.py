@@ -59,11 +59,13 @@ async def _run_node(
             if open_browser:  # on a thread: it may wait some seconds for a browser to start
                 loop.run_in_executor(None, webbrowser.open, url)
             await activity.read_unfinished_runs()
+            activity.hold_back()
             reconciler = await node.watch_folder(root, view.on_status, is_developer_code=True)
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(_show_activity(reconciler, view, activity), name="dev: activity")
                 await stop_requested.wait()
                 task.cancel()
+            activity.release()
             view.print_event("stopping; Ctrl-C again stops at once")
             activity.mute_warnings()
 

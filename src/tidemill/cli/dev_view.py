@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tidemill import __version__
-from tidemill.cli.dev_next_steps import FIRST_FILE, next_steps
+from tidemill.cli.dev_next_steps import first_steps, next_steps
 from tidemill.cli.formatting import (
     format_count,
     format_short_duration,
@@ -63,7 +63,8 @@ class DevView:
         if subject:
             line.append(f"{printable(subject)}  ", "bold")
         line.append(printable(text), style)
-        self._print(line, *(Text(f"{INDENT}{printable(one)}") for detail in details for one in detail.splitlines()))
+        below = [f"{INDENT}{printable(one)}".rstrip() for detail in details for one in detail.splitlines()]
+        self._print(line, *map(Text, below))
 
     def _print(self, *things: Text | Table) -> None:
         try:
@@ -84,8 +85,8 @@ class DevView:
         self._has_shown_packages = True
         self._on_progress = lambda _: None
         if not statuses:
-            text = "there is no package yet: run `tidemill package new NAME`, or save a file such as hello.py:"
-            self.print_event(text, details=[FIRST_FILE])
+            steps = "\n".join(first_steps(relative_path(str(self._root))))
+            self.print_event("there is no package yet; to begin, run in another terminal:", details=[steps])
             return
         self._print(self._table(statuses))
         for one in statuses:

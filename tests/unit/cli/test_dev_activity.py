@@ -89,6 +89,22 @@ async def test_what_was_collected_is_reported(news: list[tuple[str, dict[str, An
     assert lines == []
 
 
+def test_what_happens_before_the_packages_are_shown_follows_them() -> None:
+    """In its order, and with nothing lost."""
+    shown = activity()
+    shown.hold_back()
+    with collecting_lines() as before:
+        for reason in ("first", "second"):
+            shown.handle_record(record(events.COMPONENT_CRASHED, {"component_name": "feed", "reason": reason}))
+    with collecting_lines() as lines:
+        shown.release()
+    assert before == []
+    assert [line.partition("  ")[2] for line in lines] == [
+        "feed  stopped, and will be started again: first",
+        "feed  stopped, and will be started again: second",
+    ]
+
+
 def test_a_source_that_cannot_be_read_is_told_in_words() -> None:
     with collecting_lines() as lines:
         activity().handle_record(record(events.PACKAGE_SOURCE_FAILED, {"reason": "no folder"}))
@@ -98,7 +114,7 @@ def test_a_source_that_cannot_be_read_is_told_in_words() -> None:
 def test_a_number_without_a_reason_is_shown() -> None:
     with collecting_lines() as lines:
         activity().handle_record(record(events.SCHEDULE_SLOTS_DROPPED, {"workflow": "flow", "slots": 9}))
-    assert lines[0].endswith("flow  schedule slots dropped  slots=9")
+    assert lines[0].endswith("flow  some missed slots get no run, see `catchup` and `limit` of the schedule  slots=9")
 
 
 @pytest.mark.parametrize(("error", "lines"), [(StoreError("it is locked"), 1), (KeyError("run"), 5)])

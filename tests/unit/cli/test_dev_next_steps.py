@@ -5,8 +5,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import tidemill as tm
-from tidemill.cli.dev_next_steps import FIRST_FILE, next_steps
+from tidemill.cli.dev_next_steps import FIRST_FILE, first_steps, next_steps
 from tidemill.cli.dev_view import DevView
 from tidemill.kernel.clock import SystemClock
 from tidemill.packages.loading.reader import read_module
@@ -88,6 +90,41 @@ async def test_nothing_is_pushed_where_events_come_by_themselves() -> None:
         return 1
 
     assert await steps(reactor(quotes)) == ["change a file:  a save takes effect at once"]
+
+
+async def test_nothing_is_pushed_where_a_graph_feeds() -> None:
+    @tm.polling(every="1h")
+    async def quotes() -> int:
+        return 1
+
+    @tm.batch(every="1s")
+    def fills(events: list[int]) -> int:
+        return len(events)
+
+    market, desk = reactor(quotes), tm.Reactor("desk", [fills])
+    graph = tm.Graph("graph", reactor=market)
+
+    @graph.node(feeds=fills)
+    def fill(quotes: int) -> int:
+        return quotes
+
+    assert await steps(desk, market, graph) == ["change a file:  a save takes effect at once"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "package", "file"),
+    [
+        (".", "tidemill package new hello", "hello.py"),
+        ("my desk", "tidemill package new hello --folder 'my desk/hello'", "my desk/hello.py"),
+    ],
+)
+def test_an_empty_folder_begins_with_commands_to_copy(folder: str, package: str, file: str) -> None:
+    """They write to the folder that is watched, wherever the other terminal is."""
+    first, demo, save, *rest = first_steps(folder)
+    assert first == f"write a package:    {package}"
+    assert demo == "see live examples:  tidemill demo"
+    assert save == f"or save a file:     {file}"
+    assert "\n".join(rest).strip() == FIRST_FILE.strip()
 
 
 def test_the_first_file_is_a_package() -> None:
