@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.service.export.promql import parse, problems, selectors
-from tests.service.export.tools import exported
+from tests.service.export.tools import exported, has_tool, run_tool
 
 LABEL = re.compile(r"\$labels\.(\w+)")
 DURATION = re.compile(r"\d+[smh]")
@@ -34,6 +34,14 @@ def test_the_rules_cover_what_stops_work(rules: list[dict[str, Any]]) -> None:
 def test_every_rule_asks_for_what_servers_have(rules: list[dict[str, Any]]) -> None:
     """An alert over a metric that does not exist never fires."""
     assert not [f"{one['alert']}: {problem}" for one in rules for problem in problems(one["expr"])]
+
+
+def test_prometheus_accepts_the_rules(tmp_path: Path) -> None:
+    """Its own tool looks at the texts too; without it the other tests have to do."""
+    (file,) = exported("prometheus", tmp_path).iterdir()
+    if has_tool("promtool"):
+        checked = run_tool("promtool", "check", "rules", file)
+        assert checked.returncode == 0, checked.stderr
 
 
 def test_every_rule_is_complete(rules: list[dict[str, Any]]) -> None:

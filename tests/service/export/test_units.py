@@ -4,7 +4,6 @@ On a machine without systemd only their structure is checked, and the test run s
 """
 
 import shutil
-import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from tests.service.export.tools import exported, run_tool
+from tests.service.export.tools import exported, has_tool, run_tool
 from tidemill.cli.main import app
 from tidemill.kernel.durations import parse_duration
 from tidemill.kernel.settings import Settings
@@ -44,21 +43,11 @@ def parse_unit(path: Path) -> Unit:
     return found
 
 
-def has_systemd() -> bool:
-    """Return whether systemd can check units here; warn if not."""
-    if shutil.which("systemd-analyze"):
-        return True
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.warn("systemd-analyze is not installed: units are only parsed", stacklevel=2)
-    return False
-
-
 def test_systemd_accepts_the_units(folder: Path) -> None:
     """S-Ops: no unknown directive, no wrong value, and the program exists."""
     units = [folder / "tidemill.service", folder / "tidemill-worker@1.service"]
     assert all(parse_unit(one)["ExecStart"] for one in units)
-    if has_systemd():
+    if has_tool("systemd-analyze"):
         verified = run_tool("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *units)
         assert (verified.returncode, verified.stderr) == (0, "")
 
@@ -67,7 +56,7 @@ def test_systemd_accepts_the_units(folder: Path) -> None:
 def test_systemd_finds_the_units_well_protected(folder: Path, name: str) -> None:
     """A task that runs foreign code reaches little of its machine."""
     assert parse_unit(folder / name)["NoNewPrivileges"] == ["yes"]
-    if has_systemd():
+    if has_tool("systemd-analyze"):
         limit = f"--threshold={EXPOSURE_LIMIT * 10:.0f}"
         rated = run_tool("systemd-analyze", "security", "--offline=true", "--no-pager", limit, folder / name)
         assert rated.returncode == 0, rated.stdout

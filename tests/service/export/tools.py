@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 from tidemill import __version__
@@ -19,6 +20,16 @@ def find_tool(name: str) -> str:
         f"{name} is not installed: it is among the pinned requirements for Linux on x86_64, elsewhere install it"
     )
     return found
+
+
+def has_tool(name: str) -> bool:
+    """Return whether a tool of the machine is there, which no requirement brings; the summary says it if not."""
+    if shutil.which(name):
+        return True
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn(f"{name} is not installed: what it checks is only parsed", stacklevel=2)
+    return False
 
 
 def exported(target: str, folder: Path) -> Path:

@@ -56,6 +56,14 @@ async def test_every_metric_is_there_with_its_type_and_help(server: Served) -> N
     assert value(families, "orphan_reaped") == value(families, "claims_total") == 0
 
 
+async def test_counters_of_ended_runs_begin_at_zero(server: Served) -> None:
+    """An alert on the increase of failed runs fires for the first one too."""
+    families = await scrape(server)
+    states = {one.labels["state"] for one in families["runs"].samples}
+    assert states == {"success", "failed", "cancelled"}
+    assert value(families, "runs_total", state="failed") == value(families, "tasks_total", state="failed") == 0
+
+
 async def test_reactors_and_accumulators_have_their_tenant(server: Served) -> None:
     """graphs.md, Metrics."""
     for event in (1, 13, "x"):

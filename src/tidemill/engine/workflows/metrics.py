@@ -54,13 +54,17 @@ DISPATCHED_AT_ONCE: CounterKey = ("dispatched_at_once", ())
 """Attempts that their executor accepted at once: the histogram of latencies counts them as 0."""
 TASKS_BY_STATE: dict[TaskState, CounterKey] = {state: ("tasks_total", (("state", state),)) for state in TaskState}
 RUNS_BY_STATE: dict[RunState, CounterKey] = {state: ("runs_total", (("state", state),)) for state in RunState}
+_FROM_ZERO = dict.fromkeys(
+    [key for by_state in (TASKS_BY_STATE, RUNS_BY_STATE) for state, key in by_state.items() if state.is_terminal], 0.0
+)
+"""Counters that begin at 0: Prometheus sees no increase in a counter that first appears with 1, the first failure."""
 
 
 class WorkflowMetrics:
     """The counters and gauges of one node."""
 
     def __init__(self) -> None:
-        self.counters: defaultdict[CounterKey, float] = defaultdict(float)
+        self.counters: defaultdict[CounterKey, float] = defaultdict(float, _FROM_ZERO)
         """By name and labels. Hot paths add to it directly, all others call `increment`."""
         self._gauges: dict[str, float] = {}
         self.dispatch_latency = Histogram()
