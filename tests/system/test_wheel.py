@@ -16,6 +16,7 @@ import pytest
 
 from tests.architecture.sources import ROOT
 from tests.system.test_dev import until
+from tidemill.cli.export.export_files import FILES
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -101,6 +102,15 @@ def test_the_commands_of_the_readme_work(environment: Mapping[str, str], tmp_pat
     printed = "".join(run(environment, tmp_path, "-m", *words) for words in commands if words[1] != "dev")
     assert "hello_report succeeded" in printed
     assert list(tmp_path.glob("hello-*.tidemill"))
+
+
+def test_the_wheel_has_every_file_of_an_export(environment: Mapping[str, str], tmp_path: Path) -> None:
+    """S-CLI: the chart has files of each kind, also those whose names begin with an underscore."""
+    run(environment, tmp_path, "-m", "tidemill", "export", "helm")
+    run(environment, tmp_path, "-m", "tidemill", "export", "systemd")
+    written = {path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()}
+    files = [FILES / "helm", FILES / "systemd"]
+    assert written == {path.relative_to(root) for root in files for path in root.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("name", ["first-graph", "first-workflow"])
