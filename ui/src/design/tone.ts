@@ -32,7 +32,7 @@ export function toneOf(state: string): Tone {
   return TONES[state as State] ?? "grey";
 }
 
-/** A state as people read it: `up_for_retry` is "up for retry". */
+/** A state as people read it: `up_for_retry` is "up for retry", `none` is "waiting". */
 export function stateLabel(state: string): string {
-  return state.replaceAll("_", " ");
+  return state === "none" ? "waiting" : state.replaceAll("_", " ");
 }

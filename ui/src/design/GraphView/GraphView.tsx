@@ -74,7 +74,12 @@ export function GraphView({ label, nodes, edges, direction = "LR", onSelect }: P
       className: [styles.edge, edge.isActive && styles.active, edge.isDashed && styles.dashed]
         .filter(Boolean)
         .join(" "),
-      markerEnd: { type: MarkerType.ArrowClosed, width: 14, height: 14, color: "currentColor" },
+      markerEnd: {
+        type: MarkerType.ArrowClosed,
+        width: 14,
+        height: 14,
+        color: edge.isActive ? "var(--accent)" : "var(--line-strong)",
+      },
     }),
   );
 

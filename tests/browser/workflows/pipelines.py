@@ -1,0 +1,107 @@
+"""Workflows for the tests of the pages about runs: each has what one of them looks at."""
+
+import asyncio
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import tidemill as tm
+
+GATE = Path(__file__).parent / "gate"
+"""The tasks that wait do so until this file exists."""
+
+
+class LoadParams(tm.Params):
+    """The arguments of a load."""
+
+    day: date
+    rows: int = 3
+
+
+load = tm.Workflow(
+    "load",
+    params=LoadParams,
+    schedule=tm.Cron(
+        "0 6 * * *", params=lambda slot: {"day": slot.date()}, catchup="none", start=datetime(2026, 1, 1, tzinfo=UTC)
+    ),
+    tags=["finance"],
+)
+
+
+@load.task
+async def fetch(params: LoadParams, ctx: tm.Context) -> list[int]:
+    """Log a line per row, slowly enough to be watched."""
+    for row in range(params.rows):
+        ctx.log.info("fetched row %s", row, source="warehouse")
+        await asyncio.sleep(0.15)
+    return list(range(params.rows))
+
+
+@load.task(each="fetch")
+def clean(fetch: int) -> int:
+    """Clean a row."""
+    return fetch * 2
+
+
+@load.task
+def publish(clean: list[int]) -> dict[str, int]:
+    """Publish the sum."""
+    return {"sum": sum(clean)}
+
+
+broken = tm.Workflow("broken")
+
+
+@broken.task
+def extract(ctx: tm.Context) -> int:
+    """Succeed: a retry reuses the result."""
+    ctx.log.warning("the source is slow")
+    return 7
+
+
+@broken.task
+def transform(extract: int, ctx: tm.Context) -> int:
+    """Fail at the first attempt."""
+    if ctx.attempt == 1:
+        raise ValueError("the schema has changed")
+    return extract * 2
+
+
+@broken.task
+def store(transform: int) -> int:
+    """Store the result."""
+    return transform
+
+
+gated = tm.Workflow("gated", max_active_runs=1)
+
+
+@gated.task
+async def wait(ctx: tm.Context) -> None:
+    """Log until the test opens the gate."""
+    number = 0
+    while not GATE.exists():
+        ctx.log.info("still waiting %s", number)
+        number += 1
+        await asyncio.sleep(0.2)
+
+
+@gated.task(after=[wait])
+def leave() -> None:
+    """Run once the gate is open."""
+
+
+wide = tm.Workflow("wide")
+
+
+@wide.task
+def split() -> list[int]:
+    """Return many elements."""
+    return list(range(10_000))
+
+
+@wide.task(each="split")
+def convert(split: int) -> int:
+    """Convert one, which few elements survive without an error."""
+    if split % 4_000 == 3_999:
+        raise ValueError(f"element {split} is broken")
+    return split

@@ -1,0 +1,130 @@
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { type CSSProperties, type ReactNode, useEffect, useRef } from "react";
+import styles from "./VirtualTable.module.css";
+
+export interface VirtualColumn<Row> {
+  header: string;
+  cell: (row: Row) => ReactNode;
+  align?: "left" | "right";
+  /** A track of a CSS grid: "120px", "minmax(160px, 1fr)". */
+  width: string;
+  /** Leave the column out if the table is narrow. */
+  isSecondary?: boolean;
+}
+
+interface Props<Row> {
+  label: string;
+  columns: VirtualColumn<Row>[];
+  rows: Row[];
+  rowKey: (row: Row) => string;
+  /** The row that the keyboard or the address points at; it is scrolled into view. */
+  selected?: number;
+  /** The number of rows of the whole list, if not all have been read. */
+  total?: number;
+  /** Called near the end of the rows: read more. */
+  onEnd?: () => void;
+  rowHeight?: number;
+}
+
+/**
+ * A table of any length: only the rows in view exist. What is being read stays where it is when rows appear above it.
+ * A link with `data-stretch` in a cell makes the whole row clickable.
+ */
+export function VirtualTable<Row>(props: Props<Row>) {
+  const { label, columns, rows, rowKey, selected = -1, total = rows.length, onEnd, rowHeight = 32 } = props;
+  const scroll = useRef<HTMLElement>(null);
+  const virtual = useVirtualizer({
+    count: rows.length,
+    getScrollElement: () => scroll.current,
+    estimateSize: () => rowHeight,
+    overscan: 12,
+  });
+  const shown = virtual.getVirtualItems();
+  const last = shown.at(-1)?.index ?? 0;
+  useEffect(() => {
+    if (onEnd && rows.length > 0 && last >= rows.length - 20) onEnd();
+  }, [last, rows.length, onEnd]);
+  useEffect(() => {
+    if (selected >= 0) virtual.scrollToIndex(selected);
+  }, [selected, virtual]);
+  useAnchor(scroll, rows, rowKey, rowHeight);
+
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
+    <section ref={scroll} className={styles.scroll} aria-label={label} tabIndex={0}>
+      <table className={styles.table} aria-rowcount={total + 1} style={tracksOf(columns)}>
+        <thead className={styles.head}>
+          <tr className={styles.row}>
+            {columns.map((column) => (
+              <th
+                key={column.header}
+                scope="col"
+                className={styles.header}
+                data-align={column.align}
+                data-secondary={column.isSecondary || undefined}
+              >
+                {column.header}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody className={styles.body} style={{ height: virtual.getTotalSize() }}>
+          {shown.map(({ index, start }) => {
+            const row = rows[index] as Row;
+            return (
+              <tr
+                key={rowKey(row)}
+                aria-rowindex={index + 2}
+                className={styles.row}
+                data-selected={index === selected || undefined}
+                style={{ height: rowHeight, transform: `translateY(${start}px)` }}
+              >
+                {columns.map((column) => (
+                  <td
+                    key={column.header}
+                    className={styles.cell}
+                    data-align={column.align}
+                    data-secondary={column.isSecondary || undefined}
+                  >
+                    {column.cell(row)}
+                  </td>
+                ))}
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+/** The tracks of the columns, with and without those that a narrow table leaves out. */
+function tracksOf(columns: { width: string; isSecondary?: boolean }[]): CSSProperties {
+  const narrow = columns.filter((column) => !column.isSecondary);
+  return {
+    "--tracks": columns.map((column) => column.width).join(" "),
+    "--narrow-tracks": narrow.map((column) => column.width).join(" "),
+  } as CSSProperties;
+}
+
+/** Keeps the first row in view at its height when rows are added above it. */
+function useAnchor<Row>(
+  scroll: { current: HTMLElement | null },
+  rows: Row[],
+  rowKey: (row: Row) => string,
+  rowHeight: number,
+): void {
+  const previous = useRef(rows);
+  useEffect(() => {
+    const element = scroll.current;
+    const before = previous.current;
+    previous.current = rows;
+    if (element === null || before === rows || element.scrollTop < rowHeight) return;
+    const first = Math.floor(element.scrollTop / rowHeight);
+    const anchor = before[first];
+    if (anchor === undefined) return;
+    const key = rowKey(anchor);
+    const now = rows.findIndex((row) => rowKey(row) === key);
+    if (now > first) element.scrollTop += (now - first) * rowHeight;
+  }, [scroll, rows, rowKey, rowHeight]);
+}

@@ -1,0 +1,36 @@
+import { useState } from "react";
+import type { Schema } from "@/api/types";
+import { useMayWrite } from "@/app/useMe";
+import { Button } from "@/design/Button/Button";
+import { Icon } from "@/design/Icon/Icon";
+import { CancelDialog } from "./head/CancelDialog";
+import { hasEnded } from "./state";
+
+interface Props {
+  run: Schema<"RunDetails">;
+  onRetry: () => void;
+  onClear: () => void;
+}
+
+/** What can be done with a run in its state. */
+export function RunActions({ run, onRetry, onClear }: Props) {
+  const [isCancelling, setCancelling] = useState(false);
+  if (!useMayWrite()) return null;
+  const isActive = !hasEnded(run.state);
+  return (
+    <>
+      <Button onClick={onClear}>Clear tasks…</Button>
+      {isActive && (
+        <Button look="danger" onClick={() => setCancelling(true)}>
+          Cancel…
+        </Button>
+      )}
+      {(run.state === "failed" || run.state === "cancelled") && (
+        <Button look="primary" onClick={onRetry}>
+          <Icon name="retry" /> Retry…
+        </Button>
+      )}
+      {isCancelling && <CancelDialog run={run.id} onClose={() => setCancelling(false)} />}
+    </>
+  );
+}
