@@ -5,6 +5,7 @@ import { itemsOf, PAGED } from "@/api/paging";
 import { useSearchParam } from "@/app/useSearchParam";
 import { Answer } from "@/design/Answer/Answer";
 import { Elapsed } from "@/design/Elapsed/Elapsed";
+import { FilterChips } from "@/design/FilterChips/FilterChips";
 import { StateBadge } from "@/design/StateBadge/StateBadge";
 import { inOrder } from "@/design/StateBar/order";
 import { StateBar } from "@/design/StateBar/StateBar";
@@ -23,28 +24,21 @@ export function Elements({ run, task }: { run: string; task: Task }) {
     <div className={styles.elements}>
       <div className={styles.head}>
         <StateBar counts={counts} label={`Elements of ${task.task}`} />
-        <fieldset className={styles.filters} aria-label="Filter by state">
-          <Filter label="all" isOn={state === ""} onClick={() => setState("")} />
-          {inOrder(counts).map(([one, count]) => (
-            <Filter
-              key={one}
-              label={`${formatCount(count)} ${stateLabel(one)}`}
-              isOn={state === one}
-              onClick={() => setState(one)}
-            />
-          ))}
-        </fieldset>
+        <FilterChips
+          label="Filter by state"
+          chips={[
+            { id: "", label: "all", isOn: state === "" },
+            ...inOrder(counts).map(([one, count]) => ({
+              id: one,
+              label: `${formatCount(count)} ${stateLabel(one)}`,
+              isOn: state === one,
+            })),
+          ]}
+          onToggle={setState}
+        />
       </div>
       <ElementTable run={run} task={task.task} state={state} />
     </div>
-  );
-}
-
-function Filter({ label, isOn, onClick }: { label: string; isOn: boolean; onClick: () => void }) {
-  return (
-    <button type="button" className={styles.filter} aria-pressed={isOn} onClick={onClick}>
-      {label}
-    </button>
   );
 }
 

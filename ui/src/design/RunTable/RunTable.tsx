@@ -1,0 +1,87 @@
+import { Link, useNavigate } from "@tanstack/react-router";
+import { useCallback } from "react";
+import type { Schema } from "@/api/types";
+import { useListNavigation } from "@/keyboard/useListNavigation";
+import { Elapsed } from "../Elapsed/Elapsed";
+import { StateBadge } from "../StateBadge/StateBadge";
+import { Time } from "../Time/Time";
+import { type VirtualColumn, VirtualTable } from "../VirtualTable/VirtualTable";
+
+type Run = Schema<"RunSummary">;
+
+interface Props {
+  runs: Run[];
+  total: number;
+  onEnd: () => void;
+  /** Leave out the column that is the same in all rows of a workflow's page. */
+  isOfOneWorkflow?: boolean;
+}
+
+/** A list of runs of any length; `j`, `k` and Enter work on it. */
+export function RunTable({ runs, total, onEnd, isOfOneWorkflow = false }: Props) {
+  const navigate = useNavigate();
+  const open = useCallback(
+    (index: number) => void navigate({ to: "/runs/$run", params: { run: runs[index]?.id ?? "" } }),
+    [navigate, runs],
+  );
+  const selected = useListNavigation(runs.length, open);
+  return (
+    <VirtualTable
+      label="Runs"
+      columns={isOfOneWorkflow ? OF_ONE_WORKFLOW : COLUMNS}
+      rows={runs}
+      rowKey={keyOf}
+      selected={selected}
+      total={total}
+      onEnd={onEnd}
+    />
+  );
+}
+
+const keyOf = (run: Run): string => run.id;
+
+const COLUMNS: VirtualColumn<Run>[] = [
+  { header: "State", width: "96px", cell: ({ state }) => <StateBadge state={state} /> },
+  {
+    header: "Run",
+    width: "minmax(76px, 210px)",
+    cell: ({ id }) => (
+      <Link to="/runs/$run" params={{ run: id }} data-stretch>
+        <code>{id}</code>
+      </Link>
+    ),
+  },
+  { header: "Workflow", width: "minmax(96px, 1fr)", cell: ({ workflow }) => workflow },
+  { header: "Started by", width: "minmax(130px, 180px)", isSecondary: true, cell: (run) => <StartedBy run={run} /> },
+  { header: "Created", width: "124px", isSecondary: true, cell: ({ created_at }) => <Time at={created_at} /> },
+  {
+    header: "Age",
+    width: "96px",
+    align: "right",
+    isSecondary: true,
+    cell: ({ created_at }) => <Time at={created_at} isRelative />,
+  },
+  {
+    header: "Took",
+    width: "76px",
+    align: "right",
+    cell: ({ started_at, ended_at }) => <Elapsed from={started_at} to={ended_at} />,
+  },
+  {
+    header: "Note or reason",
+    width: "minmax(140px, 2fr)",
+    isSecondary: true,
+    cell: ({ note, reason }) => <span title={note ?? reason}>{note ?? reason}</span>,
+  },
+];
+
+const OF_ONE_WORKFLOW = COLUMNS.filter(({ header }) => header !== "Workflow");
+
+function StartedBy({ run: { origin, slot } }: { run: Run }) {
+  if (slot === null) return origin;
+  return (
+    <>
+      {origin} · <Time at={slot} />
+    </>
+  );
+}
