@@ -19,3 +19,15 @@ export function useMayWrite(): boolean {
   const { data } = useMe();
   return data === undefined || data.role !== "read";
 }
+
+/** Whether the page should offer what only admins of the tenant may do: keys, accounts, secrets, packages. */
+export function useMayAdminister(): boolean {
+  const { data } = useMe();
+  return data === undefined || data.role === "admin";
+}
+
+/** Whether the page should offer what belongs to the whole instance: tenants and pools. */
+export function useMayRunInstance(): boolean {
+  const { data } = useMe();
+  return data === undefined || data.is_instance_admin;
+}

@@ -1,10 +1,16 @@
 /** The colour of each state: one table, so that a state looks the same on every page. */
 
-import type { AccumulatorHealth, ReactorHealth, RunState, TaskState } from "@/api/types";
+import type { AccumulatorHealth, ReactorHealth, RunState, Schema, TaskState } from "@/api/types";
 
 export type Tone = "green" | "blue" | "red" | "amber" | "violet" | "grey";
 
-const TONES: Record<RunState | TaskState | ReactorHealth | AccumulatorHealth | "paused", Tone> = {
+type NodeState = Schema<"NodeSummary">["state"];
+type PackageState = Schema<"PackageView">["state"];
+
+const TONES: Record<
+  RunState | TaskState | ReactorHealth | AccumulatorHealth | NodeState | PackageState | "paused",
+  Tone
+> = {
   none: "grey",
   scheduled: "grey",
   queued: "amber",
@@ -24,6 +30,15 @@ const TONES: Record<RunState | TaskState | ReactorHealth | AccumulatorHealth | "
   disconnected: "amber",
   socket_only: "green",
   paused: "violet",
+  alive: "green",
+  silent: "amber",
+  dead: "red",
+  published: "grey",
+  preparing: "blue",
+  waiting: "amber",
+  loaded: "green",
+  unloading: "grey",
+  unloaded: "grey",
 };
 
 export type State = keyof typeof TONES;

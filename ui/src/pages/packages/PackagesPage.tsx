@@ -1,5 +1,79 @@
-import { Page } from "@/design/Page/Page";
+import { Link } from "@tanstack/react-router";
+import { api } from "@/api/client";
+import type { Schema } from "@/api/types";
+import { useDialog } from "@/app/useDialog";
+import { useMayAdminister } from "@/app/useMe";
+import { EmptyState } from "@/design/EmptyState/EmptyState";
+import { RecordsPage } from "@/design/RecordsPage/RecordsPage";
+import { StateBadge } from "@/design/StateBadge/StateBadge";
+import type { Column } from "@/design/Table/Table";
+import { Time } from "@/design/Time/Time";
+import { ImportErrors } from "./ImportErrors";
+import styles from "./PackagesPage.module.css";
+import { UploadPackage } from "./UploadPackage";
 
+type Package = Schema<"PackageView">;
+
+/** The packages that are published, loaded or wanted, and why some are not loaded. */
 export function PackagesPage() {
-  return <Page title="Packages">{null}</Page>;
+  const dialog = useDialog();
+  const mayUpload = useMayAdminister();
+  const packages = api.useQuery("get", "/api/v1/packages", { params: { query: { limit: 500 } } });
+  return (
+    <RecordsPage
+      title="Packages"
+      noun="package"
+      query={packages}
+      columns={COLUMNS}
+      rowKey={({ name }) => name}
+      searchText={({ name, source, state }) => `${name} ${source} ${state}`}
+      empty={<NoPackages />}
+      newLabel="Upload a package"
+      onNew={mayUpload ? () => dialog.open("upload") : undefined}
+    >
+      <ImportErrors />
+      {dialog.kind === "upload" && <UploadPackage onClose={dialog.close} />}
+    </RecordsPage>
+  );
+}
+
+const COLUMNS: Column<Package>[] = [
+  {
+    header: "Package",
+    cell: ({ name }) => (
+      <Link to="/packages/$name" params={{ name }}>
+        {name}
+      </Link>
+    ),
+  },
+  { header: "State", cell: ({ state }) => <StateBadge state={state} /> },
+  { header: "Version", cell: ({ version, wanted }) => <Version loaded={version ?? null} wanted={wanted} /> },
+  {
+    header: "Digest",
+    isSecondary: true,
+    cell: ({ digest }) => digest && <code title={digest}>{digest.slice(0, 12)}</code>,
+  },
+  {
+    header: "Source",
+    isSecondary: true,
+    cell: ({ source }) => (
+      <code className={styles.source} title={source}>
+        {source}
+      </code>
+    ),
+  },
+  { header: "Since", cell: ({ since }) => <Time at={since} isRelative /> },
+];
+
+function Version({ loaded, wanted }: { loaded: string | null; wanted: string | null }) {
+  if (loaded === null || wanted === null || loaded === wanted) return loaded ?? wanted;
+  return `${loaded}, wants ${wanted}`;
+}
+
+function NoPackages() {
+  return (
+    <EmptyState title="No package is loaded." commands={["tidemill package new hello", "tidemill dev hello"]}>
+      A package is a folder of Python files with graphs and workflows. These commands write one and run it.
+    </EmptyState>
+  );
 }

@@ -1,0 +1,168 @@
+"""The pages of what operators keep: variables, secrets, pools, tenants, keys, accounts, audit log (S-4 to S-8)."""
+
+import json
+
+import httpx
+from playwright.sync_api import Page, expect
+
+from tests.browser.demo_node import DemoNode
+
+
+def read(node: DemoNode, path: str) -> httpx.Response:
+    """Return an answer of the API."""
+    return httpx.get(f"{node.url}/api/v1{path}")
+
+
+def confirm(page: Page, row: str, action: str, button: str) -> None:
+    """Click an action of a row, and confirm it in the dialog that says what happens."""
+    page.get_by_role("button", name=f"{action} {row}", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name=button).click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_a_variable_is_created_changed_and_deleted(page: Page, node: DemoNode) -> None:
+    """S-8: JSON stays JSON, and a text needs no quotes."""
+    page.goto(f"{node.url}/variables")
+    page.get_by_role("button", name="New variable").click()
+    page.get_by_label("Name").fill("browser_limits")
+    page.get_by_label("Value").fill('{"max": 4}')
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("cell", name='{"max":4}')).to_be_visible()
+    assert read(node, "/variables/browser_limits").json()["value"] == {"max": 4}
+    page.get_by_role("button", name="Edit browser_limits").click()
+    page.get_by_label("Value").fill("plenty")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("cell", name='"plenty"')).to_be_visible()
+    assert read(node, "/variables/browser_limits").json()["value"] == "plenty"
+    confirm(page, "browser_limits", "Delete", "Delete variable")
+    assert read(node, "/variables/browser_limits").status_code == 404
+
+
+def test_what_begins_as_json_and_is_none_is_not_saved(page: Page, node: DemoNode) -> None:
+    """S-8: the form says what is wrong before anything is sent; the dialog has an address of its own."""
+    page.goto(f"{node.url}/variables?dialog=new")
+    page.get_by_label("Name").fill("broken")
+    page.get_by_label("Value").fill('{"max": ')
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("This begins as JSON, but is none.")).to_be_visible()
+    assert read(node, "/variables/broken").status_code == 404
+
+
+def test_a_secret_is_set_replaced_and_deleted_but_never_shown(page: Page, node: DemoNode) -> None:
+    """S-6: no page shows a secret."""
+    page.goto(f"{node.url}/secrets")
+    page.get_by_role("button", name="New secret").click()
+    page.get_by_label("Name").fill("browser_password")
+    page.get_by_label("Value").fill("hunter2-canary")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("cell", name="browser_password", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Replace browser_password").click()
+    page.get_by_label("Value").fill("hunter3-canary")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("row", name="browser_password").get_by_role("cell", name="2", exact=True)).to_be_visible()
+    assert "canary" not in page.content()
+    confirm(page, "browser_password", "Delete", "Delete secret")
+    assert read(node, "/secrets/browser_password").status_code == 404
+
+
+def test_a_pool_is_made_resized_and_deleted(page: Page, node: DemoNode) -> None:
+    """S-8: a pool shows how much of it is used."""
+    page.goto(f"{node.url}/pools")
+    page.get_by_role("button", name="New pool").click()
+    page.get_by_label("Name").fill("browser_pool")
+    page.get_by_role("spinbutton", name="Slots").fill("3")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("img", name="Used slots of browser_pool: 0 of 3")).to_be_visible()
+    page.get_by_role("button", name="Resize browser_pool").click()
+    page.get_by_role("spinbutton", name="Slots").fill("7")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("img", name="Used slots of browser_pool: 0 of 7")).to_be_visible()
+    assert read(node, "/pools/browser_pool").json()["slots"] == 7
+    confirm(page, "browser_pool", "Delete", "Delete pool")
+    assert read(node, "/pools/browser_pool").status_code == 404
+
+
+def test_a_tenant_is_created_and_deleted_by_its_typed_name(page: Page, node: DemoNode) -> None:
+    """S-5: nothing brings a tenant back, so the dialog wants its name."""
+    page.goto(f"{node.url}/tenants")
+    page.get_by_role("button", name="New tenant").click()
+    page.get_by_label("Name").fill("browserland")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_role("button", name="Delete browserland").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Delete tenant")).to_be_disabled()
+    dialog.get_by_label("Type browserland to confirm").fill("browserland")
+    dialog.get_by_role("button", name="Delete tenant").click()
+    expect(page.get_by_role("cell", name="browserland")).to_have_count(0)
+    assert "browserland" not in read(node, "/tenants").text
+
+
+def test_a_key_is_shown_once_and_can_be_revoked(page: Page, node: DemoNode) -> None:
+    """S-4: the page shows a key once, with its role and its expiry; a revoked one stays in the list."""
+    page.goto(f"{node.url}/keys")
+    page.get_by_role("button", name="New key").click()
+    page.get_by_label("Label").fill("browser-key")
+    page.get_by_role("combobox", name="Role").select_option("write")
+    page.get_by_role("button", name="Create key").click()
+    key = page.get_by_role("dialog").locator("code").first.inner_text()
+    assert key.startswith("tm_")
+    page.get_by_role("button", name="I have copied it").click()
+    assert key not in page.content()
+    confirm(page, "browser-key", "Revoke", "Revoke key")
+    expect(page.get_by_role("row", name="browser-key").get_by_text("revoked")).to_be_visible()
+    created = next(one for one in read(node, "/keys").json()["items"] if one["label"] == "browser-key")
+    assert created["role"] == "write"
+    assert created["expires_at"] is not None
+    assert created["revoked_at"] is not None
+
+
+def test_a_key_may_reach_only_some_endpoints(page: Page, node: DemoNode) -> None:
+    """S-4: the form restricts a key, and shows the answer of the server to a restriction that makes no sense."""
+    page.goto(f"{node.url}/keys?dialog=new")
+    page.get_by_label("Label").fill("restricted-key")
+    page.get_by_label("Only these endpoints").fill("accumulators:orderbook\nreactors:market")
+    page.get_by_role("button", name="Create key").click()
+    page.get_by_role("button", name="I have copied it").click()
+    expect(page.get_by_role("cell", name="accumulators:orderbook, reactors:market")).to_be_visible()
+
+
+def test_an_account_is_created_and_deleted(page: Page, node: DemoNode) -> None:
+    """S-4: local accounts."""
+    page.goto(f"{node.url}/accounts")
+    page.get_by_role("button", name="New account").click()
+    page.get_by_label("Name").fill("browser-ada")
+    page.get_by_label("Password").fill("correct horse battery")
+    page.get_by_role("button", name="Create account").click()
+    expect(page.get_by_role("cell", name="browser-ada", exact=True)).to_be_visible()
+    confirm(page, "browser-ada", "Delete", "Delete account")
+    assert "browser-ada" not in read(node, "/accounts").text
+
+
+def test_the_audit_log_filters_and_shows_details(page: Page, node: DemoNode) -> None:
+    """S-7: every change is listed; a word filters, and the filter is in the address."""
+    for value in range(3):
+        httpx.put(f"{node.url}/api/v1/variables/audited", json={"value": value})
+    page.goto(f"{node.url}/audit?target=audited")
+    expect(page.get_by_text("3 changes")).to_be_visible()
+    page.get_by_role("button", name="variable.set", exact=True).first.click()
+    expect(page).to_have_url(f"{node.url}/audit?target=audited&action=variable.set")
+    page.get_by_role("button", name="Details of variable.set").first.click()
+    shown = json.loads(page.get_by_role("region", name="Details of variable.set").inner_text())
+    assert shown["request_id"]
+
+
+def test_a_long_audit_log_loads_as_one_scrolls(page: Page, node: DemoNode) -> None:
+    """S-9: long lists are paged and virtualised: only visible rows exist."""
+    with httpx.Client(base_url=node.url) as client:
+        for value in range(150):
+            client.put("/api/v1/variables/many", json={"value": value})
+    page.goto(f"{node.url}/audit?target=many")
+    rows = page.get_by_role("button", name="Details of variable.set")
+    expect(page.get_by_text("150 changes")).to_be_visible()
+    expect(rows.first).to_be_visible()
+    assert rows.count() < 80
+    scroll_to_end = "document.querySelector('section[aria-label=Changes]').scrollTo(0, 1e6)"
+    page.evaluate(scroll_to_end)
+    expect(page.locator("[data-index='100']")).to_be_attached()
+    page.evaluate(scroll_to_end)
+    expect(page.locator("[data-index='149']")).to_be_visible()

@@ -1,0 +1,28 @@
+import { CopyButton } from "../CopyButton/CopyButton";
+import { Icon } from "../Icon/Icon";
+import styles from "./SourceProblem.module.css";
+
+interface Props {
+  message: string;
+  file: string | null;
+  line: number | null;
+}
+
+/** A problem of someone's source: where it is, ready to paste into an editor, and what is wrong. */
+export function SourceProblem({ message, file, line }: Props) {
+  const at = file === null ? null : line === null ? file : `${file}:${line}`;
+  return (
+    <div className={styles.problem}>
+      <Icon name="warning" />
+      <div className={styles.text}>
+        {at !== null && (
+          <div className={styles.at}>
+            <code>{at}</code>
+            <CopyButton text={at} label={`Copy ${at}`} />
+          </div>
+        )}
+        <p className={styles.message}>{message}</p>
+      </div>
+    </div>
+  );
+}

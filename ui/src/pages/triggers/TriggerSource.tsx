@@ -1,0 +1,42 @@
+import { Link } from "@tanstack/react-router";
+import type { Schema } from "@/api/types";
+import { formatDuration } from "@/format/duration";
+import styles from "./TriggerSource.module.css";
+
+/** What a trigger watches: a reactor, a node of a graph, or a function and how often it is polled. */
+export function TriggerSource({ trigger }: { trigger: Schema<"TriggerView"> }) {
+  return (
+    <>
+      <Watched trigger={trigger} />
+      <span className={styles.limits}>{limitsOf(trigger).join(" · ")}</span>
+    </>
+  );
+}
+
+function Watched({ trigger: { reactor, graph, node, every } }: { trigger: Schema<"TriggerView"> }) {
+  if (reactor != null) {
+    return (
+      <Link to="/reactors/$name" params={{ name: reactor }}>
+        reactor {reactor}
+      </Link>
+    );
+  }
+  if (graph != null) {
+    return (
+      <span>
+        node <code>{node}</code> of graph <code>{graph}</code>
+      </span>
+    );
+  }
+  return every == null ? null : <span>a function, polled every {formatDuration(every)}</span>;
+}
+
+function limitsOf({ when, cooldown, dedup, timeout, allow_concurrent }: Schema<"TriggerView">): string[] {
+  return [
+    when != null && `when ${when}`,
+    cooldown != null && cooldown > 0 && `at most once in ${formatDuration(cooldown)}`,
+    dedup != null && `once per ${dedup}`,
+    timeout != null && `gives up after ${formatDuration(timeout)}`,
+    allow_concurrent === true && "polls may overlap",
+  ].filter((text) => typeof text === "string");
+}
