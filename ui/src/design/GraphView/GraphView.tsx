@@ -10,7 +10,7 @@ import {
   Position,
   ReactFlow,
 } from "@xyflow/react";
-import { type ReactNode, useMemo } from "react";
+import { type KeyboardEvent, type ReactNode, useMemo } from "react";
 import type { Tone } from "../tone";
 import styles from "./GraphView.module.css";
 import { type Direction, layoutGraph, structureOf } from "./layout";
@@ -19,7 +19,11 @@ export interface GraphNode {
   id: string;
   width?: number;
   height?: number;
+  /** What the node is called, for those who do not see it. */
+  label?: string;
   tone?: Tone;
+  /** A tinted ground, beside the tone: a second thing that the box tells. */
+  ground?: Tone;
   isSelected?: boolean;
   /** Not part of what happened last: shown faint. */
   isFaint?: boolean;
@@ -33,6 +37,8 @@ export interface GraphEdge {
   /** Part of what happened last: shown strong. */
   isActive?: boolean;
   isDashed?: boolean;
+  /** Not part of what happened last: shown faint. */
+  isFaint?: boolean;
 }
 
 interface Props {
@@ -40,6 +46,8 @@ interface Props {
   nodes: GraphNode[];
   edges: GraphEdge[];
   direction?: Direction;
+  /** The room between two ranks, where the labels of edges are. */
+  gap?: number;
   onSelect?: (id: string) => void;
 }
 
@@ -49,11 +57,11 @@ const HEIGHT = 56;
 type FlowData = { node: GraphNode; direction: Direction };
 
 /** A directed graph with live content: laid out once for its structure, moved and zoomed by the reader. */
-export function GraphView({ label, nodes, edges, direction = "LR", onSelect }: Props) {
+export function GraphView({ label, nodes, edges, direction = "LR", gap, onSelect }: Props) {
   const boxes = nodes.map(({ id, width = WIDTH, height = HEIGHT }) => ({ id, width, height }));
   const structure = structureOf(boxes, edges, direction);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the structure says all that the positions depend on
-  const positions = useMemo(() => layoutGraph(boxes, edges, direction), [structure]);
+  const positions = useMemo(() => layoutGraph(boxes, edges, direction, gap), [structure, gap]);
 
   const flowNodes = nodes.map(
     (node): Node<FlowData> => ({
@@ -62,6 +70,8 @@ export function GraphView({ label, nodes, edges, direction = "LR", onSelect }: P
       position: positions.get(node.id) ?? { x: 0, y: 0 },
       width: node.width ?? WIDTH,
       height: node.height ?? HEIGHT,
+      ariaRole: onSelect ? "button" : "group",
+      ariaLabel: node.label ?? node.id,
       data: { node, direction },
     }),
   );
@@ -71,7 +81,12 @@ export function GraphView({ label, nodes, edges, direction = "LR", onSelect }: P
       source: edge.source,
       target: edge.target,
       label: edge.label,
-      className: [styles.edge, edge.isActive && styles.active, edge.isDashed && styles.dashed]
+      className: [
+        styles.edge,
+        edge.isActive && styles.active,
+        edge.isDashed && styles.dashed,
+        edge.isFaint && styles.faint,
+      ]
         .filter(Boolean)
         .join(" "),
       markerEnd: {
@@ -84,7 +99,8 @@ export function GraphView({ label, nodes, edges, direction = "LR", onSelect }: P
   );
 
   return (
-    <div className={styles.graph}>
+    // biome-ignore lint/a11y/noStaticElementInteractions: the nodes inside take the focus; keys bubble up to here
+    <div className={styles.graph} onKeyDown={(event) => selectByKey(event, onSelect)}>
       <ReactFlow
         key={structure}
         aria-label={label}
@@ -113,6 +129,14 @@ export function GraphView({ label, nodes, edges, direction = "LR", onSelect }: P
   );
 }
 
+/** Enter and space do what a click does, on the node that has the focus. */
+function selectByKey(event: KeyboardEvent, onSelect: Props["onSelect"]): void {
+  const node = (event.target as HTMLElement).closest<HTMLElement>(".react-flow__node");
+  if (!node || !onSelect || (event.key !== "Enter" && event.key !== " ")) return;
+  event.preventDefault();
+  onSelect(node.dataset.id ?? "");
+}
+
 function Box({ data }: NodeProps<Node<FlowData>>) {
   const { node, direction } = data;
   const [from, to] = direction === "LR" ? [Position.Left, Position.Right] : [Position.Top, Position.Bottom];
@@ -120,6 +144,7 @@ function Box({ data }: NodeProps<Node<FlowData>>) {
     <div
       className={styles.box}
       data-tone={node.tone}
+      data-ground={node.ground}
       data-selected={node.isSelected || undefined}
       data-faint={node.isFaint || undefined}
     >

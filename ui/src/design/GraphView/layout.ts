@@ -22,12 +22,13 @@ export function layoutGraph(
   nodes: LayoutNode[],
   edges: LayoutEdge[],
   direction: Direction,
+  gap: number = direction === "LR" ? 72 : 44,
 ): Map<string, { x: number; y: number }> {
   const graph = new dagre.graphlib.Graph({ multigraph: true });
   graph.setGraph({
     rankdir: direction,
     nodesep: 18,
-    ranksep: direction === "LR" ? 72 : 44,
+    ranksep: gap,
     ranker: nodes.length > LARGE ? "longest-path" : "network-simplex",
   });
   graph.setDefaultEdgeLabel(() => ({}));

@@ -1,5 +1,94 @@
+import { useParams } from "@tanstack/react-router";
+import { api } from "@/api/client";
+import { useSearchParam } from "@/app/useSearchParam";
+import { Answer } from "@/design/Answer/Answer";
+import { ErrorState } from "@/design/ErrorState/ErrorState";
 import { Page } from "@/design/Page/Page";
+import { Panel } from "@/design/Panel/Panel";
+import { type Tab, Tabs } from "@/design/Tabs/Tabs";
+import { plural } from "@/format/number";
+import { Figures } from "./head/Figures";
+import { HealthMark, healthReason } from "./head/HealthMark";
+import { ReactorActions } from "./head/ReactorActions";
+import { CacheTable } from "./tabs/CacheTable";
+import { DeadLettersTab } from "./tabs/DeadLettersTab";
+import { LatencyTab } from "./tabs/LatencyTab";
+import { LiveTab } from "./tabs/LiveTab";
+import { RestartsTab } from "./tabs/RestartsTab";
+import { SourceTab } from "./tabs/SourceTab";
+import { useGraphs } from "./useGraphs";
+import { type LiveReactor, useLiveReactor } from "./useLiveReactor";
 
+/** One reactor, live: its graph, its firings, its cache, its latency, what went wrong, and what can be done. */
 export function ReactorPage() {
-  return <Page title="Reactor">{null}</Page>;
+  const { name = "" } = useParams({ strict: false });
+  const answer = api.useQuery("get", "/api/v1/reactors/{name}", { params: { path: { name } } });
+  const reactor = useLiveReactor(name, answer.data);
+  if (reactor === null)
+    return (
+      <Page title={name}>
+        <Answer query={answer}>{() => null}</Answer>
+      </Page>
+    );
+  return <LoadedReactor key={name} reactor={reactor} />;
+}
+
+function LoadedReactor({ reactor }: { reactor: LiveReactor }) {
+  const { state } = reactor;
+  const [, showFiring] = useSearchParam("firing", "");
+  return (
+    <Page
+      title={state.name}
+      mark={<HealthMark reactor={reactor} />}
+      subtitle={healthReason(state) ?? subtitleOf(reactor)}
+      actions={
+        <ReactorActions
+          reactor={reactor}
+          onFired={(firing) => {
+            reactor.addFiring(firing);
+            showFiring(firing.id);
+          }}
+        />
+      }
+    >
+      <Figures reactor={reactor} />
+      <Parts reactor={reactor} />
+    </Page>
+  );
+}
+
+function subtitleOf({ state }: LiveReactor): string {
+  const graphs = state.subscribers.length > 0 ? state.subscribers.join(", ") : "no graph";
+  return `${plural(Object.keys(state.accumulators).length, "accumulator")} → ${graphs}`;
+}
+
+const TABS: Tab[] = [
+  { id: "live", label: "Live" },
+  { id: "latency", label: "Latency" },
+  { id: "cache", label: "Cache" },
+  { id: "dead-letters", label: "Dead letters" },
+  { id: "restarts", label: "Restarts" },
+  { id: "source", label: "Source" },
+];
+
+function Parts({ reactor }: { reactor: LiveReactor }) {
+  const [tab] = useSearchParam("tab", "live");
+  const { graphs, error } = useGraphs(reactor.state.subscribers);
+  const { name } = reactor.state;
+  return (
+    <>
+      <Tabs tabs={TABS} current={tab} />
+      {error !== null && <ErrorState error={error} />}
+      {tab === "live" && <LiveTab reactor={reactor} graphs={graphs} />}
+      {tab === "latency" && <LatencyTab reactor={reactor} />}
+      {tab === "cache" && (
+        <Panel title="Cache" aside="what the next firing sees" isFlush>
+          <CacheTable state={reactor.state} />
+        </Panel>
+      )}
+      {tab === "dead-letters" && <DeadLettersTab name={name} />}
+      {tab === "restarts" && <RestartsTab name={name} />}
+      {tab === "source" && <SourceTab graphs={graphs} />}
+    </>
+  );
 }

@@ -1,0 +1,62 @@
+/** The state of one reactor as it changes, from `/ws/reactors/{name}`. */
+
+import type { Schema } from "@/api/types";
+import { type ConnectionState, LiveSocket } from "./socket";
+
+type ReactorState = Schema<"ReactorState">;
+
+/** Seconds between two states, at least: four a second are as many as people can read. */
+const EVERY = 0.25;
+
+export interface Watched {
+  connection: ConnectionState;
+  /** Why there is no connection. */
+  reason: string | null;
+  /** The last state; it stays while the connection is lost. */
+  state: ReactorState | null;
+}
+
+export class ReactorWatch {
+  private socket: LiveSocket | null = null;
+  private watched: Watched = { connection: "connecting", reason: null, state: null };
+  private readonly listeners = new Set<() => void>();
+
+  constructor(private readonly name: string) {}
+
+  start(): void {
+    this.socket = new LiveSocket({
+      endpoint: () => `/ws/reactors/${encodeURIComponent(this.name)}`,
+      onOpen: (send) => send({ id: 1, command: "watch", every: EVERY }),
+      onMessage: (frame) => {
+        if (frame.state !== undefined) this.become({ state: frame.state as ReactorState });
+      },
+      onState: (connection, reason) => this.become({ connection, reason: reason || null }),
+    });
+  }
+
+  stop(): void {
+    this.socket?.close();
+    this.socket = null;
+  }
+
+  retryNow = (): void => this.socket?.retryNow();
+
+  /** Connects again after the server had refused to: the reactor was loaded meanwhile. */
+  restart = (): void => {
+    if (this.watched.connection !== "closed") return;
+    this.stop();
+    this.start();
+  };
+
+  subscribe = (listener: () => void): (() => void) => {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  };
+
+  getWatched = (): Watched => this.watched;
+
+  private become(change: Partial<Watched>): void {
+    this.watched = { ...this.watched, ...change };
+    for (const listener of this.listeners) listener();
+  }
+}

@@ -1,0 +1,68 @@
+import { useState } from "react";
+import type { Schema } from "@/api/types";
+import { Badge } from "@/design/Badge/Badge";
+import { Button } from "@/design/Button/Button";
+import { Dialog } from "@/design/Dialog/Dialog";
+import { JsonView } from "@/design/JsonView/JsonView";
+import { Time } from "@/design/Time/Time";
+import styles from "./DeadLetterList.module.css";
+import { useDeadLetters } from "./useDeadLetters";
+
+type DeadLetter = Schema<"DeadLetter">;
+
+interface Props {
+  reactor: string;
+  letters: DeadLetter[];
+  mayWrite: boolean;
+}
+
+/** Dead letters, newest first: error, event or inputs, replay and delete. */
+export function DeadLetterList({ reactor, letters, mayWrite }: Props) {
+  const { replay, drop } = useDeadLetters(reactor);
+  const [asking, setAsking] = useState<DeadLetter | null>(null);
+  return (
+    <>
+      <ul className={styles.list}>
+        {letters.map((letter) => (
+          <li key={letter.id} className={styles.letter}>
+            <div className={styles.head}>
+              <Badge tone="amber">{letter.kind}</Badge>
+              <strong>{letter.source}</strong>
+              <Time at={letter.at} />
+              {letter.attempts > 1 && <span>{letter.attempts} attempts</span>}
+              {letter.workflow && <span>workflow {letter.workflow}</span>}
+              {mayWrite && (
+                <span className={styles.buttons}>
+                  <Button onClick={() => void replay(letter)}>Replay</Button>
+                  <Button look="danger" onClick={() => setAsking(letter)}>
+                    Delete…
+                  </Button>
+                </span>
+              )}
+            </div>
+            <p className={styles.error}>{letter.error}</p>
+            <JsonView value={letter.inputs ?? letter.event} label={`What dead letter ${letter.id} holds`} />
+          </li>
+        ))}
+      </ul>
+      {asking && (
+        <Dialog
+          title="Delete this dead letter?"
+          onClose={() => setAsking(null)}
+          actions={
+            <>
+              <Button onClick={() => setAsking(null)}>Cancel</Button>
+              <Button look="danger" onClick={() => void drop(asking).then(() => setAsking(null))}>
+                Delete
+              </Button>
+            </>
+          }
+        >
+          <p>
+            The {asking.kind} of {asking.source} is lost for good: it cannot be replayed afterwards.
+          </p>
+        </Dialog>
+      )}
+    </>
+  );
+}

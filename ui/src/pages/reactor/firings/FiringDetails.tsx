@@ -1,0 +1,63 @@
+import type { Schema } from "@/api/types";
+import { Badge } from "@/design/Badge/Badge";
+import { EmptyState } from "@/design/EmptyState/EmptyState";
+import { JsonView } from "@/design/JsonView/JsonView";
+import { Time } from "@/design/Time/Time";
+import { formatDuration } from "@/format/duration";
+import type { Firing } from "../firings";
+import styles from "./FiringDetails.module.css";
+import { marksOf } from "./FiringRow";
+
+/** One firing in full: the snapshot that it saw, and what each graph made of it. */
+export function FiringDetails({ firing }: { firing: Firing | undefined }) {
+  if (firing === undefined) {
+    return (
+      <EmptyState title="This firing is no longer kept.">
+        The server keeps the newest 200 firings of a reactor, and this page the ones that it has seen.
+      </EmptyState>
+    );
+  }
+  return (
+    <div className={styles.details}>
+      <div className={styles.marks}>
+        <Badge>
+          <Time at={firing.at} />
+        </Badge>
+        <Badge>{formatDuration(firing.duration)}</Badge>
+        {marksOf(firing).map((mark) => (
+          <Badge key={mark} tone={mark === "failed" ? "red" : "violet"}>
+            {mark}
+          </Badge>
+        ))}
+      </div>
+      <div className={styles.columns}>
+        <div>
+          <h3 className={styles.heading}>Inputs</h3>
+          <JsonView value={firing.inputs} label="Inputs of the firing" />
+        </div>
+        {Object.entries(firing.results).map(([graph, result]) => (
+          <GraphOutcome key={graph} graph={graph} result={result} />
+        ))}
+      </div>
+    </div>
+  );
+}
+
+function GraphOutcome({ graph, result }: { graph: string; result: Schema<"GraphResultView"> }) {
+  return (
+    <div>
+      <h3 className={styles.heading}>Outputs of {graph}</h3>
+      {result.error && <p className={styles.error}>{result.error.message}</p>}
+      <p className={styles.route}>
+        {result.ran.join(" → ") || "No node ran"}
+        {result.skipped.length > 0 && (
+          <>
+            {" · skipped "}
+            <span className={styles.skipped}>{result.skipped.join(", ")}</span>
+          </>
+        )}
+      </p>
+      <JsonView value={result.outputs} label={`Outputs of ${graph}`} />
+    </div>
+  );
+}

@@ -1,0 +1,31 @@
+import type { Schema } from "@/api/types";
+import { stateLabel } from "@/design/tone";
+import styles from "./Boxes.module.css";
+import { Lag } from "./Lag";
+
+/** An accumulator in the graph: whether a new value waits for the reactor, its health, and how far it is behind. */
+export function AccumulatorBox({
+  accumulator,
+  isDirty,
+}: {
+  accumulator: Schema<"AccumulatorState">;
+  isDirty: boolean;
+}) {
+  return (
+    <>
+      <div className={styles.line}>
+        <span className={styles.name}>{accumulator.name}</span>
+        <span className={styles.dirty} data-on={isDirty || undefined} title="Changed since the last firing">
+          dirty
+        </span>
+      </div>
+      <div className={styles.line}>
+        <span className={styles.kind}>{accumulator.kind}</span>
+        <span className={styles.figure}>{stateLabel(accumulator.health)}</span>
+      </div>
+      <div className={styles.line}>
+        <Lag accumulator={accumulator} />
+      </div>
+    </>
+  );
+}

@@ -1,0 +1,122 @@
+import { useMemo } from "react";
+import type { Schema } from "@/api/types";
+import { type GraphEdge, type GraphNode, GraphView } from "@/design/GraphView/GraphView";
+import { stateLabel, toneOf } from "@/design/tone";
+import { formatRate } from "@/format/number";
+import { changedInputs, type Firing } from "../firings";
+import { latencyTone, recentPercentiles } from "../latency";
+import type { LiveReactor } from "../useLiveReactor";
+import { AccumulatorBox } from "./AccumulatorBox";
+import { isOnRoute, nodeActivity, type Route, routeOf, wireRate } from "./activity";
+import { NodeBox } from "./NodeBox";
+import { ReactorBox } from "./ReactorBox";
+import { REACTOR, reactorGraph, type ReactorGraph as Structure, type Wire } from "./reactorGraph";
+
+interface Props {
+  reactor: LiveReactor;
+  graphs: Schema<"GraphDetails">[];
+  /** The firing whose route is shown. */
+  firing: Firing | undefined;
+  selected: string;
+  onSelect: (id: string) => void;
+}
+
+const SIZES = { accumulator: [172, 66], reactor: [148, 84], node: [140, 50] } as const;
+const GAP = 118;
+
+/** The reactor as a live graph: accumulators, the reactor, the nodes of its graphs, and what passes between them. */
+export function ReactorGraph({ reactor, graphs, firing, selected, onSelect }: Props) {
+  const names = Object.keys(reactor.state.accumulators);
+  const structure = useStructure(names, graphs);
+  const activity = useMemo(() => nodeActivity(reactor.firings), [reactor.firings]);
+  const route = useRoute(reactor.firings, firing);
+
+  const hasRoute = firing !== undefined;
+  const rateOf = (wire: Wire) => wireRate(wire, reactor.rates, activity);
+  const nodes: GraphNode[] = [
+    ...accumulatorNodes(reactor, structure, selected),
+    reactorNode(reactor),
+    ...structure.nodes.map((box): GraphNode => {
+      const found = activity.get(box.id);
+      const [width, height] = SIZES.node;
+      return {
+        id: box.id,
+        label: `Node ${box.node.name}${hasRoute ? (route.active.has(box.id) ? ", ran" : ", skipped") : ""}`,
+        width,
+        height,
+        tone: route.failed.has(box.id) ? "red" : route.active.has(box.id) ? "green" : undefined,
+        ground: latencyTone(found?.p99 ?? undefined),
+        isFaint: hasRoute && !route.active.has(box.id),
+        isSelected: box.id === selected,
+        content: <NodeBox box={box} activity={found} rate={reactor.rates.fires * (found?.share ?? 0)} />,
+      };
+    }),
+  ];
+  const edges = structure.wires.map(
+    (wire): GraphEdge => ({
+      source: wire.source,
+      target: wire.target,
+      label: [wire.label, formatRate(rateOf(wire))].filter(Boolean).join(" "),
+      isActive: isOnRoute(wire, route),
+      isFaint: hasRoute && !isOnRoute(wire, route),
+      isDashed: wire.isOptional,
+    }),
+  );
+  return (
+    <GraphView
+      label={`Graph of reactor ${reactor.state.name}`}
+      nodes={nodes}
+      edges={edges}
+      gap={GAP}
+      onSelect={(id) => onSelect(id === REACTOR || id === selected ? "" : id)}
+    />
+  );
+}
+
+function accumulatorNodes({ state }: LiveReactor, structure: Structure, selected: string): GraphNode[] {
+  const [width, height] = SIZES.accumulator;
+  return structure.accumulators.flatMap((name) => {
+    const accumulator = state.accumulators[name];
+    if (accumulator === undefined) return [];
+    const isDirty = state.dirty[name] ?? false;
+    return [
+      {
+        id: name,
+        label: `Accumulator ${name}, ${stateLabel(accumulator.health)}${isDirty ? ", dirty" : ""}`,
+        width,
+        height,
+        tone: toneOf(accumulator.health),
+        isSelected: name === selected,
+        content: <AccumulatorBox accumulator={accumulator} isDirty={isDirty} />,
+      },
+    ];
+  });
+}
+
+function reactorNode(reactor: LiveReactor): GraphNode {
+  const { name, health, paused } = reactor.state;
+  const [width, height] = SIZES.reactor;
+  return {
+    id: REACTOR,
+    label: `Reactor ${name}, ${paused ? "paused" : stateLabel(health)}`,
+    width,
+    height,
+    tone: toneOf(paused ? "paused" : health),
+    ground: latencyTone(recentPercentiles(reactor.latencies)?.p99),
+    content: <ReactorBox reactor={reactor} />,
+  };
+}
+
+/** The structure stays the same value as long as nothing is bound or unbound. */
+function useStructure(names: string[], graphs: Schema<"GraphDetails">[]): Structure {
+  const key = names.join(" ");
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the key says all that the names do
+  return useMemo(() => reactorGraph(names, graphs), [key, graphs]);
+}
+
+function useRoute(firings: Firing[], firing: Firing | undefined): Route {
+  return useMemo(() => {
+    const before = firing === undefined ? undefined : firings[firings.indexOf(firing) + 1];
+    return routeOf(firing, firing === undefined ? [] : changedInputs(firing, before));
+  }, [firings, firing]);
+}

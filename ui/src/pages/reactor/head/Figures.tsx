@@ -1,0 +1,38 @@
+import type { Tone } from "@/design/tone";
+import { formatDuration } from "@/format/duration";
+import { formatCount, formatRate } from "@/format/number";
+import { latencyTone, recentPercentiles } from "../latency";
+import type { LiveReactor } from "../useLiveReactor";
+import styles from "./Figures.module.css";
+
+type Figure = [name: string, value: string, tone?: Tone | undefined];
+
+/** The figures of a reactor at a glance, in cells that keep their size. */
+export function Figures({ reactor }: { reactor: LiveReactor }) {
+  return (
+    <dl className={styles.figures} aria-label="Figures">
+      {figuresOf(reactor).map(([name, value, tone]) => (
+        <div key={name} className={styles.figure} data-tone={tone}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function figuresOf({ state, rates, latencies }: LiveReactor): Figure[] {
+  const recent = recentPercentiles(latencies);
+  const dropped = Object.values(state.dropped).reduce((sum, count) => sum + count, 0);
+  const deadLetters = Object.values(state.accumulators).reduce((sum, one) => sum + one.dead_letters, 0);
+  return [
+    ["Rate", formatRate(rates.fires)],
+    ["Firings", formatCount(state.fires)],
+    ["Failures", formatCount(state.failures), state.failures > 0 ? "red" : undefined],
+    ["p50", recent ? formatDuration(recent.p50) : "–", latencyTone(recent?.p50)],
+    ["p99", recent ? formatDuration(recent.p99) : "–", latencyTone(recent?.p99)],
+    ["Queue", formatCount(state.queued)],
+    ["Dropped", formatCount(dropped), dropped > 0 ? "amber" : undefined],
+    ["Dead events", formatCount(deadLetters), deadLetters > 0 ? "amber" : undefined],
+  ];
+}

@@ -1,0 +1,47 @@
+import { useState } from "react";
+import { useMayWrite } from "@/app/useMe";
+import { Button } from "@/design/Button/Button";
+import { Icon } from "@/design/Icon/Icon";
+import type { Firing } from "../firings";
+import type { LiveReactor } from "../useLiveReactor";
+import { FireWithDialog } from "./FireWithDialog";
+import { RestartDialog } from "./RestartDialog";
+import { useReactorCommand } from "./useReactorCommand";
+
+interface Props {
+  reactor: LiveReactor;
+  /** Shows a firing that a command caused. */
+  onFired: (firing: Firing) => void;
+}
+
+/** Pause, resume, fire and restart a reactor; absent for those who may only read. */
+export function ReactorActions({ reactor, onFired }: Props) {
+  const { name, paused } = reactor.state;
+  const [dialog, setDialog] = useState<"fire" | "restart" | null>(null);
+  const { give, isPending } = useReactorCommand(name, ({ firing }) => firing && onFired(firing));
+  const close = () => setDialog(null);
+  if (!useMayWrite()) return null;
+  return (
+    <>
+      {paused ? (
+        <Button look="primary" isBusy={isPending} onClick={() => give("resume")}>
+          <Icon name="run" />
+          Resume
+        </Button>
+      ) : (
+        <Button isBusy={isPending} onClick={() => give("pause")}>
+          <Icon name="pause" />
+          Pause
+        </Button>
+      )}
+      <Button isBusy={isPending} title="Fire now, with the cache as it is" onClick={() => give("force_fire")}>
+        <Icon name="trigger" />
+        Force fire
+      </Button>
+      <Button onClick={() => setDialog("fire")}>Fire with…</Button>
+      <Button onClick={() => setDialog("restart")}>Restart…</Button>
+      {dialog === "fire" && <FireWithDialog state={reactor.state} onFired={onFired} onClose={close} />}
+      {dialog === "restart" && <RestartDialog name={name} onClose={close} />}
+    </>
+  );
+}
