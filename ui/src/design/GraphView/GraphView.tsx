@@ -1,8 +1,10 @@
 import "@xyflow/react/dist/base.css";
 import {
   Background,
+  BaseEdge,
   Controls,
   type Edge,
+  type EdgeProps,
   Handle,
   MarkerType,
   type Node,
@@ -13,7 +15,7 @@ import {
 import { type KeyboardEvent, type ReactNode, useMemo } from "react";
 import type { Tone } from "../tone";
 import styles from "./GraphView.module.css";
-import { type Direction, layoutGraph, structureOf } from "./layout";
+import { curveThrough, type Direction, edgeId, layoutGraph, type Point, structureOf } from "./layout";
 
 export interface GraphNode {
   id: string;
@@ -34,6 +36,8 @@ export interface GraphEdge {
   source: string;
   target: string;
   label?: string;
+  /** The width that the label needs, however its text changes. */
+  labelWidth?: number;
   /** Part of what happened last: shown strong. */
   isActive?: boolean;
   isDashed?: boolean;
@@ -55,19 +59,20 @@ const WIDTH = 176;
 const HEIGHT = 56;
 
 type FlowData = { node: GraphNode; direction: Direction };
+type RouteData = { via: Point[]; label: Point | null; direction: Direction };
 
 /** A directed graph with live content: laid out once for its structure, moved and zoomed by the reader. */
 export function GraphView({ label, nodes, edges, direction = "LR", gap, onSelect }: Props) {
   const boxes = nodes.map(({ id, width = WIDTH, height = HEIGHT }) => ({ id, width, height }));
   const structure = structureOf(boxes, edges, direction);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the structure says all that the positions depend on
-  const positions = useMemo(() => layoutGraph(boxes, edges, direction, gap), [structure, gap]);
+  const layout = useMemo(() => layoutGraph(boxes, edges, direction, gap), [structure, gap]);
 
   const flowNodes = nodes.map(
     (node): Node<FlowData> => ({
       id: node.id,
       type: "box",
-      position: positions.get(node.id) ?? { x: 0, y: 0 },
+      position: layout.positions.get(node.id) ?? { x: 0, y: 0 },
       width: node.width ?? WIDTH,
       height: node.height ?? HEIGHT,
       ariaRole: onSelect ? "button" : "group",
@@ -76,11 +81,13 @@ export function GraphView({ label, nodes, edges, direction = "LR", gap, onSelect
     }),
   );
   const flowEdges = edges.map(
-    (edge): Edge => ({
-      id: `${edge.source}>${edge.target}`,
+    (edge): Edge<RouteData> => ({
+      id: edgeId(edge),
+      type: "routed",
       source: edge.source,
       target: edge.target,
       label: edge.label,
+      data: { ...(layout.routes.get(edgeId(edge)) ?? { via: [], label: null }), direction },
       className: [
         styles.edge,
         edge.isActive && styles.active,
@@ -107,6 +114,7 @@ export function GraphView({ label, nodes, edges, direction = "LR", gap, onSelect
         nodes={flowNodes}
         edges={flowEdges}
         nodeTypes={NODE_TYPES}
+        edgeTypes={EDGE_TYPES}
         fitView
         fitViewOptions={{ padding: 0.08, maxZoom: 1 }}
         minZoom={0.1}
@@ -155,4 +163,13 @@ function Box({ data }: NodeProps<Node<FlowData>>) {
   );
 }
 
+/** An edge along the way that the layout found for it, around the nodes between its ends. */
+function RoutedEdge({ sourceX, sourceY, targetX, targetY, data, label, markerEnd }: EdgeProps<Edge<RouteData>>) {
+  const { via, direction, label: at } = data ?? { via: [], direction: "LR" as const, label: null };
+  const path = curveThrough([{ x: sourceX, y: sourceY }, ...via, { x: targetX, y: targetY }], direction);
+  const [labelX, labelY] = at ? [at.x, at.y] : [(sourceX + targetX) / 2, (sourceY + targetY) / 2];
+  return <BaseEdge path={path} label={label} labelX={labelX} labelY={labelY} {...(markerEnd ? { markerEnd } : {})} />;
+}
+
 const NODE_TYPES = { box: Box };
+const EDGE_TYPES = { routed: RoutedEdge };

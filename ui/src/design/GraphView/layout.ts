@@ -11,19 +11,38 @@ export interface LayoutNode {
 export interface LayoutEdge {
   source: string;
   target: string;
+  /** The width that its label needs; without one, the edge gets no room of its own. */
+  labelWidth?: number | undefined;
 }
 
 export type Direction = "LR" | "TB";
 
+export interface Point {
+  x: number;
+  y: number;
+}
+
+export interface Layout {
+  /** The top left corner of each node, by id. */
+  positions: Map<string, Point>;
+  /** By the id of an edge: where it passes between its ends, and where its label is. */
+  routes: Map<string, { via: Point[]; label: Point | null }>;
+}
+
 /** From here on, the exact ranking would take seconds. */
 const LARGE = 200;
+const LABEL_HEIGHT = 14;
+
+export function edgeId({ source, target }: LayoutEdge): string {
+  return `${source}>${target}`;
+}
 
 export function layoutGraph(
   nodes: LayoutNode[],
   edges: LayoutEdge[],
   direction: Direction,
   gap: number = direction === "LR" ? 72 : 44,
-): Map<string, { x: number; y: number }> {
+): Layout {
   const graph = new dagre.graphlib.Graph({ multigraph: true });
   graph.setGraph({
     rankdir: direction,
@@ -33,14 +52,39 @@ export function layoutGraph(
   });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const node of nodes) graph.setNode(node.id, { width: node.width, height: node.height });
-  for (const edge of edges) graph.setEdge(edge.source, edge.target);
+  for (const edge of edges) {
+    const room = edge.labelWidth === undefined ? {} : { width: edge.labelWidth, height: LABEL_HEIGHT, labelpos: "c" };
+    graph.setEdge(edge.source, edge.target, room);
+  }
   dagre.layout(graph);
-  return new Map(
-    nodes.map(({ id, width, height }) => {
-      const { x = 0, y = 0 } = graph.node(id) ?? {};
-      return [id, { x: x - width / 2, y: y - height / 2 }];
-    }),
-  );
+  return {
+    positions: new Map(
+      nodes.map(({ id, width, height }) => {
+        const { x = 0, y = 0 } = graph.node(id) ?? {};
+        return [id, { x: x - width / 2, y: y - height / 2 }];
+      }),
+    ),
+    routes: new Map(edges.map((edge) => [edgeId(edge), routeOf(graph.edge(edge.source, edge.target))])),
+  };
+}
+
+function routeOf(edge: { points?: Point[]; x?: number; y?: number }): { via: Point[]; label: Point | null } {
+  const label = edge.x === undefined || edge.y === undefined ? null : { x: edge.x, y: edge.y };
+  return { via: edge.points?.slice(1, -1) ?? [], label };
+}
+
+/** A curve through points that leaves and reaches each of them in the direction of the graph. */
+export function curveThrough(points: Point[], direction: Direction): string {
+  return points
+    .map((point, index) => {
+      const before = points[index - 1];
+      if (before === undefined) return `M${point.x},${point.y}`;
+      const [middleX, middleY] = [(before.x + point.x) / 2, (before.y + point.y) / 2];
+      return direction === "LR"
+        ? `C${middleX},${before.y} ${middleX},${point.y} ${point.x},${point.y}`
+        : `C${before.x},${middleY} ${point.x},${middleY} ${point.x},${point.y}`;
+    })
+    .join("");
 }
 
 /** What a layout depends on, as a text: equal texts have equal layouts. */
@@ -48,6 +92,6 @@ export function structureOf(nodes: LayoutNode[], edges: LayoutEdge[], direction:
   return JSON.stringify([
     direction,
     nodes.map(({ id, width, height }) => [id, width, height]),
-    edges.map(({ source, target }) => [source, target]),
+    edges.map(({ source, target, labelWidth }) => [source, target, labelWidth]),
   ]);
 }

@@ -22,7 +22,10 @@ interface Props {
 }
 
 const SIZES = { accumulator: [172, 66], reactor: [148, 84], node: [140, 50] } as const;
-const GAP = 118;
+const GAP = 44;
+/** Room for a rate, and for each letter before it. */
+const RATE_WIDTH = 44;
+const LETTER_WIDTH = 5.6;
 
 /** The reactor as a live graph: accumulators, the reactor, the nodes of its graphs, and what passes between them. */
 export function ReactorGraph({ reactor, graphs, firing, selected, onSelect }: Props) {
@@ -57,6 +60,7 @@ export function ReactorGraph({ reactor, graphs, firing, selected, onSelect }: Pr
       source: wire.source,
       target: wire.target,
       label: [wire.label, formatRate(rateOf(wire))].filter(Boolean).join(" "),
+      labelWidth: RATE_WIDTH + wire.label.length * LETTER_WIDTH,
       isActive: isOnRoute(wire, route),
       isFaint: hasRoute && !isOnRoute(wire, route),
       isDashed: wire.isOptional,
