@@ -402,6 +402,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run}/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Say why each task of a run that has not ended has not: what it waits for, or where it runs */
+        get: operations["explain_run"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run}/tasks/{task}": {
         parameters: {
             query?: never;
@@ -2716,6 +2733,12 @@ export interface components {
             current: boolean;
             nodes: number;
         };
+        /** WaitingView */
+        WaitingView: {
+            reasons: {
+                [key: string]: string[];
+            };
+        };
         /** WhyView */
         WhyView: {
             reasons: string[];
@@ -3528,6 +3551,36 @@ export interface operations {
             };
         };
     };
+    explain_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WaitingView"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
     get_task: {
         parameters: {
             query?: {
@@ -3675,6 +3728,8 @@ export interface operations {
                 index?: number | null;
                 /** @description The lines of one attempt. */
                 attempt?: number | null;
+                /** @description A part of the message or of a field, in letters of either case. */
+                q?: string;
                 /** @description The number of items of a page, 500 at most. */
                 limit?: number;
                 /** @description `next` of the page before; absent for the first page. */
