@@ -221,6 +221,7 @@ ACCESS = (
     get("/accounts", accounts.list_accounts, ADMIN),
     post("/accounts", accounts.create_account, ADMIN, audit="account.create", **BY_SERVICE, status=201, takes_key=True),
     delete("/accounts/{name:str}", accounts.delete_account, ADMIN, audit="account.delete", **BY_SERVICE),
+    get("/session", sessions.get_session, NONE),
     post("/session", sessions.open_session, NONE, audit="session.open", **BY_SERVICE, status=201),
     delete("/session", sessions.close_session, KNOWN, audit="session.close", **BY_SERVICE),
     get("/session/oidc", sessions.begin_oidc_login, NONE, status=302, statuses=(401, 404)),

@@ -108,6 +108,37 @@ async def test_a_browser_signs_in_and_out(server: Served) -> None:
     assert (await actions(server))[:3] == ["session.close", "variable.set", "session.open"]
 
 
+async def test_a_browser_asks_how_to_sign_in(server: Served) -> None:
+    """S-4: without a key; a session that has ended is none."""
+    async with as_token(server, None) as browser:
+        expected = {"signed_in": False, "required": True, "methods": ["account", "key"]}
+        assert (await browser.get("/session")).json() == expected
+        browser.cookies.set("tidemill_session", "unknown")
+        assert (await browser.get("/session")).json() == expected
+        browser.cookies.clear()
+        created = (await server.http.post("/keys", json={"role": "read"})).json()
+        assert (await browser.post("/session", json={"key": created["key"]})).status_code == 201
+        assert (await browser.get("/session")).json() == expected | {"signed_in": True}
+
+
+async def test_a_session_that_was_opened_with_a_key_ends_with_it(server: Served) -> None:
+    """S-4: a first operator has only a key; its revocation counts at once, and its expiry too."""
+    created = (await server.http.post("/keys", json={"role": "read", "expires": 3600})).json()
+    async with as_token(server, None) as browser:
+        opened = await browser.post("/session", json={"key": created["key"]})
+        assert (opened.status_code, opened.json()["actor"]) == (201, f"key:{created['id']}")
+        assert opened.json()["expires_at"] == created["expires_at"]
+        assert created["key"] not in opened.headers["set-cookie"]
+        assert (await browser.get("/me")).json()["role"] == "read"
+        refused = await browser.put("/variables/region", json={"value": 1}, headers=OWN_PAGE)
+        assert (refused.status_code, refused.json()["code"]) == (403, "not_allowed")
+        assert (await server.http.delete(f"/keys/{created['id']}")).status_code == 204
+        ended = await browser.get("/me")
+        assert (ended.status_code, ended.json()["code"]) == (401, "session_ended")
+        again = await browser.post("/session", json={"key": created["key"]})
+        assert (again.status_code, again.json()["code"]) == (401, "key_revoked")
+
+
 async def test_other_sites_cannot_use_a_session(server: Served) -> None:
     """Fault 93: neither a form, nor a script of another origin, nor a request without the header of our pages."""
     account = {"name": "ada", "role": "write", "password": PASSWORD}

@@ -16,6 +16,7 @@ from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.ids import new_instance_id
 from tidemill.kernel.limits import WORD_RULE, is_word
 from tidemill.storage.access_ports import ApiKeys, StoredKey
+from tidemill.storage.session_ports import Sessions
 
 CACHE_SECONDS = 1.0  # for which a key is not read again: the longest delay of a revocation without notifications
 CACHE_LIMIT = 10_000  # keys
@@ -37,8 +38,11 @@ class _CachedKey(NamedTuple):
 class KeyService:
     """API keys of all tenants."""
 
-    def __init__(self, keys: ApiKeys, tenants: TenantService, audit: AuditLog, clock: Clock) -> None:
+    def __init__(
+        self, keys: ApiKeys, sessions: Sessions, tenants: TenantService, audit: AuditLog, clock: Clock
+    ) -> None:
         self._keys = keys
+        self._sessions = sessions
         self._tenants = tenants
         self._audit = audit
         self._clock = clock
@@ -83,18 +87,28 @@ class KeyService:
         return await self._keys.for_tenant(principal.tenant)
 
     async def revoke(self, principal: Principal, id: str) -> None:
-        """Revoke a key of the principal's tenant; an admin of the instance revokes those of every tenant."""
+        """Revoke a key of the principal's tenant, and end the sessions that were opened with it.
+
+        An admin of the instance revokes the keys of every tenant.
+        """
         stored = await self._keys.find(id)
         may_see = stored is not None and (principal.is_instance_admin or stored.key.tenant == principal.tenant)
         if stored is None or not may_see:
             raise NotFoundError("key", id, f"there is no key '{id}'")
         await self._keys.revoke(stored.key.tenant, id, self._clock.now())
+        await self._sessions.delete_of_actor(stored.key.tenant, stored.key.principal.actor)
         self._cache.pop(id, None)
         await self._audit.record(principal, "key.revoke", id, tenant=stored.key.tenant)
 
     async def authenticate(self, token: str) -> Principal:
         """Return the principal of a token; RequestError if its key is unknown, revoked or expired."""
+        return (await self.find_valid(token)).principal
+
+    async def find_valid(self, token: str, *, cached: bool = True) -> ApiKey:
+        """Return the key of a token; RequestError if it is unknown, revoked or expired."""
         id_ = key_id_of(token)
+        if id_ is not None and not cached:
+            self._cache.pop(id_, None)
         stored = None if id_ is None else await self._find(id_)
         if stored is None or not is_token(token, stored.digest):
             message = "the key is not known here; create one with `tidemill key create`"
@@ -106,7 +120,7 @@ class KeyService:
             message = f"the key {stored.key.id} expired at {stored.key.expires_at:%Y-%m-%d %H:%M} UTC"
             raise RequestError(message, code="key_expired", status=401)
         await self._record_use(stored, now)
-        return stored.key.principal
+        return stored.key
 
     async def is_valid(self, id: str) -> bool:
         """Return whether a key is neither revoked nor expired nor deleted."""

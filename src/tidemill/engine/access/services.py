@@ -34,7 +34,7 @@ class AccessServices:
         self.clock = clock
         self.audit = AuditLog(store.audit_entries, clock, settings)
         self.tenants = TenantService(store, self.audit, clock)
-        self.keys = KeyService(store.api_keys, self.tenants, self.audit, clock)
+        self.keys = KeyService(store.api_keys, store.sessions, self.tenants, self.audit, clock)
         self.accounts = AccountService(store.accounts, store.sessions, self.tenants, self.audit, clock)
         self.sessions = SessionService(store.sessions, self.audit, clock)
         self.tickets = TicketService(store.tickets, clock)

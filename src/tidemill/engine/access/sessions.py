@@ -1,6 +1,6 @@
 """Sessions of browsers: opens them, authenticates their requests, and closes them."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -33,8 +33,8 @@ class SessionService:
         self._audit = audit
         self._clock = clock
 
-    async def open(self, principal: Principal) -> NewSession:
-        """Open a session for a principal who has proved who they are."""
+    async def open(self, principal: Principal, until: datetime | None = None) -> NewSession:
+        """Open a session for a principal who has proved who they are; it ends at `until` at the latest."""
         now, id_, token = self._clock.now(), new_instance_id(), new_secret()
         session = Session(
             id=id_,
@@ -43,7 +43,7 @@ class SessionService:
             principal=replace(principal, credential=f"{_KIND}{id_}"),
             created_at=now,
             seen_at=now,
-            expires_at=now + LIFETIME,
+            expires_at=now + LIFETIME if until is None else min(until, now + LIFETIME),
         )
         await self._sessions.add(session, digest_token(token))
         await self._audit.record(principal, "session.open", id_)

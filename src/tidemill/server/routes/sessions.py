@@ -5,15 +5,18 @@ from typing import Annotated, Literal
 
 import msgspec
 from litestar import Response
+from litestar.connection import ASGIConnection
 from litestar.datastructures import Cookie
 from litestar.params import FromQuery, JSONBody, QueryParameter
 from litestar.response import Redirect
 
-from tidemill.access.principal import INSTANCE_TENANT, Principal, Role
+from tidemill.access.principal import INSTANCE_TENANT, Role
 from tidemill.access.sessions import LIFETIME
+from tidemill.engine.access.services import AccessServices
+from tidemill.engine.access.sessions import NewSession
 from tidemill.engine.access.tickets import SESSION_ENDPOINT
 from tidemill.kernel.errors import RequestError
-from tidemill.server.authentication import SESSION_COOKIE, check_origin
+from tidemill.server.authentication import SESSION_COOKIE, NoAuthentication, check_origin
 from tidemill.server.context import ServerContext
 from tidemill.server.injection import InjectedContext, InjectedPrincipal
 from tidemill.server.oidc.login import COOKIE_LIFETIME, OidcLogin
@@ -27,12 +30,27 @@ _State = Annotated[str, QueryParameter(name="state", description="The state with
 
 
 class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The name and the password of an account, or the ticket of a one-time link."""
+    """The name and the password of an account, an API key, or the ticket of a one-time link."""
 
     account: Annotated[str, msgspec.Meta(examples=["ada"])] = ""
     password: Annotated[str, msgspec.Meta(examples=["correct horse battery"])] = ""
     tenant: str = INSTANCE_TENANT
+    key: str | None = None
+    """An API key: the session can do what it can, and ends with it."""
     ticket: str | None = None
+
+
+SignInMethod = Literal["account", "key", "oidc"]
+
+
+class SignInState(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a browser is signed in, and how it can sign in."""
+
+    signed_in: bool
+    required: bool
+    """False on a server without authentication, such as `tidemill dev`."""
+    methods: list[SignInMethod]
+    """The forms of `POST /session`, and `oidc` if `GET /session/oidc` leads to an issuer."""
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,19 +81,50 @@ async def open_session(context: InjectedContext, request: ApiRequest, data: JSON
     address = request.client.host if request.client else ""
     context.limits.check_address(address)
     with context.limits.counting_failures(address):
-        principal = await _sign_in(context, data)
-    session, token = await context.node.access.sessions.open(principal)
+        session, token = await _sign_in(context, data)
+    principal = session.principal
     view = SessionView(
         actor=principal.actor, tenant=principal.tenant, role=principal.role, expires_at=session.expires_at
     )
     return ApiResponse(view, status_code=201, cookies=[_cookie(request, token, int(LIFETIME.total_seconds()))])
 
 
-async def _sign_in(context: ServerContext, data: SignIn) -> Principal:
+async def _sign_in(context: ServerContext, data: SignIn) -> NewSession:
     access = context.node.access
+    if data.key is not None:
+        return await _sign_in_with_key(access, data.key)
     if data.ticket is not None:
-        return await access.tickets.redeem(data.ticket, SESSION_ENDPOINT)
-    return await access.accounts.sign_in(data.account, data.password, data.tenant)
+        return await access.sessions.open(await access.tickets.redeem(data.ticket, SESSION_ENDPOINT))
+    return await access.sessions.open(await access.accounts.sign_in(data.account, data.password, data.tenant))
+
+
+async def _sign_in_with_key(access: AccessServices, token: str) -> NewSession:
+    """Open a session that ends with a key: a revocation ends those that are stored, so it is looked for once more."""
+    key = await access.keys.find_valid(token)
+    opened = await access.sessions.open(key.principal, until=key.expires_at)
+    try:
+        await access.keys.find_valid(token, cached=False)
+    except RequestError:
+        await access.sessions.close(opened.session.principal)
+        raise
+    return opened
+
+
+async def get_session(context: InjectedContext, request: ApiRequest) -> SignInState:
+    """Say whether this browser is signed in, and how it can sign in; it needs no key."""
+    methods: list[SignInMethod] = ["account", "key"] if context.oidc is None else ["account", "key", "oidc"]
+    try:
+        with context.limits.counting_failures(request.client.host if request.client else ""):
+            principal = await context.authenticator.authenticate(ASGIConnection(request.scope))
+    except RequestError as error:
+        if error.status != 401:
+            raise
+        principal = None
+    return SignInState(
+        signed_in=principal is not None,
+        required=not isinstance(context.authenticator, NoAuthentication),
+        methods=methods,
+    )
 
 
 async def begin_oidc_login(context: InjectedContext, request: ApiRequest) -> Redirect:
