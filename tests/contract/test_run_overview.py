@@ -2,8 +2,9 @@
 
 from datetime import timedelta
 
-from tests.contract.run_samples import after, creation, make, run_row, task_row
+from tests.contract.run_samples import after, creation, fire_row, make, run_row, task_row
 from tests.contract.samples import NOON
+from tidemill.storage.run_lists import FiredSlot
 from tidemill.storage.run_overview import EndedCount, FirstFailure, OverviewQuery, RunOverview, hour_of, start_of
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ScheduleCursor
@@ -99,3 +100,16 @@ async def test_the_cursors_of_a_tenant_are_listed_by_workflow_and_key(store: Sto
     await store.schedules.insert_missing([mine[2], cursor("other", "a", "x"), mine[1], mine[0]])
     assert await store.schedules.list_cursors("public") == mine
     assert await store.schedules.list_cursors("unknown") == []
+
+
+async def test_fired_slots_are_listed_with_their_runs(store: Store) -> None:
+    """S-8: schedules as a calendar; a fire outlives its run."""
+    for number in range(3):
+        run = run_row(f"r{number}", state=S, ended_at=after(number))
+        await make(store, creation(run, fire=fire_row(run.id, slot=after(number))))
+    assert await store.runs.prune("public", after(1), 10) == 1
+    fire = fire_row()
+    found = await store.runs.list_fired_slots("public", fire.workflow, fire.key, after(0), after(1), 10)
+    assert found == [FiredSlot(after(0), "r0", None), FiredSlot(after(1), "r1", S)]
+    assert len(await store.runs.list_fired_slots("public", fire.workflow, fire.key, after(0), after(9), 2)) == 2
+    assert await store.runs.list_fired_slots("other", fire.workflow, fire.key, after(0), after(9), 2) == []

@@ -78,6 +78,7 @@ TASKS = (
 
 SCHEDULES = (
     get("/schedules", schedules.list_schedules, READ),
+    get("/schedules/calendar", schedules.get_calendar, READ),
     get("/workflows/{name:str}/schedule/preview", schedules.preview_schedule, READ),
 )
 

@@ -82,6 +82,15 @@ class TaskStateCount(NamedTuple):
     """Of the one that ended last."""
 
 
+class FiredSlot(NamedTuple):
+    """A slot of a schedule that has been fired, and what became of its run."""
+
+    slot: datetime
+    run: str
+    state: RunState | None
+    """None if the run was deleted since."""
+
+
 def group_states(rows: Iterable[tuple[str, str, int]]) -> dict[str, dict[RunState, int]]:
     """Return counted states by what they belong to, from rows of it, the state and the number."""
     grouped: dict[str, dict[RunState, int]] = {}

@@ -14,7 +14,7 @@ import msgspec
 from tidemill.storage.backfill_ports import Backfills
 from tidemill.storage.committer import CommitFuture
 from tidemill.storage.pool_ports import Pools
-from tidemill.storage.run_lists import RunPage, RunQuery, TaskStateCount, WorkflowActivity
+from tidemill.storage.run_lists import FiredSlot, RunPage, RunQuery, TaskStateCount, WorkflowActivity
 from tidemill.storage.run_overview import FirstFailure, OverviewQuery, RunOverview
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
@@ -181,6 +181,11 @@ class Runs(Protocol):
         self, tenant: str, workflow: str, key: str, start: datetime, end: datetime
     ) -> set[datetime]:
         """Return the slots in [start, end] that have been fired."""
+
+    async def list_fired_slots(
+        self, tenant: str, workflow: str, key: str, start: datetime, end: datetime, limit: int
+    ) -> list[FiredSlot]:
+        """Return the slots in [start, end] that have been fired, with their runs, in order; at most `limit`."""
 
     async def find_fired(self, tenant: str, workflow: str, key: str, slot: datetime) -> str | None:
         """Return the run that the fire of a slot has started; None if the slot has not been fired."""

@@ -92,6 +92,51 @@ async def test_a_schedule_is_previewed(server: Served) -> None:
     assert (refused.status_code, refused.json()["errors"][0]["path"]) == (400, "count")
 
 
+async def test_the_calendar_has_past_slots_with_their_runs_and_those_to_come() -> None:
+    """S-8: schedules as a calendar; a slot that got no run on purpose is dropped."""
+    async with tm.testing.node(load=[make_hourly()]) as node, served(node) as server:
+        began = node.clock.now()
+        await node.advance("3h")
+        await node.pause("hourly")
+        await node.advance("2h")
+        await node.resume("hourly")
+        await node.advance("1h")
+        query = {"from": began.isoformat(), "to": (began + 8 * HOUR).isoformat()}
+        calendar = (await server.http.get("/schedules/calendar", params=query)).json()
+        slots = calendar["slots"]
+        assert [one["status"] for one in slots] == ["started"] * 3 + ["dropped"] * 2 + ["started"] + ["coming"] * 2
+        assert [one["run_state"] for one in slots[:4]] == ["success"] * 3 + [None]
+        assert (await server.http.get(f"/runs/{slots[0]['run']}")).json()["slot"] == slots[0]["slot"]
+        assert [after - before for before, after in pairwise(time_of(one["slot"]) for one in slots)] == [HOUR] * 7
+        assert (calendar["dense"], calendar["more"]) == ([], False)
+        by_default = (await server.http.get("/schedules/calendar")).json()
+        assert time_of(by_default["end"]) - time_of(by_default["start"]) == timedelta(days=7)
+
+
+async def test_a_schedule_with_many_slots_is_counted_and_a_long_range_is_refused() -> None:
+    """S-8: an answer of bounded size."""
+    often = tm.Workflow("often", schedule=tm.Every("1s"))
+
+    @often.task
+    async def work() -> None:
+        return None
+
+    async with tm.Node(load=[often]) as node, served(node) as server:
+        await node.pause("often")
+        calendar = (await server.http.get("/schedules/calendar")).json()
+        (dense,) = calendar["dense"]
+        assert (dense["workflow"], dense["slots"], calendar["slots"]) == ("often", 7 * 86400, [])
+        for query in (
+            {"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"},
+            {"from": "2026-01-01T00:00:00Z", "to": "2026-03-01T00:00:00Z"},
+            {"from": "2026-01-01T00:00:00", "to": "2026-01-02T00:00:00Z"},
+            {"from": "9999-12-31T00:00:00Z"},
+            {"from": "0001-01-01T00:00:00+10:00"},
+        ):
+            refused = await server.http.get("/schedules/calendar", params=query)
+            assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request"), query
+
+
 # -- triggers
 
 

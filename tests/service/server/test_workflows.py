@@ -149,6 +149,8 @@ async def test_a_version_has_its_structure_and_its_source(server: Served) -> Non
     name = (await server.http.get("/workflows/report")).json()["version"]
     version = (await server.http.get(f"/workflows/report/versions/{name}")).json()
     assert [task["name"] for task in version["spec"]["tasks"]] == ["fetch", "clean", "load"]
+    assert [task["name"] for task in version["tasks"]] == ["fetch", "clean", "load"]
+    assert [(edge["source"], edge["target"]) for edge in version["edges"]] == [("fetch", "clean"), ("clean", "load")]
     assert version["source"] == inspect.getsource(workflow_samples)
 
 

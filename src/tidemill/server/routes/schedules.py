@@ -1,15 +1,28 @@
 """Schedules: when the clock starts workflows."""
 
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from litestar.params import FromPath, QueryParameter
 
 from tidemill.server.injection import InjectedCaller, InjectedContext
 from tidemill.server.paging import DEFAULT_LIMIT, MAX_LIMIT, Cursor, Limit, Page, page_of
-from tidemill.server.views.schedules import ScheduleView, SlotView, next_slots, to_schedule
+from tidemill.server.problems import FieldProblem, InvalidRequestError
+from tidemill.server.requests import require_offset
+from tidemill.server.views.schedules import CalendarView, ScheduleView, SlotView, next_slots, to_schedule
 
 DEFAULT_COUNT = 10
+DAY, WEEK, MAX_RANGE = timedelta(days=1), timedelta(days=7), timedelta(days=31)
+YEARS = range(1971, 9999)
+"""The years in which a calendar may begin: no time zone and no range leads out of what times can be."""
 
+_Start = Annotated[
+    datetime | None, QueryParameter(name="from", description="The beginning of the range; 24 hours ago by default.")
+]
+_End = Annotated[
+    datetime | None,
+    QueryParameter(name="to", description="The end of the range; a week after `from` by default."),
+]
 _Count = Annotated[int, QueryParameter(ge=1, le=MAX_LIMIT, description="The number of slots.")]
 
 
@@ -25,6 +38,27 @@ async def list_schedules(
         key=lambda one: f"{one.workflow}\0{one.schedule.key}",
         view=lambda one: to_schedule(one, catalog.now()),
     )
+
+
+async def get_calendar(
+    context: InjectedContext, caller: InjectedCaller, start: _Start = None, end: _End = None
+) -> CalendarView:
+    """Return the slots of all schedules from a time to another, at most 31 days: with their runs, and those to come."""
+    client = context.node.workflow_client
+    require_offset("from", start)
+    require_offset("to", end)
+    first = start or client.catalog.now() - DAY
+    if first.year not in YEARS:
+        raise _invalid("from", f"a time from {YEARS.start} to {YEARS.stop - 1}")
+    last = end or first + WEEK
+    if not first < last <= first + MAX_RANGE:
+        raise _invalid("to", "a time after `from`, and at most 31 days later")
+    found = await client.calendar(caller, first, last)
+    return CalendarView(start=first, end=last, slots=found.slots, dense=found.dense, more=found.has_more)
+
+
+def _invalid(name: str, message: str) -> InvalidRequestError:
+    return InvalidRequestError(f"`{name}`: {message}", [FieldProblem(name, message)])
 
 
 async def preview_schedule(

@@ -6,6 +6,7 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
+from tidemill.engine.workflows.client.calendar import CalendarSlot, DenseSchedule
 from tidemill.engine.workflows.client.catalog import TriggerEntry, WatchedSchedule
 from tidemill.storage.run_lists import LATEST
 from tidemill.workflows.definition import OnFiring, OnOutput, Trigger, describe_expression
@@ -46,6 +47,19 @@ class SlotView(msgspec.Struct, frozen=True, kw_only=True):
     slot: datetime
     local: datetime
     """The same instant, in the time zone of the schedule."""
+
+
+class CalendarView(msgspec.Struct, frozen=True, kw_only=True):
+    """The slots of all schedules in a range of time."""
+
+    start: datetime
+    end: datetime
+    slots: list[CalendarSlot]
+    """In order."""
+    dense: list[DenseSchedule]
+    """The schedules that have more than 500 slots in the range: these are not listed."""
+    more: bool
+    """Whether there are more slots than are listed, 5,000: choose a shorter range."""
 
 
 class TriggerView(msgspec.Struct, frozen=True, kw_only=True):

@@ -122,7 +122,11 @@ class VersionDetails(msgspec.Struct, frozen=True, kw_only=True):
     workflow: str
     version: str
     seen_at: datetime
+    tasks: list[TaskDetails]
+    """In topological order; empty if the version cannot be read any more."""
+    edges: list[EdgeView]
     spec: dict[str, Any]
+    """Everything that is stored of its structure."""
     source: str | None
     """The file that declares it, as it was first loaded; null if it was not stored."""
 
@@ -209,10 +213,16 @@ def _to_version_item(version: WorkflowVersion, facts: WorkflowFacts) -> VersionI
 
 def to_version_details(version: WorkflowVersion) -> VersionDetails:
     """Return a version with its structure and its source."""
+    try:
+        spec = msgspec.json.decode(version.spec, type=WorkflowSpec)
+    except msgspec.DecodeError:  # written by another version of Tidemill: its source can still be read
+        spec = WorkflowSpec(name=version.key.workflow, tasks=())
     return VersionDetails(
         workflow=version.key.workflow,
         version=version.key.version,
         seen_at=version.seen_at,
+        tasks=[_to_task_details(task, None) for task in spec.topological_order],
+        edges=list(_edges_of(spec)),
         spec=msgspec.json.decode(version.spec),
         source=version.source or None,
     )

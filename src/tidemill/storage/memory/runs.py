@@ -11,7 +11,7 @@ from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.memory.apply_changes import apply_change
 from tidemill.storage.memory.claim_tasks import claim_tasks
 from tidemill.storage.memory.tables import MemoryTable, MemoryUnit, Tables, times_to_utc, to_utc
-from tidemill.storage.run_lists import RunPage, RunPosition, RunQuery, TaskStateCount, WorkflowActivity
+from tidemill.storage.run_lists import FiredSlot, RunPage, RunPosition, RunQuery, TaskStateCount, WorkflowActivity
 from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, hour_of
 from tidemill.storage.state_sets import ACTIVE_RUNS
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
@@ -208,6 +208,14 @@ class MemoryRuns(MemoryTable, Runs):
     ) -> set[datetime]:
         source, first, last = (tenant, workflow, key), to_utc(start), to_utc(end)
         return {slot for *of, slot in self._tables.fired_slots if tuple(of) == source and first <= slot <= last}
+
+    async def list_fired_slots(
+        self, tenant: str, workflow: str, key: str, start: datetime, end: datetime, limit: int
+    ) -> list[FiredSlot]:
+        slots = sorted(await self.read_fired_slots(tenant, workflow, key, start, end))[:limit]
+        fired = [(slot, self._tables.fired_slots[tenant, workflow, key, slot]) for slot in slots]
+        runs = self._tables.runs
+        return [FiredSlot(slot, run, runs[run].state if run in runs else None) for slot, run in fired]
 
     async def find_fired(self, tenant: str, workflow: str, key: str, slot: datetime) -> str | None:
         return self._tables.fired_slots.get((tenant, workflow, key, to_utc(slot)))

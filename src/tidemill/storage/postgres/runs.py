@@ -24,7 +24,7 @@ from tidemill.storage.postgres.run_rows import (
 )
 from tidemill.storage.postgres.writes import PostgresUnit, SharedWork, to_columns
 from tidemill.storage.queries import Queries, check_timezone
-from tidemill.storage.run_lists import RunPage, RunQuery, TaskStateCount, WorkflowActivity, group_states
+from tidemill.storage.run_lists import FiredSlot, RunPage, RunQuery, TaskStateCount, WorkflowActivity, group_states
 from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, start_of
 from tidemill.storage.state_sets import ACTIVE_RUNS
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
@@ -208,6 +208,14 @@ class PostgresRuns(PostgresTable, Runs):
         check_timezone(end)
         rows = await self._read(self._queries.fired_slots, tenant, workflow, key, start, end)
         return {slot for (slot,) in rows}
+
+    async def list_fired_slots(
+        self, tenant: str, workflow: str, key: str, start: datetime, end: datetime, limit: int
+    ) -> list[FiredSlot]:
+        check_timezone(start)
+        check_timezone(end)
+        rows = await self._read(self._queries.fired_slots_with_runs, tenant, workflow, key, start, end, limit)
+        return [FiredSlot(slot, run, None if state is None else RunState(state)) for slot, run, state in rows]
 
     async def find_fired(self, tenant: str, workflow: str, key: str, slot: datetime) -> str | None:
         check_timezone(slot)

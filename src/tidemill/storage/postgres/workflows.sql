@@ -407,6 +407,10 @@ SELECT array(
 SELECT slot FROM tidemill.fires
 WHERE tenant = $1 AND workflow = $2 AND key = $3 AND slot BETWEEN $4 AND $5;
 
+-- name: fired_slots_with_runs
+SELECT f.slot, f.run, r.state FROM tidemill.fires AS f LEFT JOIN tidemill.runs AS r ON r.id = f.run
+WHERE f.tenant = $1 AND f.workflow = $2 AND f.key = $3 AND f.slot BETWEEN $4 AND $5 ORDER BY f.slot LIMIT $6;
+
 -- name: fired_run
 SELECT run FROM tidemill.fires WHERE tenant = $1 AND workflow = $2 AND key = $3 AND slot = $4;
 

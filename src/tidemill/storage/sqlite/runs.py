@@ -8,7 +8,7 @@ from typing import Any
 
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_lists import RunPage, RunQuery, TaskStateCount, WorkflowActivity, group_states
+from tidemill.storage.run_lists import FiredSlot, RunPage, RunQuery, TaskStateCount, WorkflowActivity, group_states
 from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, start_of
 from tidemill.storage.sqlite.apply_changes import PreparedChange
 from tidemill.storage.sqlite.claim_tasks import PreparedClaim
@@ -199,6 +199,15 @@ class SqliteRuns(SqliteTable, Runs):
     ) -> set[datetime]:
         values = (tenant, workflow, key, to_micros(start), to_micros(end))
         return {from_micros(slot) for (slot,) in await self._fetch_all(self._queries.fired_slots, values)}
+
+    async def list_fired_slots(
+        self, tenant: str, workflow: str, key: str, start: datetime, end: datetime, limit: int
+    ) -> list[FiredSlot]:
+        values = (tenant, workflow, key, to_micros(start), to_micros(end), limit)
+        rows = await self._fetch_all(self._queries.fired_slots_with_runs, values)
+        return [
+            FiredSlot(from_micros(slot), run, None if state is None else RunState(state)) for slot, run, state in rows
+        ]
 
     async def find_fired(self, tenant: str, workflow: str, key: str, slot: datetime) -> str | None:
         rows = await self._fetch_all(self._queries.fired_run, (tenant, workflow, key, to_micros(slot)))

@@ -258,6 +258,11 @@ SELECT coalesce(max(sequence), 0) FROM run_events;
 SELECT slot FROM fires
 WHERE tenant = ? AND workflow = ? AND key = ? AND slot BETWEEN ? AND ? AND slot IS NOT NULL;
 
+-- name: fired_slots_with_runs
+SELECT fires.slot, fires.run, runs.state FROM fires LEFT JOIN runs ON runs.id = fires.run
+WHERE fires.tenant = ? AND fires.workflow = ? AND fires.key = ? AND fires.slot BETWEEN ? AND ?
+AND fires.slot IS NOT NULL ORDER BY fires.slot LIMIT ?;
+
 -- name: fired_run
 SELECT run FROM fires WHERE tenant = ? AND workflow = ? AND key = ? AND slot = ?;
 

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tidemill.engine.workflows.client.backfills import BackfillRunner
+from tidemill.engine.workflows.client.calendar import Calendar, read_calendar
 from tidemill.engine.workflows.client.catalog import CatalogEntry, WorkflowCatalog
 from tidemill.engine.workflows.client.log_lines import (
     EVERY_LINE,
@@ -318,6 +319,10 @@ class WorkflowClient(RunOperations):
     async def overview(self, caller: Caller) -> WorkflowOverview:
         """Return what the workflows of the tenant do: what runs, fails, is late, and comes next."""
         return await read_overview(self.catalog, self._store.runs, caller)
+
+    async def calendar(self, caller: Caller, start: datetime, end: datetime) -> Calendar:
+        """Return the slots of all schedules of the tenant in [start, end]."""
+        return await read_calendar(self.catalog, self._store.runs, caller, start, end)
 
     async def pause(self, caller: Caller, workflow: str) -> None:
         """Pause a workflow: none of its runs begins, none of its tasks starts; running tasks continue."""
