@@ -4,6 +4,7 @@ The handlers are our own, since the framework's know neither compressed copies o
 """
 
 from mimetypes import guess_type
+from os.path import isfile  # Path.is_file raises for a name that is too long
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,7 +60,7 @@ class StaticSite:
     def is_folder(self, path: str) -> bool:
         """Return whether a path names a folder with a page of its own."""
         found = self._find(path)
-        return found is not None and (found / "index.html").is_file()
+        return found is not None and isfile(found / "index.html")
 
     def read(self, path: str, encodings: str = "", known_etags: str = "") -> StaticFile | None:
         """Return the file at a path below the folder; None if there is none. It blocks: call it on a thread.
@@ -67,7 +68,7 @@ class StaticSite:
         The client takes the `encodings`, and has the contents with the `known_etags`; both as their headers say.
         """
         found = self._find(path)
-        if found is None or not found.is_file():
+        if found is None or not isfile(found):
             return None
         copy, encoding = _choose_copy(found, encodings)
         status = copy.stat()
@@ -94,6 +95,6 @@ def _choose_copy(file: Path, accepted: str) -> tuple[Path, str | None]:
     for encoding, suffix in _ENCODINGS:
         copy = file.with_name(file.name + suffix)
         is_refused = weights.get(encoding, "0").strip("0.") == "" and weights.get(encoding) != ""
-        if not is_refused and copy.is_file():
+        if not is_refused and isfile(copy):
             return copy, encoding
     return file, None
