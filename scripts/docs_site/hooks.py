@@ -10,6 +10,7 @@ from mkdocs.structure.pages import Page
 from pymdownx.slugs import slugify
 
 from scripts.docs_site.design_tokens import STYLE_SHEET, read_tokens
+from scripts.docs_site.embedded_drawings import embed_drawings
 from scripts.docs_site.inline_scripts import extract_scripts
 from scripts.docs_site.navigation import read_navigation
 from scripts.docs_site.root_pages import ROOT_PAGES, START_PAGE, adapt_links
@@ -49,6 +50,11 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         folder = PurePosixPath(page.file.src_uri).parent
         markdown = adapt_links(markdown, folder, folder)
     return TABLE_CODE.sub(lambda code: code[0].replace(r"\|", "|"), markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, **_: Any) -> str:
+    """Embed drawings, so that they follow the colours of the page."""
+    return embed_drawings(html, Path(config.docs_dir), page.file.src_uri)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

@@ -27,8 +27,3 @@ class TransitionTable(Generic[State]):
         """Raise IllegalTransitionError unless `after` may follow `before`."""
         if not self.is_allowed(before, after):
             raise IllegalTransitionError(subject, before, after, self.table.get(before, frozenset()))
-
-    def to_mermaid(self) -> str:
-        """Draw the table as a Mermaid state diagram."""
-        lines = [f"    {before} --> {after}" for before, targets in self.table.items() for after in sorted(targets)]
-        return "\n".join(["stateDiagram-v2", *lines])

@@ -35,13 +35,3 @@ def test_a_transition_outside_the_table_is_rejected() -> None:
     with pytest.raises(IllegalTransitionError) as caught:
         LIGHTS.check("light", Light.BROKEN, Light.RED)
     assert (caught.value.subject, caught.value.before, caught.value.after) == ("light", "broken", "red")
-
-
-def test_a_table_becomes_a_diagram() -> None:
-    """The diagram in the documentation comes from the table."""
-    assert LIGHTS.to_mermaid().splitlines() == [
-        "stateDiagram-v2",
-        "    red --> broken",
-        "    red --> green",
-        "    green --> red",
-    ]
