@@ -80,7 +80,7 @@ def render_pages() -> dict[Path, str]:
 def _render(page: Page) -> str:
     found = {name: getattr(importlib.import_module(module), name) for name, module in page.names.items()}
     summaries = [_index_row(page.prefix + name, definition) for name, definition in found.items()]
-    head = [f"# {page.title}", "", f"{page.introduction} {NOTE}", "", "| name | |", "|---|---|", *summaries]
+    head = [f"# {page.title}", "", f"{page.introduction} {NOTE}", "", "| name | summary |", "|---|---|", *summaries]
     public = frozenset(one for one in (*found.values(), *_public_classes()) if inspect.isclass(one))
     entries = [_entry(page.prefix + name, definition, public - {definition}) for name, definition in found.items()]
     return "\n".join([*head, "", "\n\n".join(entries), ""])
@@ -139,7 +139,7 @@ def _table(attributes: list[Attribute]) -> str:
     if not attributes:
         return ""
     rows = [f"| `{one.name}` | {_cell_code(one)} | {_cell(one.description)} |" for one in attributes]
-    return "\n".join(["| attribute | type | |", "|---|---|---|", *rows])
+    return "\n".join(["| attribute | type | meaning |", "|---|---|---|", *rows])
 
 
 def _cell_code(attribute: Attribute) -> str:

@@ -14,6 +14,6 @@ def embed_drawings(html: str, docs: Path, page: str) -> str:
     def embed(image: re.Match[str]) -> str:
         path = docs / posixpath.normpath(posixpath.join(posixpath.dirname(page), image["source"]))
         drawing = STYLE.sub("", path.read_text(encoding="utf-8"))
-        return f'<span class="drawing-frame">{drawing}</span>'
+        return f'<span class="drawing-frame" tabindex="0">{drawing}</span>'
 
     return IMAGE.sub(embed, html)

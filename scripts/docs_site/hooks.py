@@ -58,9 +58,10 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, **_: Any) -> st
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Move inline scripts into files."""
+    """Move inline scripts into files, and name the dialog of the search, which the theme does not."""
     depth = page.file.src_uri.count("/")
-    return extract_scripts(output, "/".join([".."] * depth) or ".", Path(config.site_dir))
+    named = output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
+    return extract_scripts(named, "/".join([".."] * depth) or ".", Path(config.site_dir))
 
 
 def on_post_build(config: MkDocsConfig) -> None:
