@@ -1,0 +1,62 @@
+import { useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
+import { api } from "@/api/client";
+import { messageOf, Problem } from "@/api/problem";
+import type { Schema } from "@/api/types";
+import { Button } from "@/design/Button/Button";
+import { Dialog } from "@/design/Dialog/Dialog";
+import { Field } from "@/design/Field/Field";
+import { SchemaForm } from "@/design/SchemaForm/SchemaForm";
+import { initialValues, type JsonSchema } from "@/design/SchemaForm/schema";
+import styles from "./StartDialog.module.css";
+
+/** Starts a run, with a form made from the params of the workflow; then the page of the run opens. */
+export function StartDialog({ workflow, onClose }: { workflow: Schema<"WorkflowDetails">; onClose: () => void }) {
+  const schema = (workflow.params ?? {}) as JsonSchema;
+  const [values, setValues] = useState(() => initialValues(schema, schema.$defs ?? {}));
+  const [note, setNote] = useState("");
+  const navigate = useNavigate();
+  const start = api.useMutation("post", "/api/v1/workflows/{name}/runs", {
+    onSuccess: ({ id }) => void navigate({ to: "/runs/$run", params: { run: id } }),
+  });
+  const submit = () =>
+    start.mutate({
+      params: { path: { name: workflow.name } },
+      body: { params: values, note: note.trim() === "" ? null : note.trim() },
+    });
+  const fields = start.error instanceof Problem ? start.error.fields : [];
+  return (
+    <Dialog
+      title={`Start ${workflow.name}`}
+      onClose={onClose}
+      actions={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button look="primary" isBusy={start.isPending} onClick={submit}>
+            Start a run
+          </Button>
+        </>
+      }
+    >
+      <form
+        className={styles.form}
+        onSubmit={(event) => {
+          event.preventDefault();
+          submit();
+        }}
+      >
+        {workflow.paused && <p className={styles.notice}>The workflow is paused: the run waits until it is resumed.</p>}
+        <SchemaForm schema={schema} values={values} onChange={setValues} errors={fields} path="params" />
+        <Field label="Note (optional)" hint="Why this run is started; the list of runs shows it.">
+          {(attributes) => <input {...attributes} value={note} onChange={(event) => setNote(event.target.value)} />}
+        </Field>
+        {start.error != null && (
+          <p className={styles.error} role="alert">
+            {messageOf(start.error)}
+          </p>
+        )}
+        <button type="submit" hidden />
+      </form>
+    </Dialog>
+  );
+}

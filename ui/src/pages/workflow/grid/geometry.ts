@@ -1,0 +1,49 @@
+/** Where things are in the grid, and how the keyboard moves in it. */
+
+import { secondsBetween } from "@/format/time";
+import type { GridRun } from "./useGrid";
+
+/** The side of a cell, in pixels. */
+export const CELL = 24;
+/** The height of the bars above the cells. */
+export const HEAD = 64;
+
+/** Row -1 is the bar of the run. */
+export interface Position {
+  column: number;
+  row: number;
+}
+
+const STEPS: Record<string, Position> = {
+  ArrowLeft: { column: -1, row: 0 },
+  ArrowRight: { column: 1, row: 0 },
+  ArrowUp: { column: 0, row: -1 },
+  ArrowDown: { column: 0, row: 1 },
+};
+
+/** The position after a key; `null` if the key moves nothing. */
+export function step(from: Position | null, key: string, columns: number, rows: number): Position | null {
+  const by = STEPS[key];
+  if (key === "Home") return { column: 0, row: from?.row ?? 0 };
+  if (key === "End") return { column: columns - 1, row: from?.row ?? 0 };
+  if (by === undefined) return null;
+  const { column, row } = from ?? { column: 0, row: 0 };
+  return {
+    column: Math.min(columns - 1, Math.max(0, column + by.column)),
+    row: Math.min(rows - 1, Math.max(-1, row + by.row)),
+  };
+}
+
+/** How long a run took, or has run for. */
+export function durationOf(run: Pick<GridRun, "started_at" | "ended_at">): number {
+  return run.started_at === null ? 0 : secondsBetween(run.started_at, run.ended_at);
+}
+
+const known = new WeakMap<GridRun[], number>();
+
+/** The longest duration of the runs that have ended: the height of all bars is relative to it. */
+export function longestOf(runs: GridRun[]): number {
+  const found = known.get(runs) ?? Math.max(0.001, ...runs.map((run) => (run.ended_at === null ? 0 : durationOf(run))));
+  known.set(runs, found);
+  return found;
+}
