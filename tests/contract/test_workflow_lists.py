@@ -22,7 +22,7 @@ VERSION = WorkflowVersion(key=VersionKey("public", "flow", "v1"), spec=b"{}", se
 
 
 async def test_the_activity_of_workflows_is_read_at_once(store: Store) -> None:
-    """The active runs are counted, the newest run is returned; of one tenant."""
+    """The active runs are counted, the newest runs are returned; of one tenant."""
     rows = [
         run_row("r1", workflow="w1", state=RunState.QUEUED, created_at=after(5)),
         run_row("r2", workflow="w1", state=RunState.RUNNING, created_at=after(9)),
@@ -34,10 +34,13 @@ async def test_the_activity_of_workflows_is_read_at_once(store: Store) -> None:
     for row in rows:
         await make(store, creation(row))
     assert await store.runs.read_activity("public", ["w1", "w2", "unknown"]) == {
-        "w1": WorkflowActivity(2, await run_of(store, "r2")),
-        "w2": WorkflowActivity(0, await run_of(store, "r4")),
-        "unknown": WorkflowActivity(0, None),
+        "w1": WorkflowActivity(2, [await run_of(store, "r2")]),
+        "w2": WorkflowActivity(0, [await run_of(store, "r4")]),
+        "unknown": WorkflowActivity(0, []),
     }
+    recent = await store.runs.read_activity("public", ["w1", "w2"], recent=2)
+    assert [row.id for row in recent["w1"].recent] == ["r2", "r3"]
+    assert [row.id for row in recent["w2"].recent] == ["r4"]
     assert await store.runs.read_activity("public", []) == {}
 
 

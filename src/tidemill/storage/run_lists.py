@@ -59,10 +59,24 @@ class RunPage(NamedTuple):
 
 
 class WorkflowActivity(NamedTuple):
-    """What a workflow does: how many of its runs are active, and its newest run."""
+    """What a workflow does: how many of its runs are active, and its newest runs."""
 
     active: int
-    newest: RunRow | None
+    recent: list[RunRow]
+    """Newest first."""
+
+    @property
+    def newest(self) -> RunRow | None:
+        """Its newest run."""
+        return self.recent[0] if self.recent else None
+
+
+def group_recent(rows: Iterable[RunRow]) -> dict[str, list[RunRow]]:
+    """Return runs by workflow, newest first."""
+    grouped: dict[str, list[RunRow]] = {}
+    for row in sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True):
+        grouped.setdefault(row.workflow, []).append(row)
+    return grouped
 
 
 class TaskStateCount(NamedTuple):

@@ -128,8 +128,10 @@ class Runs(Protocol):
         Pages that follow one another have every run of the list once, although runs are created meanwhile.
         """
 
-    async def read_activity(self, tenant: str, workflows: Collection[str]) -> dict[str, WorkflowActivity]:
-        """Return what each of some workflows does; those without runs included."""
+    async def read_activity(
+        self, tenant: str, workflows: Collection[str], *, recent: int = 1
+    ) -> dict[str, WorkflowActivity]:
+        """Return what each of some workflows does, with its newest runs; those without runs included."""
 
     async def read_overview(self, query: OverviewQuery, workflows: Collection[str]) -> RunOverview:
         """Return what the runs of a tenant do; the last ended runs are those of some workflows."""

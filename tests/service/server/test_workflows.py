@@ -69,6 +69,9 @@ async def test_workflows_are_listed_by_name(server: Served) -> None:
     report, sales = page["items"]
     assert (page["total"], report["name"], sales["name"]) == (2, "report", "sales")
     assert (report["last_run"]["id"], report["last_run"]["state"], report["active_runs"]) == (run, "success", 0)
+    assert report["recent_runs"] == []
+    asked = (await server.http.get("/workflows", params={"recent": 5})).json()["items"]
+    assert [one["recent_runs"] for one in asked if one["name"] == "report"] == [[report["last_run"]]]
     assert (sales["last_run"], sales["paused"], sales["loaded"]) == (None, False, True)
     first = (await server.http.get("/workflows", params={"limit": 1})).json()
     second = (await server.http.get("/workflows", params={"limit": 1, "cursor": first["next"]})).json()

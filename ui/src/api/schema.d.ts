@@ -2752,6 +2752,7 @@ export interface components {
             loaded: boolean;
             active_runs: number;
             last_run: components["schemas"]["LastRun"] | null;
+            recent_runs?: components["schemas"]["LastRun"][];
             tasks: components["schemas"]["TaskDetails"][];
             edges: components["schemas"]["EdgeView"][];
             schedule: components["schemas"]["ScheduleView"] | null;
@@ -2773,6 +2774,7 @@ export interface components {
             loaded: boolean;
             active_runs: number;
             last_run: components["schemas"]["LastRun"] | null;
+            recent_runs?: components["schemas"]["LastRun"][];
         };
     };
     responses: never;
@@ -3072,6 +3074,8 @@ export interface operations {
                 q?: string;
                 tag?: string | null;
                 paused?: boolean | null;
+                /** @description The number of newest runs that each workflow has. */
+                recent?: number;
                 /** @description The number of items of a page, 500 at most. */
                 limit?: number;
                 /** @description `next` of the page before; absent for the first page. */

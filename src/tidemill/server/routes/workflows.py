@@ -25,6 +25,8 @@ from tidemill.server.views.workflows import (
 
 _Text = Annotated[str, QueryParameter(name="q", description="A part of the name or of a tag, in letters of any case.")]
 
+_Recent = Annotated[int, QueryParameter(ge=0, le=50, description="The number of newest runs that each workflow has.")]
+
 
 class PauseState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether something is paused."""
@@ -49,6 +51,7 @@ async def list_workflows(
     text: _Text = "",
     tag: FromQuery[str | None] = None,
     paused: FromQuery[bool | None] = None,
+    recent: _Recent = 0,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[WorkflowItem]:
@@ -56,8 +59,8 @@ async def list_workflows(
     catalog = context.node.workflow_client.catalog
     entries = [one for one in await catalog.entries(caller) if _is_listed(one, text, tag, paused)]
     page = page_of(entries, limit=limit, cursor=cursor, key=lambda one: one.name, view=lambda one: one)
-    activity = await catalog.read_activity(caller, [entry.name for entry in page.items])
-    items = [to_workflow_item(entry, activity[entry.name]) for entry in page.items]
+    activity = await catalog.read_activity(caller, [entry.name for entry in page.items], recent=max(1, recent))
+    items = [to_workflow_item(entry, activity[entry.name], recent=recent) for entry in page.items]
     return Page(items=items, total=page.total, next=page.next)
 
 

@@ -39,6 +39,8 @@ class WorkflowItem(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its code is loaded on the server that answers."""
     active_runs: int
     last_run: LastRun | None
+    recent_runs: list[LastRun] = []
+    """The newest runs, newest first, as many as were asked for."""
 
 
 class RetryView(msgspec.Struct, frozen=True):
@@ -131,9 +133,9 @@ class VersionDetails(msgspec.Struct, frozen=True, kw_only=True):
     """The file that declares it, as it was first loaded; null if it was not stored."""
 
 
-def to_workflow_item(entry: CatalogEntry, activity: WorkflowActivity) -> WorkflowItem:
+def to_workflow_item(entry: CatalogEntry, activity: WorkflowActivity, *, recent: int = 0) -> WorkflowItem:
     """Return a workflow as lists show it."""
-    newest = activity.newest
+    runs = [LastRun(row.id, row.state, row.created_at, row.ended_at) for row in activity.recent]
     return WorkflowItem(
         name=entry.name,
         version=entry.version,
@@ -141,7 +143,8 @@ def to_workflow_item(entry: CatalogEntry, activity: WorkflowActivity) -> Workflo
         paused=entry.is_paused,
         loaded=entry.workflow is not None,
         active_runs=activity.active,
-        last_run=None if newest is None else LastRun(newest.id, newest.state, newest.created_at, newest.ended_at),
+        last_run=runs[0] if runs else None,
+        recent_runs=runs[:recent],
     )
 
 

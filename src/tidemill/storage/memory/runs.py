@@ -11,7 +11,15 @@ from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.memory.apply_changes import apply_change
 from tidemill.storage.memory.claim_tasks import claim_tasks
 from tidemill.storage.memory.tables import MemoryTable, MemoryUnit, Tables, times_to_utc, to_utc
-from tidemill.storage.run_lists import FiredSlot, RunPage, RunPosition, RunQuery, TaskStateCount, WorkflowActivity
+from tidemill.storage.run_lists import (
+    FiredSlot,
+    RunPage,
+    RunPosition,
+    RunQuery,
+    TaskStateCount,
+    WorkflowActivity,
+    group_recent,
+)
 from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, hour_of
 from tidemill.storage.state_sets import ACTIVE_RUNS
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
@@ -96,11 +104,13 @@ class MemoryRuns(MemoryTable, Runs):
         words = (row.id, row.workflow, "" if note is None else note.text)
         return any(_lower(text) in _lower(word) for word in words) or text.encode() in row.params
 
-    async def read_activity(self, tenant: str, workflows: Collection[str]) -> dict[str, WorkflowActivity]:
-        rows = sorted((row for row in self._tables.runs.values() if row.tenant == tenant), key=_age_key)
-        newest = {row.workflow: row for row in rows}
+    async def read_activity(
+        self, tenant: str, workflows: Collection[str], *, recent: int = 1
+    ) -> dict[str, WorkflowActivity]:
+        rows = [row for row in self._tables.runs.values() if row.tenant == tenant]
+        newest = group_recent(rows)
         active = Counter(row.workflow for row in rows if not row.state.is_terminal)
-        return {name: WorkflowActivity(active[name], newest.get(name)) for name in workflows}
+        return {name: WorkflowActivity(active[name], newest.get(name, [])[:recent]) for name in workflows}
 
     async def read_overview(self, query: OverviewQuery, workflows: Collection[str]) -> RunOverview:
         mine = [row for row in self._tables.runs.values() if row.tenant == query.tenant]

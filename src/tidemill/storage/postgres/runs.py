@@ -24,7 +24,15 @@ from tidemill.storage.postgres.run_rows import (
 )
 from tidemill.storage.postgres.writes import PostgresUnit, SharedWork, to_columns
 from tidemill.storage.queries import Queries, check_timezone
-from tidemill.storage.run_lists import FiredSlot, RunPage, RunQuery, TaskStateCount, WorkflowActivity, group_states
+from tidemill.storage.run_lists import (
+    FiredSlot,
+    RunPage,
+    RunQuery,
+    TaskStateCount,
+    WorkflowActivity,
+    group_recent,
+    group_states,
+)
 from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, start_of
 from tidemill.storage.state_sets import ACTIVE_RUNS
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
@@ -118,12 +126,14 @@ class PostgresRuns(PostgresTable, Runs):
         rows, counts = await self._database.read_in_snapshot(build_page(query), build_count(query))
         return RunPage([decode_run(row) for row in rows], counts[0][0])
 
-    async def read_activity(self, tenant: str, workflows: Collection[str]) -> dict[str, WorkflowActivity]:
+    async def read_activity(
+        self, tenant: str, workflows: Collection[str], *, recent: int = 1
+    ) -> dict[str, WorkflowActivity]:
         counts, rows = await self._database.read_in_snapshot(
-            (self._queries.active_counts, tenant), (self._queries.newest_runs, tenant, list(workflows))
+            (self._queries.active_counts, tenant), (self._queries.newest_runs, tenant, list(workflows), recent)
         )
-        active, newest = dict(counts), {row["workflow"]: decode_run(row) for row in rows}
-        return {name: WorkflowActivity(active.get(name, 0), newest.get(name)) for name in workflows}
+        active, newest = dict(counts), group_recent(map(decode_run, rows))
+        return {name: WorkflowActivity(active.get(name, 0), newest.get(name, [])) for name in workflows}
 
     async def read_overview(self, query: OverviewQuery, workflows: Collection[str]) -> RunOverview:
         queries, tenant = self._queries, query.tenant

@@ -303,7 +303,7 @@ SELECT workflow, count(*) FROM tidemill.runs WHERE state IN {active_runs} AND te
 SELECT newest.* FROM unnest($2::text[]) AS asked (workflow)
 CROSS JOIN LATERAL (
     SELECT * FROM tidemill.runs AS r WHERE r.tenant = $1 AND r.workflow = asked.workflow
-    ORDER BY r.created_at DESC, r.id DESC LIMIT 1
+    ORDER BY r.created_at DESC, r.id DESC LIMIT $3
 ) AS newest;
 
 -- name: active_states

@@ -8,7 +8,15 @@ from typing import Any
 
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.queries import Queries
-from tidemill.storage.run_lists import FiredSlot, RunPage, RunQuery, TaskStateCount, WorkflowActivity, group_states
+from tidemill.storage.run_lists import (
+    FiredSlot,
+    RunPage,
+    RunQuery,
+    TaskStateCount,
+    WorkflowActivity,
+    group_recent,
+    group_states,
+)
 from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, start_of
 from tidemill.storage.sqlite.apply_changes import PreparedChange
 from tidemill.storage.sqlite.claim_tasks import PreparedClaim
@@ -118,16 +126,18 @@ class SqliteRuns(SqliteTable, Runs):
         rows, total = await self._database.read(read)
         return RunPage([decode_run(row) for row in rows], total)
 
-    async def read_activity(self, tenant: str, workflows: Collection[str]) -> dict[str, WorkflowActivity]:
-        values = {"tenant": tenant, "workflows": json.dumps(list(workflows))}
+    async def read_activity(
+        self, tenant: str, workflows: Collection[str], *, recent: int = 1
+    ) -> dict[str, WorkflowActivity]:
+        values = {"tenant": tenant, "workflows": json.dumps(list(workflows)), "recent": recent}
 
         def read(connection: sqlite3.Connection) -> tuple[dict[str, int], list[Any]]:
             active = dict(connection.execute(self._queries.active_counts, (tenant,)))
             return active, connection.execute(self._queries.newest_runs, values).fetchall()
 
         active, rows = await self._database.read(read)
-        newest = {row.workflow: row for row in map(decode_run, rows)}
-        return {name: WorkflowActivity(active.get(name, 0), newest.get(name)) for name in workflows}
+        newest = group_recent(map(decode_run, rows))
+        return {name: WorkflowActivity(active.get(name, 0), newest.get(name, [])) for name in workflows}
 
     async def read_overview(self, query: OverviewQuery, workflows: Collection[str]) -> RunOverview:
         tenant = query.tenant

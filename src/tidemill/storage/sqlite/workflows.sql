@@ -177,10 +177,11 @@ WHERE state IN {active_runs} AND tenant = ? GROUP BY workflow;
 
 -- name: newest_runs
 SELECT {run_columns} FROM runs WHERE id IN (
-    SELECT (
+    SELECT found.id FROM json_each(:workflows) AS asked
+    JOIN runs AS found ON found.id IN (
         SELECT id FROM runs WHERE tenant = :tenant AND workflow = asked.value
-        ORDER BY created_at DESC, id DESC LIMIT 1
-    ) FROM json_each(:workflows) AS asked
+        ORDER BY created_at DESC, id DESC LIMIT :recent
+    )
 );
 
 -- name: active_states

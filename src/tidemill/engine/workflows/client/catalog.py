@@ -106,9 +106,11 @@ class WorkflowCatalog:
         key = self._versions.current.get((caller.tenant, name))
         return None if key is None else self._versions.loaded.get(key)
 
-    async def read_activity(self, caller: Caller, names: Collection[str]) -> dict[str, WorkflowActivity]:
+    async def read_activity(
+        self, caller: Caller, names: Collection[str], *, recent: int = 1
+    ) -> dict[str, WorkflowActivity]:
         """Return what some workflows do."""
-        return await self._store.runs.read_activity(caller.tenant, names)
+        return await self._store.runs.read_activity(caller.tenant, names, recent=recent)
 
     async def describe(self, caller: Caller, name: str) -> WorkflowFacts:
         """Return everything about a workflow; NotFoundError if the tenant has none of that name."""
