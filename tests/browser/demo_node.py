@@ -31,6 +31,7 @@ def demo_node(folder: Path, packages: Path = EXAMPLES, port: int = 0) -> Iterato
     """Run packages, with the store in a folder; kill the process in the end if it still runs."""
     store = f"sqlite:///{folder}/demo.db"
     command = [sys.executable, "-m", "tidemill", "dev", str(packages), "--store", store, "--port", str(port)]
+    command += ["--pool", "warehouse=1"]
     log = (folder / "dev.log").open("a")
     with log, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
         assert process.stdout is not None

@@ -31,7 +31,7 @@ def test_the_command_palette_leads_to_a_workflow(page: Page, node: DemoNode) -> 
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     page.keyboard.press("Control+k")
     page.keyboard.type("nightly")
-    expect(page.get_by_role("option", name="nightly_report")).to_be_visible()
+    expect(page.get_by_role("option", name="nightly_report workflow")).to_be_visible()
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{node.url}/workflows/nightly_report")
 

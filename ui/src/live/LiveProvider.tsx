@@ -1,5 +1,6 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { createContext, type ReactNode, useContext, useEffect, useState, useSyncExternalStore } from "react";
+import { useNow } from "@/format/useNow";
 import { Feed, type FeedEvent } from "./feed";
 import { refreshFrom } from "./refresh";
 import type { ConnectionState } from "./socket";
@@ -20,16 +21,11 @@ export function LiveProvider({ children }: { children: ReactNode }) {
     };
   }, [feed, queries]);
 
-  // What changed during a lost connection may have left no event: read everything on the page again.
+  // What changed before there was a connection has left no event here: read everything on the page again.
   const state = useSyncExternalStore(feed.subscribeState, feed.getState);
-  const [wasLost, setWasLost] = useState(false);
   useEffect(() => {
-    if (state === "reconnecting") setWasLost(true);
-    if (state === "live" && wasLost) {
-      setWasLost(false);
-      void queries.invalidateQueries();
-    }
-  }, [state, wasLost, queries]);
+    if (state === "live") void queries.invalidateQueries();
+  }, [state, queries]);
 
   return <FeedContext value={feed}>{children}</FeedContext>;
 }
@@ -50,4 +46,16 @@ export function useConnection(): { state: ConnectionState; retryNow: () => void 
 export function useFeedEvents(listener: (event: FeedEvent) => void): void {
   const feed = useFeed();
   useEffect(() => feed.subscribe(listener), [feed, listener]);
+}
+
+/** Firings of a reactor in each of the last 60 seconds, oldest first, null where not known; it moves every second. */
+export function useFiringHistory(reactor: string): (number | null)[] {
+  const feed = useFeed();
+  return feed.rates.history(reactor, useNow());
+}
+
+/** The newest events of the feed that people want to read, newest first. */
+export function useRecentEvents(): readonly FeedEvent[] {
+  const { recent } = useFeed();
+  return useSyncExternalStore(recent.subscribe, recent.getEvents);
 }

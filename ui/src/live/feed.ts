@@ -1,5 +1,7 @@
 /** The event feed of the server: one connection per tab, shared by everything that shows something live. */
 
+import { FiringRates } from "./firingRates";
+import { RecentEvents } from "./recentEvents";
 import { type ConnectionState, LiveSocket } from "./socket";
 
 export interface FeedEvent {
@@ -18,6 +20,9 @@ export class Feed {
   private readonly listeners = new Set<Listener>();
   private readonly stateListeners = new Set<() => void>();
   state: ConnectionState = "connecting";
+  /** They belong to the connection, so that a page that is opened again has them at once. */
+  readonly rates = new FiringRates();
+  readonly recent = new RecentEvents();
 
   start(): void {
     this.socket = new LiveSocket({
@@ -48,11 +53,14 @@ export class Feed {
 
   private receive(event: FeedEvent): void {
     this.last = event.id;
+    this.rates.note(event);
+    this.recent.note(event);
     for (const listener of this.listeners) listener(event);
   }
 
   private become(state: ConnectionState): void {
     this.state = state;
+    if (state === "live") this.rates.begin(new Date());
     for (const listener of this.stateListeners) listener();
   }
 }

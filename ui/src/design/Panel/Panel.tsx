@@ -7,7 +7,7 @@ interface Props {
   aside?: ReactNode;
   /** The content reaches the edges, as a table does. */
   isFlush?: boolean;
-  className?: string;
+  className?: string | undefined;
   children: ReactNode;
 }
 

@@ -1,0 +1,32 @@
+import { describe, expect, it } from "vitest";
+import { currentRate, FiringRates, SPAN } from "./firingRates";
+
+const START = Date.parse("2026-01-01T00:00:00Z");
+
+function fired(second: number, firings: number) {
+  const at = new Date(START + second * 1000 + 300).toISOString();
+  return { id: "1", type: "reactor.fired", at, tenant: null, reactor: "market", firings };
+}
+
+describe("FiringRates", () => {
+  it("adds up the firings of each second", () => {
+    const rates = new FiringRates();
+    rates.begin(new Date(START));
+    rates.note(fired(0, 17));
+    rates.note(fired(0, 3));
+    rates.note(fired(2, 5));
+    const history = rates.history("market", new Date(START + 3000));
+    expect(history).toHaveLength(SPAN);
+    expect(history.slice(-4)).toEqual([null, 20, 0, 5]);
+    expect(currentRate(history, 4)).toBeCloseTo(25 / 3);
+  });
+
+  it("forgets what is older than it shows, and knows nothing of other reactors", () => {
+    const rates = new FiringRates();
+    rates.begin(new Date(START));
+    rates.note(fired(0, 17));
+    rates.note(fired(SPAN + 5, 1));
+    expect(rates.history("market", new Date(START + (SPAN + 6) * 1000))).toEqual([...Array(SPAN - 1).fill(0), 1]);
+    expect(currentRate(rates.history("other", new Date(START)))).toBe(0);
+  });
+});

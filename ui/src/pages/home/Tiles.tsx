@@ -1,0 +1,47 @@
+import { Link } from "@tanstack/react-router";
+import type { Schema } from "@/api/types";
+import type { Tone } from "@/design/tone";
+import { formatCount } from "@/format/number";
+import styles from "./Tiles.module.css";
+
+interface Tile {
+  label: string;
+  count: number;
+  /** The tone if there are any. */
+  tone: Tone;
+  to: string;
+  search?: Record<string, string>;
+}
+
+/** The state of everything in six figures, each a link to what it counts. */
+export function Tiles({ overview }: { overview: Schema<"Overview"> }) {
+  return (
+    <ul className={styles.tiles}>
+      {tilesOf(overview).map(({ label, count, tone, to, search }) => (
+        <li key={label}>
+          <Link to={to} search={search ?? {}} className={styles.tile} data-tone={count > 0 ? tone : "none"}>
+            <span className={styles.count}>{formatCount(count)}</span>
+            <span className={styles.label}>{label}</span>
+          </Link>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function tilesOf({ active, late, failing, degraded, failed_packages, dead_letters }: Schema<"Overview">): Tile[] {
+  return [
+    { label: "Running", count: active.running ?? 0, tone: "blue", to: "/runs", search: { state: "running" } },
+    { label: "Queued", count: active.queued ?? 0, tone: "grey", to: "/runs", search: { state: "queued" } },
+    { label: "Late", count: late.slots.length + late.runs.length, tone: "amber", to: "/schedules" },
+    {
+      label: "Failing",
+      count: failing.length + failed_packages.length,
+      tone: "red",
+      to: "/runs",
+      search: { state: "failed" },
+    },
+    { label: "Degraded", count: degraded.length, tone: "amber", to: "/reactors" },
+    { label: "Dead letters", count: dead_letters, tone: "amber", to: "/reactors" },
+  ];
+}
