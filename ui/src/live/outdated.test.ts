@@ -31,3 +31,9 @@ test("a gap makes everything outdated, an unknown event nothing", () => {
   expect(isOutdated({ type: "events.gap" }, RUNS)).toBe(true);
   expect(isOutdated({ type: "weather.changed" }, RUNS)).toBe(false);
 });
+
+test("firings make nothing outdated, the health of a reactor its answers", () => {
+  const key = ["get", "/api/v1/reactors/{name}", { params: { path: { name: "market" } } }];
+  expect(isOutdated({ type: "reactor.fired", reactor: "market" }, key)).toBe(false);
+  expect(isOutdated({ type: "reactor.health", reactor: "market" }, key)).toBe(true);
+});

@@ -25,10 +25,8 @@ const TABLE: Record<string, (event: FeedEvent) => Outdated[]> = {
     { path: "/api/v1/workflows/{name}/grid", about: { name: event.workflow } },
     { path: "/api/v1/pools" },
   ],
-  "reactor.fired": (event) => [
-    { path: "/api/v1/reactors", about: { name: event.reactor } },
-    { path: "/api/v1/accumulators" },
-  ],
+  // Several a second for each busy reactor: pages that show firings count these events, or watch the reactor.
+  "reactor.fired": () => [],
   "reactor.*": (event) => [
     { path: "/api/v1/reactors", about: { name: event.reactor } },
     { path: "/api/v1/graphs" },

@@ -4,6 +4,7 @@ import type { Schema } from "@/api/types";
 import { type ConnectionState, LiveSocket } from "./socket";
 
 type ReactorState = Schema<"ReactorState">;
+type Firing = Schema<"FiringView">;
 
 /** Seconds between two states, at least: four a second are as many as people can read. */
 const EVERY = 0.25;
@@ -14,11 +15,13 @@ export interface Watched {
   reason: string | null;
   /** The last state; it stays while the connection is lost. */
   state: ReactorState | null;
+  /** The newest firing when the state was read. */
+  lastFiring: Firing | null;
 }
 
 export class ReactorWatch {
   private socket: LiveSocket | null = null;
-  private watched: Watched = { connection: "connecting", reason: null, state: null };
+  private watched: Watched = { connection: "connecting", reason: null, state: null, lastFiring: null };
   private readonly listeners = new Set<() => void>();
 
   constructor(private readonly name: string) {}
@@ -28,7 +31,8 @@ export class ReactorWatch {
       endpoint: () => `/ws/reactors/${encodeURIComponent(this.name)}`,
       onOpen: (send) => send({ id: 1, command: "watch", every: EVERY }),
       onMessage: (frame) => {
-        if (frame.state !== undefined) this.become({ state: frame.state as ReactorState });
+        if (frame.state === undefined) return;
+        this.become({ state: frame.state as ReactorState, lastFiring: frame.last_firing as Firing | null });
       },
       onState: (connection, reason) => this.become({ connection, reason: reason || null }),
     });

@@ -52,17 +52,20 @@ interface Props {
   direction?: Direction;
   /** The room between two ranks, where the labels of edges are. */
   gap?: number;
+  /** The zoom at which its texts can just be read: a graph that would be smaller begins with a part of it. */
+  readableZoom?: number;
   onSelect?: (id: string) => void;
 }
 
 const WIDTH = 176;
 const HEIGHT = 56;
+const MIN_ZOOM = 0.1;
 
 type FlowData = { node: GraphNode; direction: Direction };
 type RouteData = { via: Point[]; label: Point | null; direction: Direction };
 
 /** A directed graph with live content: laid out once for its structure, moved and zoomed by the reader. */
-export function GraphView({ label, nodes, edges, direction = "LR", gap, onSelect }: Props) {
+export function GraphView({ label, nodes, edges, direction = "LR", gap, readableZoom = MIN_ZOOM, onSelect }: Props) {
   const boxes = nodes.map(({ id, width = WIDTH, height = HEIGHT }) => ({ id, width, height }));
   const structure = structureOf(boxes, edges, direction);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the structure says all that the positions depend on
@@ -116,8 +119,8 @@ export function GraphView({ label, nodes, edges, direction = "LR", gap, onSelect
         nodeTypes={NODE_TYPES}
         edgeTypes={EDGE_TYPES}
         fitView
-        fitViewOptions={{ padding: 0.08, maxZoom: 1 }}
-        minZoom={0.1}
+        fitViewOptions={{ padding: 0.08, maxZoom: 1, minZoom: readableZoom }}
+        minZoom={MIN_ZOOM}
         maxZoom={1.6}
         nodesDraggable={false}
         nodesConnectable={false}

@@ -65,7 +65,7 @@ function options(element: HTMLElement, { series, format, height, isLogarithmic }
     cursor: { y: false },
     scales: { y: isLogarithmic ? { distr: 3 } : { range: (_plot, _low, high) => [0, high || 1] } },
     axes: [
-      axis,
+      { ...axis, values: (_plot, ticks) => ticks.map((tick) => formatTick(tick, ticks)) },
       { ...axis, size: 58, values: (_plot, ticks) => ticks.map((tick) => (tick === null ? "" : format(tick))) },
     ],
     series: [
@@ -79,4 +79,15 @@ function options(element: HTMLElement, { series, format, height, isLogarithmic }
       })),
     ],
   };
+}
+
+/** The clock of a tick, with seconds where ticks are closer than a minute. */
+function formatTick(tick: number, ticks: number[]): string {
+  const isClose = (ticks[1] ?? tick) - (ticks[0] ?? tick) < 60;
+  return new Date(tick * 1000).toLocaleTimeString(undefined, {
+    hour: "2-digit",
+    minute: "2-digit",
+    ...(isClose && { second: "2-digit" }),
+    hour12: false,
+  });
 }

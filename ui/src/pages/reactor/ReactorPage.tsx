@@ -59,7 +59,8 @@ function LoadedReactor({ reactor }: { reactor: LiveReactor }) {
 
 function subtitleOf({ state }: LiveReactor): string {
   const graphs = state.subscribers.length > 0 ? state.subscribers.join(", ") : "no graph";
-  return `${plural(Object.keys(state.accumulators).length, "accumulator")} → ${graphs}`;
+  const sources = plural(Object.keys(state.accumulators).length, "accumulator");
+  return `${sources} → ${graphs} · fires on ${state.when} · strategy ${state.strategy}`;
 }
 
 const TABS: Tab[] = [

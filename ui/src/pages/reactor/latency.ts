@@ -7,6 +7,8 @@ import type { Firing } from "./firings";
 const BUCKET = 5;
 /** Points that are kept: a quarter of an hour. */
 const BUCKETS = 180;
+/** Seconds that a plot covers at least, so that its first points are not stretched over all of it. */
+const SHORTEST = 120;
 
 export interface Percentiles {
   p50: number;
@@ -53,18 +55,14 @@ export interface LatencyCourse {
 /** One point per step, `null` where nothing fired. */
 export function courseOf(history: LatencyHistory): LatencyCourse {
   const course: LatencyCourse = { times: [], p50: [], p99: [] };
-  const buckets = [...history.keys()];
-  for (let time = Math.min(...buckets); time <= Math.max(...buckets); time += BUCKET) {
+  if (history.size === 0) return course;
+  const newest = Math.max(...history.keys());
+  const oldest = Math.min(...history.keys(), newest - SHORTEST);
+  for (let time = oldest; time <= newest; time += BUCKET) {
     const found = percentilesOf(history.get(time) ?? []);
     course.times.push(time);
     course.p50.push(found?.p50 ?? null);
     course.p99.push(found?.p99 ?? null);
   }
   return course;
-}
-
-/** The percentiles of about the last minute. */
-export function recentPercentiles(history: LatencyHistory): Percentiles | null {
-  const buckets = [...history.keys()].sort((one, other) => other - one).slice(0, 60 / BUCKET);
-  return percentilesOf(buckets.flatMap((bucket) => history.get(bucket) ?? []));
 }

@@ -5,7 +5,7 @@ import { client } from "@/api/client";
 import type { Schema } from "@/api/types";
 import type { ConnectionState } from "@/live/socket";
 import { useReactorWatch } from "@/live/useReactorWatch";
-import { type Firing, mergeFirings } from "./firings";
+import { type Firing, mergeFirings, unseenBetween } from "./firings";
 import { addToHistory, type LatencyHistory } from "./latency";
 import { firstReading, nextReading, type RateReading } from "./rates";
 
@@ -28,10 +28,10 @@ export interface LiveReactor {
 
 /** `null` until the first state has come; `known` is the answer of a request that may come before the socket's. */
 export function useLiveReactor(name: string, known: ReactorState | undefined): LiveReactor | null {
-  const { state: watched, connection, reason, retryNow } = useReactorWatch(name);
+  const { state: watched, lastFiring, connection, reason, retryNow } = useReactorWatch(name);
   const state = watched ?? known ?? null;
   const rates = useRates(watched);
-  const { firings, latencies, addFiring } = useFirings(name, state?.fires, connection);
+  const { firings, latencies, addFiring } = useFirings(name, state?.fires, lastFiring, connection);
   if (state === null) return null;
   return { state, connection, reason, retryNow, rates, firings, latencies, addFiring };
 }
@@ -70,19 +70,13 @@ const FIRST = 100;
 const FOLLOWING = 25;
 
 /** Reads the newest firings when the reactor has fired, once a second at most. */
-function useFirings(name: string, fires: number | undefined, connection: ConnectionState) {
-  const [seen, setSeen] = useState<{ firings: Firing[]; latencies: LatencyHistory }>(NOTHING_SEEN);
+function useFirings(name: string, fires: number | undefined, last: Firing | null, connection: ConnectionState) {
+  const [seen, setSeen] = useState<Seen>(NOTHING_SEEN);
   const isReading = useRef(false);
   const readAt = useRef(Number.NEGATIVE_INFINITY);
 
   const add = useCallback((read: Firing[]) => {
-    setSeen((before) => {
-      const firings = mergeFirings(before.firings, read);
-      if (firings === before.firings) return before;
-      const ids = new Set(before.firings.map(({ id }) => id));
-      const added = read.filter(({ id }) => !ids.has(id));
-      return { firings, latencies: addToHistory(before.latencies, added) };
-    });
+    setSeen((before) => withFirings(before, read));
   }, []);
   const read = useCallback(async () => {
     if (isReading.current) return;
@@ -108,8 +102,27 @@ function useFirings(name: string, fires: number | undefined, connection: Connect
     return () => clearTimeout(timer);
   }, [fires, connection, read]);
 
+  useEffect(() => {
+    if (last !== null) setSeen((before) => (follows(last, before.firings[0]) ? withFirings(before, [last]) : before));
+  }, [last]);
+
   const addFiring = useCallback((firing: Firing) => add([firing]), [add]);
   return { ...seen, addFiring };
 }
 
-const NOTHING_SEEN = { firings: [], latencies: new Map() };
+type Seen = Pick<LiveReactor, "firings" | "latencies">;
+
+const NOTHING_SEEN: Seen = { firings: [], latencies: new Map() };
+
+function withFirings(before: Seen, read: Firing[]): Seen {
+  const firings = mergeFirings(before.firings, read);
+  if (firings === before.firings) return before;
+  const ids = new Set(before.firings.map(({ id }) => id));
+  const added = read.filter(({ id }) => !ids.has(id));
+  return { firings, latencies: addToHistory(before.latencies, added) };
+}
+
+/** Whether nothing is missing between two firings; otherwise nothing could tell what had changed. */
+function follows(newer: Firing, older: Firing | undefined): boolean {
+  return older !== undefined && newer.at > older.at && unseenBetween(newer, older) === 0;
+}

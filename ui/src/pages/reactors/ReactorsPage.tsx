@@ -1,5 +1,76 @@
+import { useNavigate } from "@tanstack/react-router";
+import { useCallback, useEffect } from "react";
+import { api } from "@/api/client";
+import type { Schema } from "@/api/types";
+import { matchScore } from "@/app/match";
+import { useSearchParam } from "@/app/useSearchParam";
+import { Answer } from "@/design/Answer/Answer";
+import { EmptyState } from "@/design/EmptyState/EmptyState";
 import { Page } from "@/design/Page/Page";
+import { Panel } from "@/design/Panel/Panel";
+import { SearchInput } from "@/design/SearchInput/SearchInput";
+import { Table } from "@/design/Table/Table";
+import { plural } from "@/format/number";
+import { useNow } from "@/format/useNow";
+import { useListNavigation } from "@/keyboard/useListNavigation";
+import { COLUMNS } from "./columns";
+import { useFiringRates } from "./useFiringRates";
 
+/** All reactors: how they are, how fast they are, and what went wrong. */
 export function ReactorsPage() {
-  return <Page title="Reactors">{null}</Page>;
+  const [text, setText] = useSearchParam("q", "");
+  const reactors = api.useQuery("get", "/api/v1/reactors", { params: { query: { limit: 500 } } });
+  return (
+    <Page title="Reactors" actions={<SearchInput label="Search reactors" value={text} onChange={setText} />}>
+      <Panel title="All reactors" aside={reactors.data && plural(reactors.data.total, "reactor")} isFlush>
+        <Answer query={reactors}>
+          {({ items }) => {
+            const found = items.filter((one) => text === "" || matches(one, text));
+            if (found.length > 0) return <ReactorTable reactors={found} onStale={() => void reactors.refetch()} />;
+            return items.length > 0 ? <EmptyState title="No reactor has this name." /> : <NoReactors />;
+          }}
+        </Answer>
+      </Panel>
+    </Page>
+  );
+}
+
+function matches({ name, subscribers, accumulators }: Schema<"ReactorState">, text: string): boolean {
+  return [name, ...subscribers, ...Object.keys(accumulators)].some((one) => matchScore(one, text) > 0);
+}
+
+/** Seconds between two readings of what the feed does not tell: latencies and buffers. */
+const REFRESH = 5;
+
+function ReactorTable({ reactors, onStale }: { reactors: Schema<"ReactorState">[]; onStale: () => void }) {
+  const { rates, counters } = useFiringRates();
+  const isMoving = Object.values(rates).some((rate) => rate > 0);
+  const period = Math.floor(useNow().getTime() / 1000 / REFRESH);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only a new period reads again
+  useEffect(() => {
+    if (isMoving) onStale();
+  }, [period]);
+  const navigate = useNavigate();
+  const open = useCallback(
+    (index: number) => void navigate({ to: "/reactors/$name", params: { name: reactors[index]?.name ?? "" } }),
+    [navigate, reactors],
+  );
+  const selected = useListNavigation(reactors.length, open);
+  const rows = reactors.map((state) => ({
+    state,
+    rate: rates[state.name] ?? 0,
+    fires: Math.max(state.fires, counters[state.name] ?? 0),
+  }));
+  return (
+    <Table label="Reactors" columns={COLUMNS} rows={rows} rowKey={({ state }) => state.name} selected={selected} />
+  );
+}
+
+function NoReactors() {
+  return (
+    <EmptyState title="No reactor is loaded." commands={["tidemill package new hello", "tidemill dev hello"]}>
+      A reactor fires graphs when events arrive: a Python file declares its accumulators, itself and its graphs. These
+      commands write a package and run it.
+    </EmptyState>
+  );
 }

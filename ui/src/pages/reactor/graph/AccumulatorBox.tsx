@@ -20,10 +20,9 @@ export function AccumulatorBox({
         </span>
       </div>
       <div className={styles.line}>
-        <span className={styles.kind}>{accumulator.kind}</span>
-        <span className={styles.figure}>{stateLabel(accumulator.health)}</span>
-      </div>
-      <div className={styles.line}>
+        <span className={styles.kind}>
+          {stateLabel(accumulator.health)} · {accumulator.kind}
+        </span>
         <Lag accumulator={accumulator} />
       </div>
     </>

@@ -1,18 +1,16 @@
 import { stateLabel } from "@/design/tone";
 import { formatDuration } from "@/format/duration";
 import { formatCount, formatRate } from "@/format/number";
-import { recentPercentiles } from "../latency";
 import type { LiveReactor } from "../useLiveReactor";
 import styles from "./Boxes.module.css";
 
 /** The reactor in the graph: health, firings, latency, queue. */
 export function ReactorBox({ reactor }: { reactor: LiveReactor }) {
-  const { state, rates, latencies } = reactor;
-  const p99 = recentPercentiles(latencies)?.p99;
+  const { state, rates } = reactor;
   const figures: [string, string][] = [
     [state.paused ? "paused" : stateLabel(state.health), formatRate(rates.fires)],
-    ["p99", p99 === undefined ? "–" : formatDuration(p99)],
-    ["queue", formatCount(state.queued)],
+    ["p99", state.fires > 0 ? formatDuration(state.p99) : "–"],
+    ["buffered", formatCount(state.buffered)],
   ];
   return (
     <>

@@ -4,7 +4,7 @@ import { type GraphEdge, type GraphNode, GraphView } from "@/design/GraphView/Gr
 import { stateLabel, toneOf } from "@/design/tone";
 import { formatRate } from "@/format/number";
 import { changedInputs, type Firing } from "../firings";
-import { latencyTone, recentPercentiles } from "../latency";
+import { latencyTone } from "../latency";
 import type { LiveReactor } from "../useLiveReactor";
 import { AccumulatorBox } from "./AccumulatorBox";
 import { isOnRoute, nodeActivity, type Route, routeOf, wireRate } from "./activity";
@@ -21,7 +21,7 @@ interface Props {
   onSelect: (id: string) => void;
 }
 
-const SIZES = { accumulator: [172, 66], reactor: [148, 84], node: [140, 50] } as const;
+const SIZES = { accumulator: [178, 48], reactor: [148, 84], node: [140, 50] } as const;
 const GAP = 44;
 /** Room for a rate, and for each letter before it. */
 const RATE_WIDTH = 44;
@@ -72,6 +72,7 @@ export function ReactorGraph({ reactor, graphs, firing, selected, onSelect }: Pr
       nodes={nodes}
       edges={edges}
       gap={GAP}
+      readableZoom={0.62}
       onSelect={(id) => onSelect(id === REACTOR || id === selected ? "" : id)}
     />
   );
@@ -106,7 +107,7 @@ function reactorNode(reactor: LiveReactor): GraphNode {
     width,
     height,
     tone: toneOf(paused ? "paused" : health),
-    ground: latencyTone(recentPercentiles(reactor.latencies)?.p99),
+    ground: latencyTone(reactor.state.p99),
     content: <ReactorBox reactor={reactor} />,
   };
 }

@@ -1,7 +1,7 @@
 import type { Tone } from "@/design/tone";
 import { formatDuration } from "@/format/duration";
 import { formatCount, formatRate } from "@/format/number";
-import { latencyTone, recentPercentiles } from "../latency";
+import { latencyTone } from "../latency";
 import type { LiveReactor } from "../useLiveReactor";
 import styles from "./Figures.module.css";
 
@@ -21,17 +21,16 @@ export function Figures({ reactor }: { reactor: LiveReactor }) {
   );
 }
 
-function figuresOf({ state, rates, latencies }: LiveReactor): Figure[] {
-  const recent = recentPercentiles(latencies);
+function figuresOf({ state, rates }: LiveReactor): Figure[] {
   const dropped = Object.values(state.dropped).reduce((sum, count) => sum + count, 0);
   const deadLetters = Object.values(state.accumulators).reduce((sum, one) => sum + one.dead_letters, 0);
   return [
     ["Rate", formatRate(rates.fires)],
     ["Firings", formatCount(state.fires)],
     ["Failures", formatCount(state.failures), state.failures > 0 ? "red" : undefined],
-    ["p50", recent ? formatDuration(recent.p50) : "–", latencyTone(recent?.p50)],
-    ["p99", recent ? formatDuration(recent.p99) : "–", latencyTone(recent?.p99)],
-    ["Queue", formatCount(state.queued)],
+    ["p50", state.fires > 0 ? formatDuration(state.p50) : "–", latencyTone(state.p50)],
+    ["p99", state.fires > 0 ? formatDuration(state.p99) : "–", latencyTone(state.p99)],
+    ["Buffered", formatCount(state.buffered)],
     ["Dropped", formatCount(dropped), dropped > 0 ? "amber" : undefined],
     ["Dead events", formatCount(deadLetters), deadLetters > 0 ? "amber" : undefined],
   ];

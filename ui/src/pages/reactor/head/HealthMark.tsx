@@ -3,7 +3,6 @@ import { Button } from "@/design/Button/Button";
 import { StateBadge } from "@/design/StateBadge/StateBadge";
 import { formatCount } from "@/format/number";
 import type { LiveReactor } from "../useLiveReactor";
-import { bufferedCount } from "./buffered";
 
 /** Health, pause with what is buffered, and whether the page still follows the reactor. */
 export function HealthMark({ reactor }: { reactor: LiveReactor }) {
@@ -11,7 +10,7 @@ export function HealthMark({ reactor }: { reactor: LiveReactor }) {
   return (
     <>
       <StateBadge state={state.health} />
-      {state.paused && <Badge tone="violet">paused · {formatCount(bufferedCount(state))} buffered</Badge>}
+      {state.paused && <Badge tone="violet">paused · {formatCount(state.buffered)} buffered</Badge>}
       {connection !== "live" && connection !== "connecting" && (
         <span role="status">
           <Badge tone="amber">not live: this is the last known state</Badge>

@@ -7,7 +7,8 @@ import { Facts } from "@/design/Facts/Facts";
 import { JsonView } from "@/design/JsonView/JsonView";
 import { StateBadge } from "@/design/StateBadge/StateBadge";
 import { Time } from "@/design/Time/Time";
-import { formatCount, formatRate } from "@/format/number";
+import { formatDuration } from "@/format/duration";
+import { formatCount, formatRate, plural } from "@/format/number";
 import type { LiveReactor } from "../useLiveReactor";
 import { PushForm } from "./PushForm";
 import { RestartAccumulator } from "./RestartAccumulator";
@@ -53,11 +54,15 @@ export function AccumulatorPanel({ reactor, name }: { reactor: LiveReactor; name
 
 function factsOf(accumulator: Schema<"AccumulatorState">, rate: number): [string, React.ReactNode][] {
   const { health, kind, events, emitted, suppressed, dead_letters, restarts, last_event_at } = accumulator;
+  const { buffered, upstream_lag, pushes, push_seconds } = accumulator;
   return [
     ["Health", <StateBadge key="health" state={health} />],
     ["Kind", kind],
     ["Rate", formatRate(rate)],
     ["Last event", last_event_at === null ? "none" : <Time key="last" at={last_event_at} isRelative />],
+    ["Own backlog", plural(buffered, "event")],
+    ["Upstream backlog", upstream_lag === null ? "its source cannot say" : plural(upstream_lag, "event")],
+    ["Time of a push", pushes === 0 ? "–" : formatDuration(push_seconds / pushes)],
     ["Events", formatCount(events)],
     ["Emitted", formatCount(emitted)],
     ["Suppressed", formatCount(suppressed)],

@@ -1,3 +1,4 @@
+import { useEffect } from "react";
 import { api } from "@/api/client";
 import { Answer } from "@/design/Answer/Answer";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
@@ -5,6 +6,7 @@ import { Panel } from "@/design/Panel/Panel";
 import { Plot } from "@/design/Plot/Plot";
 import { formatDuration } from "@/format/duration";
 import { formatCompact } from "@/format/number";
+import { useNow } from "@/format/useNow";
 import { courseOf } from "../latency";
 import type { LiveReactor } from "../useLiveReactor";
 import styles from "./LatencyTab.module.css";
@@ -16,6 +18,10 @@ export function LatencyTab({ reactor }: { reactor: LiveReactor }) {
   const { name } = reactor.state;
   const timeseries = api.useQuery("get", "/api/v1/reactors/{name}/timeseries", { params: { path: { name } } });
   const course = courseOf(reactor.latencies);
+  const minute = Math.floor(useNow().getTime() / 1000 / MINUTE);
+  const { refetch } = timeseries;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a new minute makes the counts outdated
+  useEffect(() => void refetch(), [minute, refetch]);
   return (
     <div className={styles.plots}>
       <Panel title="Duration of firings" aside="since this page was opened, 15 minutes at most">
