@@ -134,7 +134,7 @@ async def test_commands_return_the_firing_and_the_state() -> None:
         assert forced.firing is not None
         assert forced.state.fires == 2
         firings = await client.firings(PUBLIC, "market")
-        assert [one.id for one in firings] == [forced.firing.id, fired.firing.id]
+        assert [one.id for one in firings.firings] == [forced.firing.id, fired.firing.id]
         resumed = await client.command(PUBLIC, "market", "resume")
         restarted = await client.command(PUBLIC, "market", "restart")
         assert (resumed.state.paused, restarted.state.health) == (False, "live")
@@ -250,7 +250,7 @@ async def test_a_shared_reactor_is_read_by_others_and_commanded_by_its_owner(
             package(tmp_path / "market", code, manifest="[reactors.market]\nshared = true\n"), tenant="acme"
         )
         assert (await client.reactor_state(beta, "acme/market")).name == "market"
-        assert await client.firings(beta, "acme/market") == []
+        assert (await client.firings(beta, "acme/market")).firings == []
         assert (await client.command(Caller("acme", "test"), "acme/market", "pause")).state.paused
         with pytest.raises(tm.RequestError) as refused:
             await client.command(beta, "acme/market", "resume")

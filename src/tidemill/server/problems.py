@@ -69,13 +69,26 @@ def to_problem(error: TidemillError, request_id: str) -> ProblemDetails:
         code=code,
         request_id=request_id,
         suggestions=list(facts.get("suggestions", ())),
-        errors=[*facts.get("errors", ()), *_param_problems(facts.get("params", {})), *_definition_problems(error)],
+        errors=[
+            *facts.get("errors", ()),
+            *_param_problems(facts.get("params", {})),
+            *_input_problems(facts, str(error)),
+            *_definition_problems(error),
+        ],
     )
 
 
 def _param_problems(params: dict[str, str]) -> list[FieldProblem]:
     """Return the invalid params of a new run as fields of the request; those of all together have no name."""
     return [FieldProblem(f"params.{name}" if name else "params", message) for name, message in params.items()]
+
+
+def _input_problems(facts: dict[str, Any], message: str) -> list[FieldProblem]:
+    """Return the invalid input of a firing or a call as a field of the request, with the path inside its value."""
+    if (name := facts.get("input")) is None:
+        return []
+    reason, _, path = message.removesuffix("`").partition(" - at `$")
+    return [FieldProblem(f"inputs.{name}{path}", reason.partition(": ")[2] or reason)]
 
 
 def _definition_problems(error: TidemillError) -> list[FieldProblem]:

@@ -208,6 +208,13 @@ async def test_bad_commands_say_what_is_wrong(server: Served) -> None:
         assert said in answer.json()["detail"]
 
 
+async def test_an_invalid_input_names_its_field(server: Served) -> None:
+    """S-8: a form made from the boundaries shows the problem beside the field that has it."""
+    answer = await server.http.post(COMMANDS, json={"command": "fire_with", "inputs": {"orderbook": {"bid": "x"}}})
+    expected = {"path": "inputs.orderbook.bid", "message": "expected Quote: Expected `float`, got `str`"}
+    assert answer.json()["errors"] == [expected]
+
+
 async def test_firings_are_paged_newest_first_while_new_ones_come(server: Served) -> None:
     """http.md: cursors survive inserts: no item twice, none missed."""
     for bid in range(7):
@@ -221,6 +228,7 @@ async def test_firings_are_paged_newest_first_while_new_ones_come(server: Served
         if (cursor := page["next"]) is None:
             break
     assert seen == [6, 5, 4, 3, 2, 1, 0]
+    assert page["total"] == 7 + 2
     assert problem_of(await server.http.get("/reactors/market/firings", params={"cursor": "!"})) == (
         400,
         "invalid_cursor",

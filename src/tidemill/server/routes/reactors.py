@@ -11,7 +11,7 @@ from litestar.params import FromPath, JSONBody
 from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
 from tidemill.graphs.state import ReactorState, Recovery
 from tidemill.server.injection import InjectedCaller, InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, page_after, page_of
+from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, decode_cursor, encode_cursor, page_after, page_of
 
 
 class CommandRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,8 +55,9 @@ async def list_firings(
     cursor: Cursor = None,
 ) -> Page[FiringView]:
     """List the firings of a reactor, newest first; the newest 200 are kept."""
-    firings = await context.node.graph_client.firings(caller, name)
-    return page_after(firings, limit=limit, cursor=cursor, key=lambda one: one.id)
+    page = await context.node.graph_client.firings(caller, name, limit, decode_cursor(cursor))
+    following = encode_cursor(page.firings[-1].id) if page.has_more else None
+    return Page(items=page.firings, total=page.kept, next=following)
 
 
 async def get_timeseries(context: InjectedContext, caller: InjectedCaller, name: FromPath[str]) -> Timeseries:

@@ -14,7 +14,7 @@ from tidemill.engine.graphs.client.routing import OperationRouter
 from tidemill.engine.graphs.client.values import (
     AccumulatorDetails,
     CommandResult,
-    FiringView,
+    FiringPage,
     GraphDetails,
     GraphResultView,
     GraphSummary,
@@ -113,10 +113,10 @@ class GraphClient:
         part = self._readable_reactor(caller, name)
         return await self._at(part).observe(part.tenant, part.name)
 
-    async def firings(self, caller: Caller, name: str) -> list[FiringView]:
-        """Return the firings of a reactor that are kept, newest first."""
+    async def firings(self, caller: Caller, name: str, limit: int = 50, after: str | None = None) -> FiringPage:
+        """Return firings of a reactor that are kept, newest first; those older than the firing `after`, if given."""
         part = self._readable_reactor(caller, name)
-        return await self._at(part).firings(part.tenant, part.name)
+        return await self._at(part).firings(part.tenant, part.name, limit, after)
 
     async def timeseries(self, caller: Caller, name: str) -> list[int]:
         """Return the firing counts of the last 60 minutes, oldest first."""

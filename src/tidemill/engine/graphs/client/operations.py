@@ -18,6 +18,7 @@ from tidemill.engine.graphs.client.queue_space import free_space, wait_for_space
 from tidemill.engine.graphs.client.values import (
     AccumulatorDetails,
     CommandResult,
+    FiringPage,
     FiringView,
     HealthReport,
     ReactorCommand,
@@ -69,9 +70,16 @@ class GraphOperations:
         """Return what is wrong with a reactor and its accumulators."""
         return report_health(self._scheduler.reactor(tenant, name))
 
-    async def firings(self, tenant: str, name: str) -> list[FiringView]:
-        """Return the firings that are kept, newest first."""
-        return [FiringView.of(one) for one in self._reactor(tenant, name).firings(LOGGED_FIRINGS_LIMIT)]
+    async def firings(self, tenant: str, name: str, limit: int, after: str | None) -> FiringPage:
+        """Return firings that are kept, newest first; `after` is the id of the last one of the page before.
+
+        Only those of the page are converted to plain values: with long windows as inputs, all of them take long.
+        """
+        kept = self._reactor(tenant, name).firings(LOGGED_FIRINGS_LIMIT)
+        ids = [] if after is None else [one.id for one in kept]
+        start = 0 if after is None else ids.index(after) + 1 if after in ids else len(kept)
+        shown = [FiringView.of(one) for one in kept[start : start + limit]]
+        return FiringPage(firings=shown, kept=len(kept), has_more=start + limit < len(kept))
 
     async def timeseries(self, tenant: str, name: str) -> list[int]:
         """Return the firing counts of the last 60 minutes, oldest first."""

@@ -75,6 +75,16 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class FiringPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the firings that a reactor keeps, newest first."""
+
+    firings: list[FiringView]
+    kept: int
+    """The number of all firings that are kept."""
+    has_more: bool
+    """Whether older ones follow."""
+
+
 class ReactorObservation(msgspec.Struct, frozen=True, kw_only=True):
     """A reactor at one moment, and its newest firing, which shows the route that events take."""
 
