@@ -521,6 +521,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/schedules/calendar": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the slots of all schedules from a time to another, at most 31 days: with their runs, and those to come */
+        get: operations["get_calendar"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/workflows/{name}/schedule/preview": {
         parameters: {
             query?: never;
@@ -1233,7 +1250,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** Say whether this browser is signed in, and how it can sign in; it needs no key */
+        get: operations["get_session"];
         put?: never;
         /** Sign in: the answer sets the cookie of the session */
         post: operations["open_session"];
@@ -1561,6 +1579,29 @@ export interface components {
                 [key: string]: number;
             };
         };
+        /** CalendarSlot */
+        CalendarSlot: {
+            workflow: string;
+            key: string;
+            /** Format: date-time */
+            slot: string;
+            /** Format: date-time */
+            local: string;
+            /** @enum {string} */
+            status: "started" | "late" | "dropped" | "coming";
+            run?: string | null;
+            run_state?: components["schemas"]["RunState"] | null;
+        };
+        /** CalendarView */
+        CalendarView: {
+            /** Format: date-time */
+            start: string;
+            /** Format: date-time */
+            end: string;
+            slots: components["schemas"]["CalendarSlot"][];
+            dense: components["schemas"]["DenseSchedule"][];
+            more: boolean;
+        };
         /**
          * CancelRun
          * @default {
@@ -1647,6 +1688,13 @@ export interface components {
             attempts: number;
             workflow?: string | null;
             firing_id?: string | null;
+        };
+        /** DenseSchedule */
+        DenseSchedule: {
+            workflow: string;
+            key: string;
+            rule: string;
+            slots: number;
         };
         /** EdgeView */
         EdgeView: {
@@ -2491,7 +2539,14 @@ export interface components {
             password: string;
             /** @default public */
             tenant: string;
+            key?: string | null;
             ticket?: string | null;
+        };
+        /** SignInState */
+        SignInState: {
+            signed_in: boolean;
+            required: boolean;
+            methods: ("account" | "key" | "oidc")[];
         };
         /** SlotView */
         SlotView: {
@@ -2720,6 +2775,8 @@ export interface components {
             version: string;
             /** Format: date-time */
             seen_at: string;
+            tasks: components["schemas"]["TaskDetails"][];
+            edges: components["schemas"]["EdgeView"][];
             spec: {
                 [key: string]: unknown;
             };
@@ -3788,6 +3845,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_tidemill.server.views.schedules.ScheduleView_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_calendar: {
+        parameters: {
+            query?: {
+                /** @description The beginning of the range; 24 hours ago by default. */
+                from?: string | null;
+                /** @description The end of the range; a week after `from` by default. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CalendarView"];
                 };
             };
             default: {
@@ -5404,6 +5494,34 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignInState"];
+                };
             };
             default: {
                 headers: {
