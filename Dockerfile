@@ -7,7 +7,7 @@ ARG PYTHON=3.13
 FROM python:${PYTHON}-slim AS install
 ARG EXTRAS=postgres
 COPY . /src
-# The build of the package builds the web UI too.
+# The build of the package builds the web UI and the documentation too.
 RUN python -m venv /opt/tidemill \
  && /opt/tidemill/bin/pip install --no-cache-dir "/src[${EXTRAS}]"
 

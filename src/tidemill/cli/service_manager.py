@@ -7,7 +7,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tidemill.kernel.errors import OperationError
 
@@ -15,18 +15,33 @@ READY = "READY=1"
 STOPPING = "STOPPING=1"
 _ALIVE = "WATCHDOG=1"
 _MICROSECONDS = 1_000_000
+_TIMEOUT = 5.0
+"""Seconds within which the service manager must take a report."""
 
 
 def report_state(state: str) -> None:
     """Report a state to the service manager."""
-    if not (address := os.environ.get("NOTIFY_SOCKET")):
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        try:
+    try:
+        _send(state, timeout=_TIMEOUT)
+    except OSError as error:
+        address, reason = os.environ["NOTIFY_SOCKET"], error.strerror or error
+        raise OperationError(
+            f"the service manager does not listen on {address}, its NOTIFY_SOCKET: {reason}"
+        ) from error
+
+
+def _report_life() -> None:
+    """Report that the command lives, without waiting: the event loop calls this."""
+    with suppress(BlockingIOError):  # the service manager has not read earlier reports, which say the same
+        _send(_ALIVE, timeout=0)
+
+
+def _send(state: str, timeout: float) -> None:
+    """Send a state, if there is a service manager; it may take as long as the reports before it are not read."""
+    if address := os.environ.get("NOTIFY_SOCKET"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.settimeout(timeout)
             sender.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
-        except OSError as error:
-            message = f"the service manager does not listen on {address}, its NOTIFY_SOCKET: {error.strerror}"
-            raise OperationError(message) from error
 
 
 @contextmanager
@@ -44,7 +59,7 @@ def feeding_watchdog() -> Iterator[None]:
 
     def feed() -> None:
         nonlocal next_feed
-        report_state(_ALIVE)
+        _report_life()
         next_feed = loop.call_later(interval / 2, feed)
 
     next_feed = loop.call_soon(feed)
