@@ -1,7 +1,9 @@
 """Reports to a service manager, by the protocol of sd_notify."""
 
 import asyncio
+import contextlib
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +51,22 @@ async def test_the_watchdog_is_fed_until_the_end(manager: socket.socket, monkeyp
             assert await asyncio.to_thread(manager.recv, 100) == b"WATCHDOG=1"
     loop = asyncio.get_running_loop()
     assert not [one for one in loop._scheduled if not one.cancelled()]  # type: ignore[attr-defined]
+
+
+async def test_a_service_manager_that_does_not_read_does_not_block_the_loop(
+    manager: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queue of unread reports is full, and requests are answered nevertheless."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, contextlib.suppress(BlockingIOError):
+        sender.connect(manager.getsockname())
+        sender.setblocking(False)
+        while True:
+            sender.send(b"WATCHDOG=1")
+    monkeypatch.setenv("WATCHDOG_USEC", "60000000")
+    begun = time.monotonic()
+    with feeding_watchdog():
+        await asyncio.sleep(0)  # the first report is due in this turn of the loop
+    assert time.monotonic() - begun < 10
 
 
 async def test_a_service_manager_without_a_watchdog_gets_no_reports(
