@@ -33,7 +33,7 @@ from tidemill.storage.run_lists import (
     group_recent,
     group_states,
 )
-from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, start_of
+from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview
 from tidemill.storage.state_sets import ACTIVE_RUNS
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
@@ -140,7 +140,7 @@ class PostgresRuns(PostgresTable, Runs):
         states, oldest, counts, ended = await self._database.read_in_snapshot(
             (queries.active_states, tenant),
             (queries.oldest_active_runs, tenant, list(ACTIVE_RUNS), query.oldest),
-            (queries.ended_counts, tenant, start_of(query.hours.start), start_of(query.hours.stop)),
+            (queries.ended_counts, tenant, list(query.hours)),
             (queries.last_ended_runs, tenant, list(workflows), query.streak),
         )
         return RunOverview(

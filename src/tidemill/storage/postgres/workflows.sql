@@ -318,9 +318,15 @@ CROSS JOIN LATERAL (
 ORDER BY oldest.created_at, oldest.id;
 
 -- name: ended_counts
--- From the index alone, however many runs there are.
-SELECT floor(extract(epoch FROM ended_at) / 3600)::bigint AS hour, state, count(*) FROM tidemill.runs
-WHERE state IN {ended_runs} AND tenant = $1 AND ended_at >= $2 AND ended_at < $3 GROUP BY 1, 2 ORDER BY 1, 2;
+-- Hour by hour from the index alone: to group all runs by an expression for the hour takes many times as long.
+SELECT asked.hour, ended.state, ended.number FROM unnest($2::bigint[]) AS asked (hour)
+CROSS JOIN LATERAL (
+    SELECT r.state, count(*) AS number FROM tidemill.runs AS r
+    WHERE r.state IN {ended_runs} AND r.tenant = $1
+    AND r.ended_at >= to_timestamp(asked.hour * 3600) AND r.ended_at < to_timestamp((asked.hour + 1) * 3600)
+    GROUP BY r.state
+) AS ended
+ORDER BY asked.hour, ended.state;
 
 -- name: last_ended_runs
 SELECT ended.workflow, ended.id, ended.state, coalesce(ended.ended_at, ended.created_at) AS ended_at, ended.reason
