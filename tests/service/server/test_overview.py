@@ -118,6 +118,8 @@ async def test_a_slot_that_passed_without_a_run_is_late() -> None:
         assert (late.workflow, late.slots) == ("hourly", 3)
         assert past.last < late.slot <= past.last + timedelta(hours=1)
         assert late.reason == "no leader has looked at the schedule since"
+        await node.store.schedules.pause("public", "hourly")
+        assert (await client.overview(caller)).late_slots == []
 
 
 async def test_what_is_not_live_is_listed_with_its_reason_and_since_when(sqlite: str) -> None:
