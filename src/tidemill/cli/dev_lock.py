@@ -57,6 +57,6 @@ def _locked_error(database: Path, pid: str) -> RequestError:
     path = database.relative_to(folder) if database.is_relative_to(folder) else database
     message = (
         f"{process} already runs `tidemill dev` on {path}, and two would act on everything twice: "
-        "stop that one, or name another store with --store"
+        "stop that one, or name another folder or store"
     )
     return RequestError(message, code="already_running", status=409, pid=pid)

@@ -39,13 +39,15 @@ def first_steps(folder: str) -> Iterator[str]:
     yield from FIRST_FILE.splitlines()
 
 
-def next_steps(registry: Registry, tenant: str, store: str) -> Iterator[str]:
-    """Yield one line for each step that a developer can take now."""
+def next_steps(registry: Registry, tenant: str, store: str, url: str) -> Iterator[str]:
+    """Yield one line for each step that a developer can take now, with the store and the URL of the node."""
     workflows = [one for name in registry.workflows(tenant) if (one := registry.workflow(tenant, name))]
     if workflows:
         option = f"--store {shlex.quote(store)}"
         yield f"start a run:    {_run_command(min(workflows, key=_is_started_elsewhere))} {option}"
         yield f"look at runs:   tidemill runs list {option}"
+    if reactors := registry.reactors(tenant):
+        yield f"watch it live:  tidemill --server {url} reactor watch {shlex.quote(reactors[0])}"
     if (accumulator := _find_pushed(registry, tenant)) is not None:
         yield f"push an event:  {_push_call(accumulator)} in a task, or node.push(...) in a program"
     yield "change a file:  a save takes effect at once"

@@ -42,6 +42,7 @@ class DevView:
         self._node = node
         self._root = root
         self._store = store
+        self._url = ""
         self._has_shown_steps = False
         self._clock = clock
         self._on_output_closed = on_output_closed
@@ -73,7 +74,8 @@ class DevView:
             self._on_output_closed()
 
     def print_banner(self, url: str) -> None:
-        """Print where the API answers, what runs, and from which folder."""
+        """Print where the node answers, what runs, and from which folder."""
+        self._url = url
         self._print(Text(ready_line(url)))
         folder = relative_path(str(self._root))
         self.print_event(f"tidemill {__version__} runs the packages in {folder}; Ctrl-C stops it")
@@ -99,7 +101,7 @@ class DevView:
         """Print what the developer can do now, with commands to copy; once, when something is loaded."""
         if not self._has_shown_steps and self._node.registry.packages():
             self._has_shown_steps = True
-            steps = next_steps(self._node.registry, self._node.tenant, self._store)
+            steps = next_steps(self._node.registry, self._node.tenant, self._store, self._url)
             self._print(*(Text(f"{INDENT}{printable(one)}") for one in steps))
 
     def on_progress(self, callback: Callable[[PackageStatus], object]) -> None:

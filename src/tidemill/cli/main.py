@@ -53,7 +53,6 @@ COMMANDS = {
 app = typer.Typer(
     name="tidemill",
     cls=lazy_group(COMMANDS),
-    help="Computation graphs and durable workflows.",
     no_args_is_help=True,
     add_completion=False,  # `tidemill completion` prints the script
     pretty_exceptions_enable=False,
@@ -76,7 +75,10 @@ def tidemill(
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Computation graphs and durable workflows."""
+    """Computation graphs and durable workflows.
+
+    To begin, run live examples with `tidemill demo`, or write a package with `tidemill package new hello`.
+    """
     server_options.set(ServerOptions(server, profile))
 
 

@@ -122,8 +122,8 @@ def cli_caller(tenant: str | None) -> "Caller":
 
 
 def _dev_store_hint(folder: Path) -> str:
-    """Return a hint at the store of `tidemill dev`, if there is one in the folder or here."""
-    stores = [home / ".tidemill" / "dev.db" for home in (folder, Path())]
+    """Return a hint at the store of `tidemill dev`, if there is one in the folder, here, or in a folder here."""
+    stores = [*(home / ".tidemill" / "dev.db" for home in (folder, Path())), *sorted(Path().glob("*/.tidemill/dev.db"))]
     store = next((store for store in stores if store.exists()), None)
     return f"; `tidemill dev` has one: sqlite:///{store}" if store else ""
 

@@ -127,6 +127,18 @@ def test_what_a_schema_is_at_is_json_for_programs(
     assert (found[0]["found"], found[1]["before"], found[1]["now"]) == (0, 0, found[0]["known"])
 
 
+def test_the_store_of_a_folder_below_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After `tidemill demo` or `tidemill dev hello`, the user is still in the folder above."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TIDEMILL_STORE", raising=False)
+    (tmp_path / "hello" / ".tidemill").mkdir(parents=True)
+    (tmp_path / "hello" / ".tidemill" / "dev.db").touch()
+    assert run(monkeypatch, "runs", "list") == 2
+    assert capsys.readouterr().err.endswith("; `tidemill dev` has one: sqlite:///hello/.tidemill/dev.db\n")
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

@@ -14,6 +14,8 @@ from tidemill.kernel.clock import SystemClock
 from tidemill.packages.loading.reader import read_module
 
 STORE = "sqlite:///.tidemill/dev.db"
+URL = "http://127.0.0.1:8080"
+WATCH = f"watch it live:  tidemill --server {URL} reactor watch market"
 
 
 class Book(tm.Boundary):
@@ -49,7 +51,7 @@ def reactor(source: tm.Accumulator) -> tm.Reactor:
 async def steps(*things: object) -> list[str]:
     """Return the steps that are suggested on a node that has loaded something."""
     async with tm.Node(load=list(things)) as node:
-        return list(next_steps(node.registry, node.tenant, STORE))
+        return list(next_steps(node.registry, node.tenant, STORE, URL))
 
 
 async def test_a_run_is_started_with_the_params_that_it_needs() -> None:
@@ -65,7 +67,8 @@ async def test_an_event_is_pushed_with_its_fields() -> None:
     def orderbook(event: Book) -> Book:
         return event
 
-    [push, change] = await steps(reactor(orderbook))
+    [watch, push, change] = await steps(reactor(orderbook))
+    assert watch == WATCH
     event = "{'bid': 1.0, 'venue': 'text', 'depth': ...}"
     assert push == f"push an event:  ctx.push('orderbook', {event}) in a task, or node.push(...) in a program"
     assert change == "change a file:  a save takes effect at once"
@@ -80,8 +83,8 @@ async def test_an_event_without_fields_is_pushed_as_its_type() -> None:
     def fills(events: list[Book | int]) -> int:
         return len(events)
 
-    assert "ctx.push('ticks', 1) " in (await steps(reactor(ticks)))[0]
-    assert "ctx.push('fills', Book | int) " in (await steps(reactor(fills)))[0]
+    assert "ctx.push('ticks', 1) " in (await steps(reactor(ticks)))[1]
+    assert "ctx.push('fills', Book | int) " in (await steps(reactor(fills)))[1]
 
 
 async def test_nothing_is_pushed_where_events_come_by_themselves() -> None:
@@ -89,7 +92,7 @@ async def test_nothing_is_pushed_where_events_come_by_themselves() -> None:
     async def quotes() -> int:
         return 1
 
-    assert await steps(reactor(quotes)) == ["change a file:  a save takes effect at once"]
+    assert await steps(reactor(quotes)) == [WATCH, "change a file:  a save takes effect at once"]
 
 
 async def test_nothing_is_pushed_where_a_graph_feeds() -> None:
@@ -108,7 +111,7 @@ async def test_nothing_is_pushed_where_a_graph_feeds() -> None:
     def fill(quotes: int) -> int:
         return quotes
 
-    assert await steps(desk, market, graph) == ["change a file:  a save takes effect at once"]
+    assert not [line for line in await steps(desk, market, graph) if line.startswith("push an event")]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,10 @@ def test_from_nothing_to_a_verified_archive(
 ) -> None:
     """P-9: every verb once, and what it says."""
     assert package(monkeypatch, "new", "market") == 0
-    assert capsys.readouterr().out == "market/package.toml\nmarket/market.py\nmarket/test_market.py\n"
+    files = "market/package.toml\nmarket/market.py\nmarket/test_market.py\n"
+    assert capsys.readouterr().out == f"{files}run it, and reload it on save:  tidemill dev market\n"
+    assert run(monkeypatch, "run", "market") == 2
+    assert capsys.readouterr().err == "market is a folder: name a file that ends in .py, such as market/market.py\n"
     assert package(monkeypatch, "check", "market") == 0
     assert capsys.readouterr().out.startswith("market 0.1.0: no problems found (2 files, 1,")
     assert package(monkeypatch, "build", "market") == 0
@@ -133,7 +136,7 @@ def test_a_package_is_shown(here: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         (["check", "bad.tidemill"], 1, "bad.tidemill: it is not a zip file, is cut off, or something follows its end"),
         (["check", "future"], 1, "package 'future' 0.1.0 cannot run here: it requires Tidemill >=99"),
         (["new", "../market"], 2, "a name has small letters, digits and '_'"),
-        (["new", "market"], 2, "test_market.py are there already"),
+        (["new", "market"], 2, "test_market.py are there already: name another folder with --folder"),
         (["check", "market/market.py"], 2, "market/market.py is a file of a package: name its folder, market"),
         (["check", "market/package.toml"], 2, "market/package.toml is a file of a package: name its folder, market"),
         (["new", "json"], 2, "'json' would hide a module of the standard library"),

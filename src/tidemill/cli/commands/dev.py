@@ -64,7 +64,8 @@ def _resolve_root(path: Path) -> Path:
 
     root = path.absolute()
     if not root.exists():
-        raise RequestError(f"there is no folder {path}", code="no_file", status=404)
+        message = f"there is no folder {path}: create it, or write a package with `tidemill package new NAME`"
+        raise RequestError(message, code="no_file", status=404)
     if not root.is_dir() and root.suffix not in (".py", ARCHIVE_SUFFIX):
         message = f"{path} is neither a folder, nor a Python file, nor an archive ({ARCHIVE_SUFFIX})"
         raise RequestError(message, code="no_file", status=404)

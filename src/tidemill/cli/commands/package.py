@@ -5,6 +5,7 @@ A check imports the package in a process of its own, and all text from a package
 The commands for the registry of a store are in `package_registry`.
 """
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -77,9 +78,11 @@ def new(
     """
     from tidemill.packages.format.template import write_skeleton
 
+    folder = folder or Path(name)
     with exit_on_error():
-        for path in write_skeleton(name, folder or Path(name)):
+        for path in write_skeleton(name, folder):
             print_text(str(path))
+        print_text(f"run it, and reload it on save:  tidemill dev {shlex.quote(str(folder))}")
 
 
 @app.command()

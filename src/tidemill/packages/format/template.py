@@ -96,7 +96,8 @@ def write_skeleton(name: str, folder: Path) -> list[Path]:
     filled = {one: text.format(name=name, tidemill=running_tidemill()) for one, text in texts.items()}
     if taken := [str(folder / one) for one in filled if (folder / one).exists()]:
         are = "are" if len(taken) > 1 else "is"
-        raise RequestError(f"{', '.join(taken)} {are} there already", code="file_exists", status=409)
+        message = f"{', '.join(taken)} {are} there already: name another folder with --folder"
+        raise RequestError(message, code="file_exists", status=409)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for one, text in filled.items():

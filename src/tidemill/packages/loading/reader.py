@@ -182,6 +182,13 @@ MAIN_GUARD_HINT = 'keep what it does as a program behind `if __name__ == "__main
 """The advice for a module that ends the program that imports it."""
 
 
+def _not_python_error(path: Path) -> RequestError:
+    what = "a folder" if path.is_dir() else "not a Python file"
+    module = path / f"{path.name}.py"
+    example = f", such as {module}" if module.exists() else ""
+    return RequestError(f"{path} is {what}: name a file that ends in .py{example}", code="no_file", status=404)
+
+
 def import_module(path_or_name: str) -> ModuleType:
     """Import a Python file, or a module by name; an error names the line that failed."""
     path = Path(path_or_name)
@@ -190,8 +197,7 @@ def import_module(path_or_name: str) -> ModuleType:
             with _extended_sys_path():
                 return importlib.import_module(path_or_name)
         if path.is_dir() or path.suffix != ".py":
-            what = "a folder" if path.is_dir() else "not a Python file"
-            raise RequestError(f"{path_or_name} is {what}: name a file that ends in .py", code="no_file", status=404)
+            raise _not_python_error(path)
         if not path.exists():
             raise RequestError(f"there is no file {path_or_name}", code="no_file", status=404)
         folder = str(path.parent.resolve())
