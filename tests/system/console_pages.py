@@ -14,7 +14,11 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
-BLOCK = re.compile(r"^```(?P<language>console|diff)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"(?P<excuse>^<!-- not run: \S[^\n]*-->\n\n?)?"  # a session that cannot run says why
+    r"^```(?P<language>console|diff)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 PROMPT = re.compile(r"^(?P<terminal>[a-z]*)\$ (?P<command>.*)$")
 END = re.compile(r"^<<ended (?P<code>\d+)>>$")
 SERVICES = ("tidemill server", "tidemill worker")
@@ -28,7 +32,8 @@ VARIABLE = [
     (re.compile(r"(?<=_readings-)[0-9a-z]+"), "SERIES"),
     (re.compile(r"\b(?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d\b"), "TIME"),
     (re.compile(r"\b[0-9.,]+ ?(?:ms|s|bytes)\b"), "SIZE"),
-    (re.compile(r"(?<=schema version )\d+ to \d+"), "VERSIONS"),
+    (re.compile(r"(?<=version )\d+ to \d+|(?<=needs version )\d+"), "VERSION"),
+    (re.compile(r"(?<=│ )[0-9,]+ (?=│ TIME)"), "SIZE "),
     (re.compile(r"[━─]+"), "-"),
     (re.compile(r" +"), " "),
 ]
@@ -53,6 +58,8 @@ class Edit(NamedTuple):
 def read_steps(page: Path) -> Iterator[Command | Edit]:
     """Yield the steps of a page in order."""
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        if block["excuse"]:
+            continue
         if block["language"] == "diff":
             file, before, after = block["text"].splitlines()
             yield Edit(file.removeprefix("--- "), before.removeprefix("-"), after.removeprefix("+"))
