@@ -101,7 +101,7 @@ def split() -> list[int]:
 
 @wide.task(each="split")
 def convert(split: int) -> int:
-    """Convert one, which few elements survive without an error."""
-    if split % 4_000 == 3_999:
+    """Convert one; some are broken."""
+    if split in {7, 9_000}:
         raise ValueError(f"element {split} is broken")
     return split

@@ -2809,7 +2809,7 @@ export interface components {
             loaded: boolean;
             active_runs: number;
             last_run: components["schemas"]["LastRun"] | null;
-            recent_runs?: components["schemas"]["LastRun"][];
+            recent_runs: components["schemas"]["LastRun"][];
             tasks: components["schemas"]["TaskDetails"][];
             edges: components["schemas"]["EdgeView"][];
             schedule: components["schemas"]["ScheduleView"] | null;
@@ -2831,7 +2831,7 @@ export interface components {
             loaded: boolean;
             active_runs: number;
             last_run: components["schemas"]["LastRun"] | null;
-            recent_runs?: components["schemas"]["LastRun"][];
+            recent_runs: components["schemas"]["LastRun"][];
         };
     };
     responses: never;

@@ -39,7 +39,7 @@ class WorkflowItem(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its code is loaded on the server that answers."""
     active_runs: int
     last_run: LastRun | None
-    recent_runs: list[LastRun] = []
+    recent_runs: list[LastRun]
     """The newest runs, newest first, as many as were asked for."""
 
 

@@ -90,7 +90,7 @@ function RunView({ tab, data, selected, onSelect }: ViewProps) {
       {() => {
         if (tab === "gantt") return <Gantt data={data} selected={selected} />;
         if (tab === "tasks") return <TaskTable tasks={tasks} why={data.why} selected={selected} />;
-        return <TaskGraph tasks={tasks} edges={data.edges} selected={selected} onSelect={onSelect} />;
+        return <TaskGraph tasks={tasks} edges={data.edges} why={data.why} selected={selected} onSelect={onSelect} />;
       }}
     </Answer>
   );

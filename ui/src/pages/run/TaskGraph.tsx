@@ -6,17 +6,19 @@ import { stateLabel, toneOf } from "@/design/tone";
 import { formatCount } from "@/format/number";
 import { isWaiting } from "./state";
 import styles from "./TaskGraph.module.css";
+import type { Why } from "./TaskTable";
 import type { Task } from "./useRunTasks";
 
 interface Props {
   tasks: Task[];
   edges: GraphEdge[];
+  why: Why;
   selected: string | null;
   onSelect: (task: string) => void;
 }
 
 /** The tasks of a run as a graph, with their live states. */
-export function TaskGraph({ tasks, edges, selected, onSelect }: Props) {
+export function TaskGraph({ tasks, edges, why, selected, onSelect }: Props) {
   const running = new Set(tasks.filter((task) => task.state === "running").map((task) => task.task));
   return (
     <GraphView
@@ -26,7 +28,7 @@ export function TaskGraph({ tasks, edges, selected, onSelect }: Props) {
         tone: toneOf(task.state),
         isSelected: task.task === selected,
         isFaint: task.state === "skipped" || task.state === "none",
-        content: <TaskBox task={task} />,
+        content: <TaskBox task={task} why={why[task.task]?.join("; ") ?? task.reason} />,
       }))}
       edges={edges.map((edge) => ({ ...edge, isActive: running.has(edge.target) }))}
       onSelect={onSelect}
@@ -34,9 +36,9 @@ export function TaskGraph({ tasks, edges, selected, onSelect }: Props) {
   );
 }
 
-function TaskBox({ task }: { task: Task }) {
+function TaskBox({ task, why }: { task: Task; why: string }) {
   return (
-    <div className={styles.box} title={task.reason || undefined}>
+    <div className={styles.box} title={why || undefined}>
       <div className={styles.name}>
         <span className={styles.text}>{task.task}</span>
         <StateMark state={task.state} />

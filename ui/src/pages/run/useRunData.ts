@@ -2,6 +2,7 @@ import { useMemo } from "react";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import type { GraphEdge } from "@/design/GraphView/GraphView";
+import { hasEnded } from "./state";
 import { edgesOf } from "./structure";
 import type { Why } from "./TaskTable";
 import { type Task, useRunTasks } from "./useRunTasks";
@@ -32,5 +33,11 @@ export function useRunData(id: string, run: Schema<"RunDetails"> | undefined): R
     const known = new Set(names.split("\n"));
     return edgesOf(spec ?? {}).filter(({ source, target }) => known.has(source) && known.has(target));
   }, [spec, names]);
-  return { id, run, tasks, query, edges, why: {} };
+  const { data: waiting } = api.useQuery(
+    "get",
+    "/api/v1/runs/{run}/why",
+    { params: { path: { run: id } } },
+    { enabled: run !== undefined && !hasEnded(run.state) },
+  );
+  return { id, run, tasks, query, edges, why: waiting?.reasons ?? {} };
 }

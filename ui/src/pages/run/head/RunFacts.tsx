@@ -22,12 +22,7 @@ export function RunFacts({ run }: { run: Schema<"RunDetails"> }) {
       </span>,
     ],
     ["Started by", <Origin key="origin" run={run} />],
-    [
-      "Created",
-      <span key="created">
-        <Time at={run.created_at} /> (<Time at={run.created_at} isRelative />)
-      </span>,
-    ],
+    ["Created", <Time key="created" at={run.created_at} />],
     [hasEnded(run.state) ? "Took" : "Running for", <Elapsed key="took" from={run.started_at} to={run.ended_at} />],
     ["Params", <Params key="params" params={run.params} />],
     ["Note", <NoteEditor key="note" run={run.id} note={run.note} />],
