@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from scripts.chromium import find_chromium
 from tests.browser.demo_node import DemoNode, demo_node
@@ -19,6 +19,8 @@ CHROMIUM_OPTIONS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# Pages answer within milliseconds, but a node that a test starts needs seconds on a busy machine.
+expect.set_options(timeout=15_000)
 ARTIFACTS = Path(os.environ.get("TIDEMILL_SCREENSHOTS", "build/screenshots"))
 
 

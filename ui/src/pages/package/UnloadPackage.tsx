@@ -8,9 +8,10 @@ export function UnloadPackage({ name, onClose }: { name: string; onClose: () => 
   const navigate = useNavigate();
   const { succeeded } = useOutcome("/api/v1/packages", "/api/v1/import-errors", "/api/v1/workflows");
   const unload = api.useMutation("delete", "/api/v1/packages/{name}", {
-    onSuccess: () => {
+    onSuccess: async () => {
+      // Away first: this page would ask for a package that is gone.
+      await navigate({ to: "/packages" });
       succeeded(`Package ${name} is withdrawn; every node unloads it.`);
-      void navigate({ to: "/packages" });
     },
   });
   return (
