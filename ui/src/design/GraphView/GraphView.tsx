@@ -79,7 +79,6 @@ export function GraphView({ label, nodes, edges, direction = "LR", gap, readable
       width: node.width ?? WIDTH,
       height: node.height ?? HEIGHT,
       ariaRole: onSelect ? "button" : "group",
-      ariaLabel: node.label ?? node.id,
       data: { node, direction },
     }),
   );
@@ -160,6 +159,7 @@ function Box({ data }: NodeProps<Node<FlowData>>) {
       data-faint={node.isFaint || undefined}
     >
       <Handle type="target" position={from} className={styles.handle} />
+      {node.label !== undefined && <span className="visually-hidden">{node.label}</span>}
       {node.content}
       <Handle type="source" position={to} className={styles.handle} />
     </div>

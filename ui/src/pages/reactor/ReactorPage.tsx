@@ -64,7 +64,7 @@ function subtitleOf({ state }: LiveReactor): string {
 }
 
 const TABS: Tab[] = [
-  { id: "live", label: "Live" },
+  { id: "live", label: "Overview" },
   { id: "latency", label: "Latency" },
   { id: "cache", label: "Cache" },
   { id: "dead-letters", label: "Dead letters" },

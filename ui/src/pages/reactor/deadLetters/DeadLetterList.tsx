@@ -2,7 +2,7 @@ import { useState } from "react";
 import type { Schema } from "@/api/types";
 import { Badge } from "@/design/Badge/Badge";
 import { Button } from "@/design/Button/Button";
-import { Dialog } from "@/design/Dialog/Dialog";
+import { ConfirmDialog } from "@/design/ConfirmDialog/ConfirmDialog";
 import { JsonView } from "@/design/JsonView/JsonView";
 import { Time } from "@/design/Time/Time";
 import styles from "./DeadLetterList.module.css";
@@ -46,22 +46,14 @@ export function DeadLetterList({ reactor, letters, mayWrite }: Props) {
         ))}
       </ul>
       {asking && (
-        <Dialog
+        <ConfirmDialog
           title="Delete this dead letter?"
+          action="Delete"
+          onConfirm={() => void drop(asking).then(() => setAsking(null))}
           onClose={() => setAsking(null)}
-          actions={
-            <>
-              <Button onClick={() => setAsking(null)}>Cancel</Button>
-              <Button look="danger" onClick={() => void drop(asking).then(() => setAsking(null))}>
-                Delete
-              </Button>
-            </>
-          }
         >
-          <p>
-            The {asking.kind} of {asking.source} is lost for good: it cannot be replayed afterwards.
-          </p>
-        </Dialog>
+          The {asking.kind} of {asking.source} is lost for good: it cannot be replayed afterwards.
+        </ConfirmDialog>
       )}
     </>
   );

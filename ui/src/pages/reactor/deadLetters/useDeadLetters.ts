@@ -1,9 +1,7 @@
-import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { client } from "@/api/client";
-import { messageOf } from "@/api/problem";
 import type { Schema } from "@/api/types";
-import { useToast } from "@/design/Toasts/Toasts";
+import { useOutcome } from "@/api/useOutcome";
 import { plural } from "@/format/number";
 import { isAccepted, resultText } from "./replayResult";
 
@@ -11,11 +9,8 @@ type DeadLetter = Schema<"DeadLetter">;
 
 /** Replays and deletes dead letters of a reactor, and tells what became of them. */
 export function useDeadLetters(reactor: string) {
-  const toast = useToast();
-  const queries = useQueryClient();
+  const outcome = useOutcome("/api/v1/reactors", "/api/v1/accumulators");
   const [isReplayingAll, setReplayingAll] = useState(false);
-  const refresh = () =>
-    queries.invalidateQueries({ queryKey: ["get", "/api/v1/reactors/{name}/dead-letters"], exact: false });
 
   const replayOne = async (letter: DeadLetter): Promise<Schema<"ReplayResult">> => {
     const path = { name: reactor, id: letter.id };
@@ -25,11 +20,9 @@ export function useDeadLetters(reactor: string) {
   };
   const attempt = async (action: () => Promise<string>) => {
     try {
-      toast(await action());
+      outcome.succeeded(await action());
     } catch (error) {
-      toast(messageOf(error), "error");
-    } finally {
-      await refresh();
+      outcome.failed(error);
     }
   };
 

@@ -39,7 +39,11 @@ export function FiringLog({ reactor, selected, onSelect }: Props) {
 
   if (live.firings.length === 0) return <NoFirings reactor={reactor} />;
   return (
-    <div className={styles.log}>
+    <div
+      className={styles.log}
+      onPointerEnter={(event: PointerEvent) => setPointedAt(event.pointerType === "mouse")}
+      onPointerLeave={() => setPointedAt(false)}
+    >
       {isHeld && added > 0 && (
         <button type="button" className={styles.new} onClick={follow}>
           {plural(added, "new firing")}
@@ -48,12 +52,10 @@ export function FiringLog({ reactor, selected, onSelect }: Props) {
       <section
         ref={scroll}
         className={styles.scroll}
-        aria-label="Firings"
+        aria-label="Log of firings"
         // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
         tabIndex={0}
         onScroll={(event) => setScrolled(event.currentTarget.scrollTop > 0)}
-        onPointerEnter={(event: PointerEvent) => setPointedAt(event.pointerType === "mouse")}
-        onPointerLeave={() => setPointedAt(false)}
       >
         <div className={styles.list} style={{ height: rows.getTotalSize() }}>
           {rows.getVirtualItems().map(({ index, start }) => {

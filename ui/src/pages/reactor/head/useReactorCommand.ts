@@ -1,27 +1,24 @@
-import { useQueryClient } from "@tanstack/react-query";
 import { api } from "@/api/client";
-import { messageOf } from "@/api/problem";
 import type { Schema } from "@/api/types";
-import { useToast } from "@/design/Toasts/Toasts";
+import { useOutcome } from "@/api/useOutcome";
 import { formatDuration } from "@/format/duration";
 
 type Command = Schema<"CommandRequest">["command"];
 type Result = Schema<"CommandResult">;
 
+/** Commands whose dialog shows the refusal of the server itself. */
+const IN_DIALOG = new Set<Command>(["fire_with", "restart"]);
+
 /** Gives a reactor a command, and tells what it did. */
 export function useReactorCommand(name: string, onDone?: (result: Result) => void) {
-  const toast = useToast();
-  const queries = useQueryClient();
+  const outcome = useOutcome("/api/v1/reactors", "/api/v1/accumulators");
   const mutation = api.useMutation("post", "/api/v1/reactors/{name}/commands", {
     onSuccess: (result, { body }) => {
-      toast(messageFor(name, body.command, result));
-      void queries.invalidateQueries({ queryKey: ["get", "/api/v1/reactors"] });
-      void queries.invalidateQueries({ queryKey: ["get", "/api/v1/reactors/{name}/recoveries"] });
+      outcome.succeeded(messageFor(name, body.command, result));
       onDone?.(result);
     },
     onError: (error, { body }) => {
-      // A form shows the problems of its fields itself.
-      if (body.command !== "fire_with") toast(messageOf(error), "error");
+      if (!IN_DIALOG.has(body.command)) outcome.failed(error);
     },
   });
   const give = (command: Command, inputs?: Record<string, unknown>) =>

@@ -1,44 +1,34 @@
 import { useState } from "react";
 import { api } from "@/api/client";
-import { messageOf } from "@/api/problem";
+import { useOutcome } from "@/api/useOutcome";
 import { Button } from "@/design/Button/Button";
-import { Dialog } from "@/design/Dialog/Dialog";
-import { useToast } from "@/design/Toasts/Toasts";
+import { ConfirmDialog } from "@/design/ConfirmDialog/ConfirmDialog";
 
 /** Restarts an accumulator, after asking. */
 export function RestartAccumulator({ name }: { name: string }) {
   const [isAsking, setAsking] = useState(false);
-  const toast = useToast();
+  const outcome = useOutcome("/api/v1/reactors", "/api/v1/accumulators");
   const restart = api.useMutation("post", "/api/v1/accumulators/{name}/restart", {
-    onSuccess: () => toast(`${name} was restarted.`),
-    onError: (error) => toast(messageOf(error), "error"),
-    onSettled: () => setAsking(false),
+    onSuccess: () => {
+      outcome.succeeded(`${name} was restarted.`);
+      setAsking(false);
+    },
   });
   return (
     <div>
       <Button onClick={() => setAsking(true)}>Restart accumulator…</Button>
       {isAsking && (
-        <Dialog
+        <ConfirmDialog
           title={`Restart ${name}?`}
+          action="Restart"
+          onConfirm={() => restart.mutate({ params: { path: { name } } })}
           onClose={() => setAsking(false)}
-          actions={
-            <>
-              <Button onClick={() => setAsking(false)}>Cancel</Button>
-              <Button
-                look="danger"
-                isBusy={restart.isPending}
-                onClick={() => restart.mutate({ params: { path: { name } } })}
-              >
-                Restart
-              </Button>
-            </>
-          }
+          isBusy={restart.isPending}
+          error={restart.error}
         >
-          <p>
-            The accumulator disconnects from its source and connects again; a source with positions continues where it
-            was. Its reactors go on with the last value meanwhile.
-          </p>
-        </Dialog>
+          The accumulator disconnects from its source and connects again; a source with positions continues where it
+          was. Its reactors go on with the last value meanwhile.
+        </ConfirmDialog>
       )}
     </div>
   );

@@ -48,7 +48,7 @@ export function CacheTable({ state, isBrief = false }: { state: ReactorState; is
   const columns = isBrief ? COLUMNS.slice(0, 3) : COLUMNS;
   return (
     <div className={styles.cache}>
-      <Table label="Cache" columns={columns} rows={rows} rowKey={({ name }) => name} />
+      <Table label="Values in the cache" columns={columns} rows={rows} rowKey={({ name }) => name} />
     </div>
   );
 }
