@@ -117,7 +117,8 @@ async def test_a_slot_that_passed_without_a_run_is_late() -> None:
         (late,) = (await client.overview(caller)).late_slots
         assert (late.workflow, late.slots) == ("hourly", 3)
         assert past.last < late.slot <= past.last + timedelta(hours=1)
-        assert late.reason == "no leader has looked at the schedule since"
+        since = past.last.isoformat(sep=" ", timespec="seconds")
+        assert late.reason == f"no leader has evaluated its slots since {since}"
         await node.store.schedules.pause("public", "hourly")
         assert (await client.overview(caller)).late_slots == []
 

@@ -153,6 +153,7 @@ def _find_late_slots(watched: WatchedSchedule, now: datetime) -> LateSlot | None
     first = next(schedule.slots(cursor.last, now - LATE_SLOT), None)
     if first is None:
         return None
-    reason = "no leader has looked at the schedule since" if cursor.armed else "the schedule waits for its packages"
+    waits = "no leader has evaluated its slots" if cursor.armed else "it waits for what its runs need to be loaded,"
+    reason = f"{waits} since {cursor.last.isoformat(sep=' ', timespec='seconds')}"
     count = schedule.count(cursor.last, now)
     return LateSlot(workflow=watched.workflow, key=schedule.key, slot=first, slots=count, reason=reason)
