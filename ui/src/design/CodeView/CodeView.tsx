@@ -1,11 +1,11 @@
+import { ScrollRegion } from "../ScrollRegion/ScrollRegion";
 import styles from "./CodeView.module.css";
 
 /** Source code with line numbers; `marked` lines stand out. */
 export function CodeView({ code, label, marked = [] }: { code: string; label: string; marked?: number[] }) {
   const lines = code.replace(/\n$/, "").split("\n");
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
-    <section className={styles.scroll} aria-label={label} tabIndex={0}>
+    <ScrollRegion className={styles.scroll} label={label}>
       <pre className={styles.code}>
         {lines.map((line, index) => (
           // biome-ignore lint/suspicious/noArrayIndexKey: a line is its number
@@ -17,6 +17,6 @@ export function CodeView({ code, label, marked = [] }: { code: string; label: st
           </span>
         ))}
       </pre>
-    </section>
+    </ScrollRegion>
   );
 }

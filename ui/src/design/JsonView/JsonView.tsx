@@ -1,3 +1,4 @@
+import { ScrollRegion } from "../ScrollRegion/ScrollRegion";
 import styles from "./JsonView.module.css";
 
 const LONG = 4000;
@@ -6,9 +7,8 @@ const LONG = 4000;
 export function JsonView({ value, label }: { value: unknown; label: string }) {
   const text = JSON.stringify(value, null, 2) ?? "null";
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
-    <section className={styles.json} aria-label={label} tabIndex={0}>
+    <ScrollRegion className={styles.json} label={label}>
       <pre>{text.length > LONG ? `${text.slice(0, LONG)}\n… ${text.length - LONG} more characters` : text}</pre>
-    </section>
+    </ScrollRegion>
   );
 }

@@ -1,4 +1,5 @@
 import type { ReactNode } from "react";
+import { ScrollRegion } from "../ScrollRegion/ScrollRegion";
 import styles from "./Table.module.css";
 
 export interface Column<Row> {
@@ -25,8 +26,7 @@ interface Props<Row> {
 /** A dense table that scrolls sideways inside itself, never the page. */
 export function Table<Row>({ label, columns, rows, rowKey, selected }: Props<Row>) {
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
-    <section className={styles.scroll} aria-label={label} tabIndex={0}>
+    <ScrollRegion className={styles.scroll} label={label}>
       <table className={styles.table}>
         <thead>
           <tr>
@@ -55,6 +55,6 @@ export function Table<Row>({ label, columns, rows, rowKey, selected }: Props<Row
           ))}
         </tbody>
       </table>
-    </section>
+    </ScrollRegion>
   );
 }

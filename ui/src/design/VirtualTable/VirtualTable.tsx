@@ -1,5 +1,6 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type CSSProperties, type ReactNode, useEffect, useRef } from "react";
+import { ScrollRegion } from "../ScrollRegion/ScrollRegion";
 import styles from "./VirtualTable.module.css";
 
 export interface VirtualColumn<Row> {
@@ -32,7 +33,7 @@ interface Props<Row> {
  */
 export function VirtualTable<Row>(props: Props<Row>) {
   const { label, columns, rows, rowKey, selected = -1, total = rows.length, onEnd, rowHeight = 32 } = props;
-  const scroll = useRef<HTMLElement>(null);
+  const scroll = useRef<HTMLDivElement>(null);
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => scroll.current,
@@ -50,8 +51,7 @@ export function VirtualTable<Row>(props: Props<Row>) {
   useAnchor(scroll, rows, rowKey, rowHeight);
 
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
-    <section ref={scroll} className={styles.scroll} aria-label={label} tabIndex={0}>
+    <ScrollRegion ref={scroll} className={styles.scroll} label={label}>
       <table className={styles.table} aria-rowcount={total + 1} style={tracksOf(columns)}>
         <thead className={styles.head}>
           <tr className={styles.row}>
@@ -94,7 +94,7 @@ export function VirtualTable<Row>(props: Props<Row>) {
           })}
         </tbody>
       </table>
-    </section>
+    </ScrollRegion>
   );
 }
 

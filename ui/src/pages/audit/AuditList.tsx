@@ -2,6 +2,7 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useRef, useState } from "react";
 import type { Schema } from "@/api/types";
 import { JsonView } from "@/design/JsonView/JsonView";
+import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
 import { Time } from "@/design/Time/Time";
 import styles from "./AuditList.module.css";
 
@@ -36,8 +37,7 @@ export function AuditList({ entries, total, onEnd, onFilter }: Props) {
     if (last >= entries.length - AHEAD && entries.length < total) onEnd();
   }, [last, entries.length, total, onEnd]);
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
-    <section ref={scroll} className={styles.scroll} aria-label="Changes" tabIndex={0}>
+    <ScrollRegion ref={scroll} className={styles.scroll} label="Changes">
       <div className={styles.head} aria-hidden="true">
         {["When", "Actor", "Action", "Target", "Details"].map((title) => (
           <span key={title}>{title}</span>
@@ -64,7 +64,7 @@ export function AuditList({ entries, total, onEnd, onFilter }: Props) {
           );
         })}
       </div>
-    </section>
+    </ScrollRegion>
   );
 }
 

@@ -1,6 +1,7 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type PointerEvent, useRef, useState } from "react";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
+import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
 import { plural } from "@/format/number";
 import type { LiveReactor } from "../useLiveReactor";
 import styles from "./FiringLog.module.css";
@@ -49,12 +50,10 @@ export function FiringLog({ reactor, selected, onSelect }: Props) {
           {plural(added, "new firing")}
         </button>
       )}
-      <section
+      <ScrollRegion
         ref={scroll}
         className={styles.scroll}
-        aria-label="Log of firings"
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
-        tabIndex={0}
+        label="Log of firings"
         onScroll={(event) => setScrolled(event.currentTarget.scrollTop > 0)}
       >
         <div className={styles.list} style={{ height: rows.getTotalSize() }}>
@@ -74,7 +73,7 @@ export function FiringLog({ reactor, selected, onSelect }: Props) {
             );
           })}
         </div>
-      </section>
+      </ScrollRegion>
     </div>
   );
 }

@@ -1,6 +1,7 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useMemo, useRef } from "react";
 import { useSearchParam } from "@/app/useSearchParam";
+import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
 import { formatDuration } from "@/format/duration";
 import { useNow } from "@/format/useNow";
 import { hasEnded } from "../state";
@@ -40,8 +41,7 @@ export function Gantt({ data, selected }: { data: RunData; selected: string | nu
   const scale = scaleOf(run, now);
   const ready = readyTimes(tasks, edges, scale.start);
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
-    <section ref={scroll} className={styles.gantt} aria-label="Tasks over time" tabIndex={0}>
+    <ScrollRegion ref={scroll} className={styles.gantt} label="Tasks over time">
       <Axis scale={scale} now={hasEnded(run.state) ? null : now} />
       <ul className={styles.rows} style={{ height: virtual.getTotalSize() }}>
         {shown.map(({ index, start }) => {
@@ -67,7 +67,7 @@ export function Gantt({ data, selected }: { data: RunData; selected: string | nu
           );
         })}
       </ul>
-    </section>
+    </ScrollRegion>
   );
 }
 

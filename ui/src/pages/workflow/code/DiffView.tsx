@@ -1,5 +1,6 @@
 import { useMemo } from "react";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
+import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
 import { plural } from "@/format/number";
 import styles from "./DiffView.module.css";
 import { type DiffPart, diffLines, foldSame } from "./diff";
@@ -14,14 +15,13 @@ export function DiffView({ before, after, label }: { before: string; after: stri
       <EmptyState title="The source of these versions is the same.">Their structure or options differ.</EmptyState>
     );
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
-    <section className={styles.scroll} aria-label={label} tabIndex={0}>
+    <ScrollRegion className={styles.scroll} label={label}>
       <pre className={styles.diff}>
         {parts.map((part) => (
           <Line key={keyOf(part)} part={part} />
         ))}
       </pre>
-    </section>
+    </ScrollRegion>
   );
 }
 
