@@ -1,0 +1,90 @@
+"""Large runs scroll without a hitch: no frame takes more than 50 ms (S-9)."""
+
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.demo_node import DemoNode, demo_node
+from tests.browser.large_package import write_large_package
+from tests.browser.views import open_page
+
+LONGEST_FRAME = 50
+ROUNDS = 4
+STEPS = 40
+RECORD = """() => {
+  window.frameTimes = [];
+  let last = performance.now();
+  const tick = (now) => {
+    frameTimes.push(now - last);
+    last = now;
+    if (window.isRecording) requestAnimationFrame(tick);
+  };
+  window.isRecording = true;
+  requestAnimationFrame(tick);
+}"""
+STOP = "() => { window.isRecording = false; return window.frameTimes.slice(1); }"
+
+
+@pytest.fixture(scope="module")
+def large_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoNode]:
+    """Return a node with the large package."""
+    folder = tmp_path_factory.mktemp("large")
+    with demo_node(folder, write_large_package(folder / "packages")) as node:
+        yield node
+
+
+def finished_run(page: Page, node: DemoNode, workflow: str) -> str:
+    """Run a workflow once it is loaded; return the id of the run once its stream of events says that it has ended."""
+    open_page(page, f"{node.url}/workflows")
+    expect(page.get_by_role("link", name=workflow)).to_be_visible()
+    with httpx.Client(base_url=f"{node.url}/api/v1", timeout=60) as client:
+        run = str(client.post(f"/workflows/{workflow}/runs", json={}).json()["id"])
+        with client.stream("GET", f"/runs/{run}/events", headers={"accept": "text/event-stream"}) as events:
+            for _ in events.iter_lines():
+                pass
+        assert client.get(f"/runs/{run}").json()["state"] == "success"
+    return run
+
+
+def longest_frame(page: Page, move: Callable[[int], None]) -> float:
+    """Return the longest frame in milliseconds while something moves, of the calmest of a few rounds."""
+    longest = []
+    for number in range(ROUNDS):
+        page.evaluate(RECORD)
+        for _ in range(STEPS):
+            move(1 if number % 2 == 0 else -1)
+        longest.append(max(page.evaluate(STOP)))
+    return float(min(longest))
+
+
+def test_a_list_of_10_000_elements_scrolls_smoothly(page: Page, large_node: DemoNode) -> None:
+    """S-9: the list of elements is virtual."""
+    run = finished_run(page, large_node, "wide")
+    open_page(page, f"{large_node.url}/runs/{run}?task=square")
+    element = page.get_by_text("[3]", exact=True)
+    expect(element).to_be_visible()
+    element.hover()
+    assert longest_frame(page, lambda direction: page.mouse.wheel(0, 600 * direction)) <= LONGEST_FRAME
+
+
+def test_a_graph_of_1_000_tasks_moves_smoothly(page: Page, large_node: DemoNode) -> None:
+    """S-9: a graph draws what can be seen of it."""
+    run = finished_run(page, large_node, "large")
+    open_page(page, f"{large_node.url}/runs/{run}")
+    graph = page.get_by_role("application")
+    expect(graph).to_be_visible()
+    box = graph.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] - 60
+    page.mouse.move(x, y)
+    page.mouse.down()
+    position = x
+
+    def drag(direction: int) -> None:
+        nonlocal position
+        position -= 8 * direction
+        page.mouse.move(position, y)
+
+    assert longest_frame(page, drag) <= LONGEST_FRAME
