@@ -1,0 +1,67 @@
+import { Link } from "@tanstack/react-router";
+import type { Schema } from "@/api/types";
+import { useMayWrite } from "@/app/useMe";
+import { Badge } from "@/design/Badge/Badge";
+import { EmptyState } from "@/design/EmptyState/EmptyState";
+import { StateBadge } from "@/design/StateBadge/StateBadge";
+import { type Column, Table } from "@/design/Table/Table";
+import { Time } from "@/design/Time/Time";
+import { PauseSchedule } from "./PauseSchedule";
+
+type Schedule = Schema<"ScheduleView">;
+
+/** The schedules: rule, time zone, catch-up, and the next slot. */
+export function ScheduleTable({ schedules }: { schedules: Schedule[] }) {
+  const mayWrite = useMayWrite();
+  if (schedules.length === 0) return <NoSchedules />;
+  return (
+    <Table
+      label="Schedules"
+      columns={mayWrite ? [...COLUMNS, PAUSE] : COLUMNS}
+      rows={schedules}
+      rowKey={({ workflow, key }) => `${workflow} ${key}`}
+    />
+  );
+}
+
+const COLUMNS: Column<Schedule>[] = [
+  {
+    header: "Workflow",
+    cell: ({ workflow }) => (
+      <Link to="/workflows/$name" params={{ name: workflow }}>
+        {workflow}
+      </Link>
+    ),
+  },
+  { header: "Rule", cell: ({ expression, rule }) => <code>{expression ?? rule}</code> },
+  { header: "Time zone", isSecondary: true, cell: ({ timezone }) => timezone },
+  { header: "Catch-up", isSecondary: true, cell: ({ catchup }) => catchup },
+  { header: "Next slot", cell: ({ next }) => <NextSlot slots={next} /> },
+  { header: "Processed until", isSecondary: true, cell: ({ last }) => last && <Time at={last} isRelative /> },
+  { header: "Dropped", isSecondary: true, align: "right", cell: ({ dropped }) => dropped },
+  {
+    header: "State",
+    width: "110px",
+    cell: ({ paused }) => (paused ? <StateBadge state="paused" /> : <Badge tone="green">active</Badge>),
+  },
+];
+
+const PAUSE: Column<Schedule> = {
+  header: "Actions",
+  align: "right",
+  width: "110px",
+  cell: ({ workflow, paused }) => <PauseSchedule workflow={workflow} isPaused={paused} />,
+};
+
+function NextSlot({ slots: [first] }: { slots: string[] }) {
+  if (first === undefined) return "none";
+  return <Time at={first} isRelative />;
+}
+
+function NoSchedules() {
+  return (
+    <EmptyState title="No loaded workflow has a schedule.">
+      Give one with <code>tm.Workflow("report", schedule=tm.Cron("0 6 * * *", timezone="Europe/Berlin"))</code>.
+    </EmptyState>
+  );
+}

@@ -1,0 +1,46 @@
+import { Fragment } from "react";
+import type { Schema } from "@/api/types";
+import { useNow } from "@/format/useNow";
+import { cellKey, entriesByCell } from "./entries";
+import { SlotEntry } from "./SlotEntry";
+import styles from "./WeekGrid.module.css";
+import { dayKey, daysOf } from "./week";
+
+const DAY = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric" });
+const HOURS = Array.from({ length: 24 }, (_, hour) => hour);
+
+/** Seven days by 24 hours; the hour of now is marked. */
+export function WeekGrid({ monday, slots }: { monday: Date; slots: Schema<"CalendarSlot">[] }) {
+  const now = useNow();
+  const days = daysOf(monday);
+  const cells = entriesByCell(slots);
+  const nowKey = cellKey(now, now.getHours());
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
+    <section className={styles.scroll} aria-label="Calendar" tabIndex={0}>
+      <div className={styles.grid}>
+        <span className={styles.corner} />
+        {days.map((day) => (
+          <h3 key={dayKey(day)} className={styles.day} data-today={dayKey(day) === dayKey(now) || undefined}>
+            {DAY.format(day)}
+          </h3>
+        ))}
+        {HOURS.map((hour) => (
+          <Fragment key={hour}>
+            <span className={styles.hour}>{String(hour).padStart(2, "0")}:00</span>
+            {days.map((day) => {
+              const key = cellKey(day, hour);
+              return (
+                <div key={key} className={styles.cell} data-now={key === nowKey || undefined}>
+                  {cells.get(key)?.map((entry) => (
+                    <SlotEntry key={entry.workflow} entry={entry} />
+                  ))}
+                </div>
+              );
+            })}
+          </Fragment>
+        ))}
+      </div>
+    </section>
+  );
+}
