@@ -1,12 +1,13 @@
 """Schedules as a calendar, and as a list with their next slots (S-8)."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import httpx
 from playwright.sync_api import Page, expect
 
 from tests.browser.demo_node import DemoNode
+from tidemill.kernel.clock import SystemClock
 
 
 def test_the_calendar_shows_past_and_coming_slots(page: Page, node: DemoNode) -> None:
@@ -23,7 +24,7 @@ def test_the_calendar_shows_past_and_coming_slots(page: Page, node: DemoNode) ->
 
 def test_a_past_slot_leads_to_its_run(page: Page, node: DemoNode) -> None:
     """S-8: the nightly report has caught up with the past days; its slots are coloured by their runs."""
-    yesterday = datetime.now(UTC).date() - timedelta(days=1)
+    yesterday = SystemClock().now().date() - timedelta(days=1)
     page.goto(f"{node.url}/schedules?week={yesterday}")
     name = re.compile("nightly_report , (success|running|queued|failed)")
     link = page.get_by_role("region", name="Calendar").get_by_role("link", name=name).first

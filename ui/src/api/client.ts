@@ -4,6 +4,7 @@ import createFetchClient, { type Middleware } from "openapi-fetch";
 import createQueryClient from "openapi-react-query";
 import { Problem } from "./problem";
 import type { paths } from "./schema";
+import { noteRefusal } from "./signedOut";
 import { actingTenant } from "./tenant";
 
 const headers: Middleware = {
@@ -13,7 +14,8 @@ const headers: Middleware = {
     if (tenant !== null) request.headers.set("tidemill-tenant", tenant);
     return request;
   },
-  async onResponse({ response }) {
+  async onResponse({ request, response }) {
+    noteRefusal(response.status, request.url);
     if (!response.ok) throw await Problem.from(response);
     return undefined;
   },

@@ -1,0 +1,14 @@
+/** The page that was asked for, kept while the browser signs in at an issuer. */
+
+const KEY = "tidemill.address";
+
+export function keepAddress(): void {
+  sessionStorage.setItem(KEY, location.pathname + location.search);
+}
+
+/** The address that was kept, once. */
+export function takeKeptAddress(): string | null {
+  const address = sessionStorage.getItem(KEY);
+  sessionStorage.removeItem(KEY);
+  return address;
+}
