@@ -196,6 +196,8 @@ def test_a_failed_firing_shows_its_error(page: Page, shop: Shop) -> None:
     expect(row).to_contain_text("the book is crossed")
     row.click()
     expect(page.get_by_text("node 'decide' failed: ValueError: the book is crossed").last).to_be_visible()
+    page.get_by_text("Traceback", exact=True).click()
+    expect(page.get_by_text(re.compile(r"trader\.py.*in decide", re.DOTALL)).last).to_be_visible()
 
 
 def test_a_test_event_is_pushed_by_a_form(page: Page, shop: Shop) -> None:

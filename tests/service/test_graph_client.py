@@ -130,6 +130,8 @@ async def test_commands_return_the_firing_and_the_state() -> None:
         error = fired.firing.results["maker"].error
         assert error is not None
         assert (error.node, "too high" in error.message) == ("high", True)
+        assert "in high" in error.traceback
+        assert "graph_caller" not in error.traceback
         forced = await client.command(PUBLIC, "market", "force_fire")
         assert forced.firing is not None
         assert forced.state.fires == 2

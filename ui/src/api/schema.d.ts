@@ -1980,6 +1980,7 @@ export interface components {
         NodeFailure: {
             node: string;
             message: string;
+            traceback: string;
         };
         /** NodeInputView */
         NodeInputView: {

@@ -36,6 +36,7 @@ export function ReactorPage() {
 function LoadedReactor({ reactor }: { reactor: LiveReactor }) {
   const { state } = reactor;
   const [, showFiring] = useSearchParam("firing", "");
+  const deadLetters = useDeadLetterCount(state.name);
   return (
     <Page
       title={state.name}
@@ -51,8 +52,8 @@ function LoadedReactor({ reactor }: { reactor: LiveReactor }) {
         />
       }
     >
-      <Figures reactor={reactor} />
-      <Parts reactor={reactor} />
+      <Figures reactor={reactor} deadLetters={deadLetters} />
+      <Parts reactor={reactor} deadLetters={deadLetters} />
     </Page>
   );
 }
@@ -61,6 +62,14 @@ function subtitleOf({ state }: LiveReactor): string {
   const graphs = state.subscribers.length > 0 ? state.subscribers.join(", ") : "no graph";
   const sources = plural(Object.keys(state.accumulators).length, "accumulator");
   return `${sources} → ${graphs} · fires on ${state.when} · strategy ${state.strategy}`;
+}
+
+/** Of the reactor and its accumulators: events, firings and starts of runs. */
+function useDeadLetterCount(name: string): number | undefined {
+  const { data } = api.useQuery("get", "/api/v1/reactors/{name}/dead-letters", {
+    params: { path: { name }, query: { limit: 1 } },
+  });
+  return data?.total;
 }
 
 const TABS: Tab[] = [
@@ -72,13 +81,16 @@ const TABS: Tab[] = [
   { id: "source", label: "Source" },
 ];
 
-function Parts({ reactor }: { reactor: LiveReactor }) {
+function Parts({ reactor, deadLetters }: { reactor: LiveReactor; deadLetters: number | undefined }) {
   const [tab] = useSearchParam("tab", "live");
   const { graphs, error } = useGraphs(reactor.state.subscribers);
   const { name } = reactor.state;
   return (
     <>
-      <Tabs tabs={TABS} current={tab} />
+      <Tabs
+        tabs={TABS.map((one) => (deadLetters && one.id === "dead-letters" ? { ...one, count: deadLetters } : one))}
+        current={tab}
+      />
       {error !== null && <ErrorState error={error} />}
       {tab === "live" && <LiveTab reactor={reactor} graphs={graphs} />}
       {tab === "latency" && <LatencyTab reactor={reactor} />}

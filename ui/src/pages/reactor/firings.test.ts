@@ -37,7 +37,7 @@ test("changed inputs are those that differ from the firing just before", () => {
 });
 
 test("nodes and outcome come from the results of all graphs", () => {
-  const failure = { node: "b", message: "node 'b' failed: no" };
+  const failure = { node: "b", message: "node 'b' failed: no", traceback: "" };
   const fine = { ok: true, outputs: { a: { side: 1 }, c: null }, ran: ["a", "c"], skipped: [], error: null };
   const bad = { ok: false, outputs: {}, ran: [], skipped: ["z"], error: failure };
   expect(outcomeOf(firing(1, { results: { g: fine } }))).toEqual({ text: "a side 1", isError: false });

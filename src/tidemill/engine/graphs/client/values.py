@@ -5,8 +5,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from tidemill.graphs.result import Firing, GraphResult, Receipt, to_jsonable
+from tidemill.graphs.result import Firing, GraphResult, NodeError, Receipt, to_jsonable
 from tidemill.graphs.state import AccumulatorState, ReactorState
+from tidemill.kernel.tracebacks import format_traceback
 from tidemill.storage.graph_ports import PartKind
 
 ReactorCommand = Literal["force_fire", "fire_with", "pause", "resume", "restart"]
@@ -18,6 +19,13 @@ class NodeFailure(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     message: str
+    traceback: str
+    """Where it was raised: in the generated function, and in the author's code."""
+
+    @classmethod
+    def of(cls, error: NodeError) -> "NodeFailure":
+        """Return the view of an error."""
+        return cls(node=error.node, message=str(error), traceback=format_traceback(error.cause))
 
 
 class GraphResultView(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +47,7 @@ class GraphResultView(msgspec.Struct, frozen=True, kw_only=True):
             outputs={name: to_jsonable(value) for name, value in result.outputs.items()},
             ran=list(result.ran),
             skipped=list(result.skipped),
-            error=None if error is None else NodeFailure(node=error.node, message=str(error)),
+            error=None if error is None else NodeFailure.of(error),
         )
 
 

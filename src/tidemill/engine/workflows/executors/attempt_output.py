@@ -10,17 +10,17 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from tidemill.annotations.codec import ENCODER
 from tidemill.engine.workflows.executors.interface import LOG_LINE_LIMIT, LogRecord
-from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
+from tidemill.kernel.author_errors import describe
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.masking import MaskedStream, SecretMask
 from tidemill.kernel.namespaces import plain_text
+from tidemill.kernel.tracebacks import format_traceback
 from tidemill.telemetry.log_fields import drop_reserved, extract_fields, to_storable_field
 from tidemill.workflows.attempt_results import AttemptResult, Failed, Skipped
 from tidemill.workflows.records import AttemptKey, TaskError
@@ -160,13 +160,11 @@ class _LineSplitter:
 TRACEBACK_LIMIT = 64 * 1024
 MESSAGE_LIMIT = 4 * 1024
 
-_TIDEMILL_FOLDER = str(Path(__file__).parents[3])
-
 
 def build_task_error(error: BaseException, mask: SecretMask | None = None) -> TaskError:
     """Return an exception in its stored form, without secrets; these are masked before a long text is shortened."""
     kind, _, message = plain_text(describe(error)).partition(": ")
-    trace = _format_traceback(error)
+    trace = format_traceback(error)
     if mask is not None and not mask.is_empty:
         message, trace = mask.mask(message), mask.mask(trace)
     return TaskError(kind, shorten(message, MESSAGE_LIMIT), shorten(trace, TRACEBACK_LIMIT))
@@ -181,28 +179,6 @@ def shorten(text: str, limit: int) -> str:
     room = limit - len(note)
     head, tail = encoded[: room // 4], encoded[-(room - room // 4) :]
     return head.decode(errors="ignore") + note + tail.decode(errors="ignore")
-
-
-def _format_traceback(error: BaseException) -> str:
-    try:
-        captured = traceback.TracebackException.from_exception(error)
-        _strip_own_frames(captured, set())
-        return plain_text("".join(captured.format()))
-    except AUTHOR_ERRORS:  # author code: formatting an exception may raise
-        return describe(error)
-
-
-def _strip_own_frames(captured: traceback.TracebackException | None, seen: set[int]) -> None:
-    """Remove Tidemill's frames from an error and from its causes."""
-    if captured is None or id(captured) in seen:
-        return
-    seen.add(id(captured))
-    kept = [frame for frame in captured.stack if not frame.filename.startswith(_TIDEMILL_FOLDER)]
-    captured.stack = traceback.StackSummary.from_list(kept)
-    _strip_own_frames(captured.__cause__, seen)
-    _strip_own_frames(captured.__context__, seen)
-    for one in captured.exceptions or ():
-        _strip_own_frames(one, seen)
 
 
 FIELD_LIMIT = 4 * 1024

@@ -47,7 +47,7 @@ function GraphOutcome({ graph, result }: { graph: string; result: Schema<"GraphR
   return (
     <div>
       <h3 className={styles.heading}>Outputs of {graph}</h3>
-      {result.error && <p className={styles.error}>{result.error.message}</p>}
+      {result.error && <Failure failure={result.error} />}
       <p className={styles.route}>
         {result.ran.join(" → ") || "No node ran"}
         {result.skipped.length > 0 && (
@@ -58,6 +58,18 @@ function GraphOutcome({ graph, result }: { graph: string; result: Schema<"GraphR
         )}
       </p>
       <JsonView value={result.outputs} label={`Outputs of ${graph}`} />
+    </div>
+  );
+}
+
+function Failure({ failure }: { failure: Schema<"NodeFailure"> }) {
+  return (
+    <div className={styles.error}>
+      <p>{failure.message}</p>
+      <details>
+        <summary>Traceback</summary>
+        {failure.traceback}
+      </details>
     </div>
   );
 }

@@ -10,7 +10,13 @@ import { AccumulatorBox } from "./AccumulatorBox";
 import { isOnRoute, nodeActivity, type Route, routeOf, wireRate } from "./activity";
 import { NodeBox } from "./NodeBox";
 import { ReactorBox } from "./ReactorBox";
-import { REACTOR, reactorGraph, type ReactorGraph as Structure, type Wire } from "./reactorGraph";
+import {
+  type NodeBox as NodeBoxData,
+  REACTOR,
+  reactorGraph,
+  type ReactorGraph as Structure,
+  type Wire,
+} from "./reactorGraph";
 
 interface Props {
   reactor: LiveReactor;
@@ -41,7 +47,7 @@ export function ReactorGraph({ reactor, graphs, firing, selected, onSelect }: Pr
     reactorNode(reactor),
     ...structure.nodes.map((box): GraphNode => {
       const found = activity.get(box.id);
-      const [width, height] = SIZES.node;
+      const [width, height] = sizeOf(box);
       return {
         id: box.id,
         label: `Node ${box.node.name}${hasRoute ? (route.active.has(box.id) ? ", ran" : ", skipped") : ""}`,
@@ -76,6 +82,13 @@ export function ReactorGraph({ reactor, graphs, firing, selected, onSelect }: Pr
       onSelect={(id) => onSelect(id === REACTOR || id === selected ? "" : id)}
     />
   );
+}
+
+/** A node that feeds an accumulator shows its name too, and gets the room for it. */
+function sizeOf({ node }: NodeBoxData): [width: number, height: number] {
+  const [width, height] = SIZES.node;
+  const letters = node.name.length + (node.feeds === null ? 0 : node.feeds.length + 3);
+  return [Math.max(width, Math.min(2 * width, 28 + letters * LETTER_WIDTH * 1.2)), height];
 }
 
 function accumulatorNodes({ state }: LiveReactor, structure: Structure, selected: string): GraphNode[] {

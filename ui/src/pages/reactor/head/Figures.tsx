@@ -8,10 +8,10 @@ import styles from "./Figures.module.css";
 type Figure = [name: string, value: string, tone?: Tone | undefined];
 
 /** The figures of a reactor at a glance, in cells that keep their size. */
-export function Figures({ reactor }: { reactor: LiveReactor }) {
+export function Figures({ reactor, deadLetters }: { reactor: LiveReactor; deadLetters: number | undefined }) {
   return (
     <dl className={styles.figures} aria-label="Figures">
-      {figuresOf(reactor).map(([name, value, tone]) => (
+      {figuresOf(reactor, deadLetters).map(([name, value, tone]) => (
         <div key={name} className={styles.figure} data-tone={tone}>
           <dt>{name}</dt>
           <dd>{value}</dd>
@@ -21,9 +21,8 @@ export function Figures({ reactor }: { reactor: LiveReactor }) {
   );
 }
 
-function figuresOf({ state, rates }: LiveReactor): Figure[] {
+function figuresOf({ state, rates }: LiveReactor, deadLetters = 0): Figure[] {
   const dropped = Object.values(state.dropped).reduce((sum, count) => sum + count, 0);
-  const deadLetters = Object.values(state.accumulators).reduce((sum, one) => sum + one.dead_letters, 0);
   return [
     ["Rate", formatRate(rates.fires)],
     ["Firings", formatCount(state.fires)],
@@ -32,6 +31,6 @@ function figuresOf({ state, rates }: LiveReactor): Figure[] {
     ["p99", state.fires > 0 ? formatDuration(state.p99) : "–", latencyTone(state.p99)],
     ["Buffered", formatCount(state.buffered)],
     ["Dropped", formatCount(dropped), dropped > 0 ? "amber" : undefined],
-    ["Dead events", formatCount(deadLetters), deadLetters > 0 ? "amber" : undefined],
+    ["Dead letters", formatCount(deadLetters), deadLetters > 0 ? "amber" : undefined],
   ];
 }

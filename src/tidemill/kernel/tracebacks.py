@@ -1,0 +1,32 @@
+"""Tracebacks of author code: where an error came from, without the frames of Tidemill itself."""
+
+import traceback
+from pathlib import Path
+
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
+from tidemill.kernel.namespaces import plain_text
+
+_TIDEMILL_FOLDER = str(Path(__file__).parents[1])
+
+
+def format_traceback(error: BaseException) -> str:
+    """Return the traceback of an error with its causes, even if the error cannot be turned into text."""
+    try:
+        captured = traceback.TracebackException.from_exception(error)
+        _strip_own_frames(captured, set())
+        return plain_text("".join(captured.format()))
+    except AUTHOR_ERRORS:  # author code: formatting an exception may raise
+        return describe(error)
+
+
+def _strip_own_frames(captured: traceback.TracebackException | None, seen: set[int]) -> None:
+    """Remove Tidemill's frames from an error and from its causes."""
+    if captured is None or id(captured) in seen:
+        return
+    seen.add(id(captured))
+    kept = [frame for frame in captured.stack if not frame.filename.startswith(_TIDEMILL_FOLDER)]
+    captured.stack = traceback.StackSummary.from_list(kept)
+    _strip_own_frames(captured.__cause__, seen)
+    _strip_own_frames(captured.__context__, seen)
+    for one in captured.exceptions or ():
+        _strip_own_frames(one, seen)
