@@ -3,6 +3,7 @@ import { useCallback } from "react";
 import type { Schema } from "@/api/types";
 import { useListNavigation } from "@/keyboard/useListNavigation";
 import { Elapsed } from "../Elapsed/Elapsed";
+import { RunId } from "../RunId/RunId";
 import { StateBadge } from "../StateBadge/StateBadge";
 import { Time } from "../Time/Time";
 import { type VirtualColumn, VirtualTable } from "../VirtualTable/VirtualTable";
@@ -44,10 +45,10 @@ const COLUMNS: VirtualColumn<Run>[] = [
   { header: "State", width: "96px", cell: ({ state }) => <StateBadge state={state} /> },
   {
     header: "Run",
-    width: "minmax(76px, 210px)",
+    width: "92px",
     cell: ({ id }) => (
       <Link to="/runs/$run" params={{ run: id }} data-stretch>
-        <code>{id}</code>
+        <RunId id={id} />
       </Link>
     ),
   },

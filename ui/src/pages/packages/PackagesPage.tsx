@@ -58,7 +58,7 @@ const COLUMNS: Column<Package>[] = [
     isSecondary: true,
     cell: ({ source }) => (
       <code className={styles.source} title={source}>
-        {source}
+        <bdi>{source}</bdi>
       </code>
     ),
   },

@@ -4,6 +4,7 @@ import type { Schema } from "@/api/types";
 import { CopyButton } from "@/design/CopyButton/CopyButton";
 import { Elapsed } from "@/design/Elapsed/Elapsed";
 import { Facts } from "@/design/Facts/Facts";
+import { RunId } from "@/design/RunId/RunId";
 import { Time } from "@/design/Time/Time";
 import { hasEnded } from "../state";
 import { NoteEditor } from "./NoteEditor";
@@ -17,7 +18,7 @@ export function RunFacts({ run }: { run: Schema<"RunDetails"> }) {
     [
       "Run",
       <span key="id" className={styles.id}>
-        <code title={run.id}>{run.id}</code>
+        <RunId id={run.id} />
         <CopyButton text={run.id} label="Copy the id of the run" />
       </span>,
     ],
