@@ -269,8 +269,8 @@ def test_a_run_and_a_firing_that_fail_are_told_with_their_place(folder: Path, tm
         dev.wait_for("numbers  firing failed: node 'worse' failed: ZeroDivisionError", "(trouble.py:22)")
         dev.wait_for("flow  run ", "failed after")
         dev.wait_for("trouble.py:8: bad: ZeroDivisionError")
-        dev.wait_for("numbers", "of them failed", patience=20)
-        rounds = sum("of them failed" in line for line in dev.lines)
+        dev.wait_for("firings in 2 s: numbers ", " failed)", patience=20)
+        rounds = sum("firings in 2 s: numbers " in line for line in dev.lines)
         assert sum("firing failed" in line for line in dev.lines) <= rounds + 1
 
 
