@@ -3,8 +3,8 @@
     tidemill dev examples --pool warehouse=1    run it, beside the other examples
 
 Four machines report their temperature eight times a second. Every half minute one of them overheats: the graph
-`monitor` notices it within a second and returns an `Alert`, which starts a run of `callout`. However many readings are
-too hot, a machine gets one run a minute: `dedup` says what an alert is about, `cooldown` how long it counts.
+`monitor` notices it within two seconds and returns an `Alert`, which starts a run of `callout`. However many readings
+are too hot, a machine gets one run a minute: `dedup` says what an alert is about, `cooldown` how long it counts.
 
 Every reading also goes to a second reactor, whose batch sums up ten seconds.
 
@@ -169,8 +169,8 @@ async def page(on_call: str, confirm: float, ctx: tm.Context) -> str:
 
 @callout.task
 def cool_down(page: list[str], ctx: tm.Context) -> str:
-    """Give the machine ten seconds. A deferred task occupies no slot, and the wait survives a restart."""
-    ctx.defer(for_="10s")
+    """Give the machine twenty seconds. A deferred task occupies no slot, and the wait survives a restart."""
+    ctx.defer(for_="20s")
     ctx.log.info("%s is on site", page[0])
     return page[0]
 
