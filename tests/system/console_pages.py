@@ -1,7 +1,7 @@
 """Runs the console sessions of a documentation page in real shells, and compares what they print with the page.
 
-The prompt names the terminal: `$` and `server$` are two shells. A diff block is an edit of a file. In what is printed,
-times, ids and sizes differ from run to run and are not compared; a line `...` on the page stands for any lines.
+The prompt names the terminal: `$` and `(server) $` are two shells. A diff block is an edit of a file. Times, ids and
+sizes differ from run to run, and are not compared; a line `...` on the page stands for any lines.
 """
 
 import os
@@ -19,7 +19,7 @@ BLOCK = re.compile(
     r"^```(?P<language>console|diff)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-PROMPT = re.compile(r"^(?P<terminal>[a-z]*)\$ (?P<command>.*)$")
+PROMPT = re.compile(r"^(?:\((?P<terminal>[a-z]+)\) )?\$ (?P<command>.*)$")
 END = re.compile(r"^<<ended (?P<code>\d+)>>$")
 SERVICES = ("tidemill server", "tidemill worker")
 QUERIES = re.compile(r"\b(?:list|show|why|health)\b")
@@ -28,7 +28,7 @@ PATIENCE = 20.0  # seconds until a query must answer as on the page
 
 VARIABLE = [
     (re.compile(r"\b01m[0-9a-z]{21}\b|\b[0-9a-f]{16}\b|\btm_\w+|\bkey:\w+"), "ID"),
-    (re.compile(r"│ [0-9a-z]{8} (?=│)"), "│ ID "),
+    (re.compile(r"│ [0-9a-z]{8} (?=│)|│ \S+-\d+ +(?=│ server)"), "│ ID "),
     (re.compile(r"(?<=_readings-)[0-9a-z]+"), "SERIES"),
     (re.compile(r"\b(?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d\b"), "TIME"),
     (re.compile(r"\b[0-9.,]+ ?(?:ms|s|bytes)\b"), "SIZE"),
@@ -62,7 +62,7 @@ def read_steps(page: Path) -> Iterator[Command | Edit]:
             continue
         if block["language"] == "diff":
             file, before, after = block["text"].splitlines()
-            yield Edit(file.removeprefix("--- "), before.removeprefix("-"), after.removeprefix("+"))
+            yield Edit(file.strip("@ "), before.removeprefix("-"), after.removeprefix("+"))
         else:
             yield from _commands(block["text"])
 
@@ -73,7 +73,7 @@ def _commands(session: str) -> Iterator[Command]:
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         found = PROMPT.match(lines[start])
         assert found
-        yield Command(found["terminal"], found["command"], "\n".join(lines[start + 1 : end]))
+        yield Command(found["terminal"] or "", found["command"], "\n".join(lines[start + 1 : end]))
 
 
 class Terminal:
