@@ -19,6 +19,7 @@ DOCS = ROOT / "docs"
 LOADED_BY = {"script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data", "link": "href"}
 UNLOADED_LINKS = {"canonical", "next", "prev"}
 STYLE_ADDRESS = re.compile(r"(?:url\(|@import )[\"']?(?P<address>[^)\"';]+)")
+UI_LINK = re.compile(r"[\"'`]/docs/(?P<path>[^\"'`#?]*)")
 GLOSSARY_WORD = re.compile(r"^\| (?P<word>[A-Z][^|,]*?)(?:,[^|]*)? \|", re.MULTILINE)
 
 
@@ -100,6 +101,16 @@ def test_the_search_finds_every_word_of_the_glossary(site: Path) -> None:
     words = GLOSSARY_WORD.findall((DOCS / "reference" / "glossary.md").read_text(encoding="utf-8"))
     assert len(words) > 50
     assert not (missing := [word for word in words if word not in text]), listing(missing)
+
+
+def test_the_links_of_the_web_ui_lead_to_pages(site: Path) -> None:
+    """The web UI names pages of the documentation by their address."""
+    files = (file for file in sorted((ROOT / "ui" / "src").rglob("*")) if file.suffix in (".ts", ".tsx"))
+    texts = {file.name: file.read_text(encoding="utf-8") for file in files}
+    links = [(name, link["path"]) for name, text in texts.items() for link in UI_LINK.finditer(text)]
+    assert links
+    missing = [f"{name} -> /docs/{path}" for name, path in links if not (site / (path or "index.html")).is_file()]
+    assert not missing, listing(missing)
 
 
 def test_every_page_is_in_the_navigation_once(site: Path) -> None:

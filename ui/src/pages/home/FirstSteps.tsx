@@ -22,10 +22,10 @@ const STEPS: { title: string; text: string; commands: string[] }[] = [
 ];
 
 const TUTORIALS: [href: string, title: string, text: string][] = [
-  ["/docs/tutorials/first-steps/", "First steps", "Run, change, break and fix your first files."],
-  ["/docs/tutorials/first-graph/", "First graph", "React to events, within microseconds."],
-  ["/docs/tutorials/first-workflow/", "First workflow", "Tasks with retries, schedules and backfills."],
-  ["/docs/tutorials/first-package/", "First package", "Build, sign and upload what you wrote."],
+  ["/docs/tutorials/first-steps.html", "First steps", "Run, change, break and fix your first files."],
+  ["/docs/tutorials/first-graph.html", "First graph", "React to events, within microseconds."],
+  ["/docs/tutorials/first-workflow.html", "First workflow", "Tasks with retries, schedules and backfills."],
+  ["/docs/tutorials/first-package.html", "First package", "Build, sign and upload what you wrote."],
 ];
 
 /** The home page of a node that has nothing to run yet: what to do next, with commands to copy. */
