@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 TABLE_CODE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 BACKGROUND = ("changelog", "design/", "development/")
 """Pages that a search finds last: they are about Tidemill's own code and its past."""
-UNUSED = ("404.html", "assets/javascripts/lunr/**/*.js", "assets/**/*.map", "assets/images/favicon.png", "sitemap.xml*")
+UNUSED = ("assets/javascripts/lunr/**/*.js", "assets/**/*.map", "assets/images/favicon.png", "sitemap.xml*")
 """What the theme brings and the site does not need, such as other languages, maps for debuggers, lists for crawlers."""
 
 

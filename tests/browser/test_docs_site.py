@@ -71,3 +71,13 @@ def test_drawings_follow_the_chosen_colours(page: Page, node: DemoNode) -> None:
         page.get_by_title(f"Colours: {current}").click()
     expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "slate")
     assert text.evaluate("element => getComputedStyle(element).fill") != before
+
+
+@pytest.mark.expects_errors  # the browser logs the status
+def test_an_address_without_a_page_leads_back(page: Page, node: DemoNode) -> None:
+    """The answer is a page with a link to the start, not a problem for programs."""
+    answer = page.goto(f"{node.url}/docs/tutorials/no-such-page.html")
+    assert answer is not None
+    assert answer.status == 404
+    page.get_by_role("link", name="Start of the documentation").click()
+    expect(page.get_by_role("heading", name="Events in, decisions out")).to_be_visible()

@@ -106,7 +106,7 @@ def test_the_search_finds_every_word_of_the_glossary(site: Path) -> None:
 def test_the_links_of_the_web_ui_lead_to_pages(site: Path) -> None:
     """The web UI names pages of the documentation by their address."""
     files = (file for file in sorted((ROOT / "ui" / "src").rglob("*")) if file.suffix in (".ts", ".tsx"))
-    texts = {file.name: file.read_text(encoding="utf-8") for file in files}
+    texts = {str(file.relative_to(ROOT)): file.read_text(encoding="utf-8") for file in files}
     links = [(name, link["path"]) for name, text in texts.items() for link in UI_LINK.finditer(text)]
     assert links
     missing = [f"{name} -> /docs/{path}" for name, path in links if not (site / (path or "index.html")).is_file()]
