@@ -28,7 +28,7 @@ export function ActiveRuns({ runs, active, className }: Props) {
       {runs.length === 0 ? (
         <EmptyState title="No run is active." />
       ) : (
-        <Table label="Active runs" columns={COLUMNS} rows={runs} rowKey={({ id }) => id} />
+        <Table label="Runs that have not ended" columns={COLUMNS} rows={runs} rowKey={({ id }) => id} />
       )}
     </Panel>
   );

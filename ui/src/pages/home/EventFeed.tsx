@@ -34,7 +34,8 @@ function Row({ notice: { at, tone, subject, text, to } }: { notice: Notice }) {
     <li className={styles.event}>
       <span className={styles.dot} data-tone={tone} aria-hidden="true" />
       <span className={styles.text}>
-        {to === null ? subject : <Link to={to}>{subject}</Link>} {text}
+        {to === null ? <span>{subject}</span> : <Link to={to}>{subject}</Link>}
+        <span className={styles.words}>{text}</span>
       </span>
       <span className={styles.at}>
         <Time at={at} />

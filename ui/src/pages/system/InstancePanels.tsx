@@ -27,7 +27,7 @@ export function InstancePanels({ instance: { store, settings, process } }: { ins
         </Panel>
       </div>
       <Panel title="Settings" aside={plural(settings.length, "setting")} isFlush className={styles.settings}>
-        <Table label="Settings" columns={COLUMNS} rows={settings} rowKey={({ name }) => name} />
+        <Table label="Settings of this server" columns={COLUMNS} rows={settings} rowKey={({ name }) => name} />
       </Panel>
     </div>
   );
