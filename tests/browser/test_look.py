@@ -16,6 +16,8 @@ DETAILS = {
     "reactor": "/reactors/market",
     "reactor-latency": "/reactors/market?tab=latency",
     "reactor-cache": "/reactors/market?tab=cache",
+    "reactor-accumulator": "/reactors/market?select=pricing",
+    "reactor-dead-letters": "/reactors/market?tab=dead-letters",
     "workflow": "/workflows/nightly_report",
     "package": "/packages/nightly_report",
     "run": "/runs/{run}",

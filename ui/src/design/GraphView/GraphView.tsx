@@ -52,20 +52,19 @@ interface Props {
   direction?: Direction;
   /** The room between two ranks, where the labels of edges are. */
   gap?: number;
-  /** The zoom at which its texts can just be read: a graph that would be smaller begins with a part of it. */
-  readableZoom?: number;
+  /** The nodes that a narrow screen begins with, because all of them would be too small to read. */
+  first?: string[];
   onSelect?: (id: string) => void;
 }
 
 const WIDTH = 176;
 const HEIGHT = 56;
-const MIN_ZOOM = 0.1;
 
 type FlowData = { node: GraphNode; direction: Direction };
 type RouteData = { via: Point[]; label: Point | null; direction: Direction };
 
 /** A directed graph with live content: laid out once for its structure, moved and zoomed by the reader. */
-export function GraphView({ label, nodes, edges, direction = "LR", gap, readableZoom = MIN_ZOOM, onSelect }: Props) {
+export function GraphView({ label, nodes, edges, direction = "LR", gap, first, onSelect }: Props) {
   const boxes = nodes.map(({ id, width = WIDTH, height = HEIGHT }) => ({ id, width, height }));
   const structure = structureOf(boxes, edges, direction);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the structure says all that the positions depend on
@@ -118,8 +117,8 @@ export function GraphView({ label, nodes, edges, direction = "LR", gap, readable
         nodeTypes={NODE_TYPES}
         edgeTypes={EDGE_TYPES}
         fitView
-        fitViewOptions={{ padding: 0.08, maxZoom: 1, minZoom: readableZoom }}
-        minZoom={MIN_ZOOM}
+        fitViewOptions={fitOptions(first)}
+        minZoom={0.1}
         maxZoom={1.6}
         nodesDraggable={false}
         nodesConnectable={false}
@@ -133,10 +132,15 @@ export function GraphView({ label, nodes, edges, direction = "LR", gap, readable
         proOptions={{ hideAttribution: true }}
       >
         <Background gap={18} size={1} color="var(--line)" />
-        <Controls showInteractive={false} />
+        <Controls showInteractive={false} position="bottom-right" />
       </ReactFlow>
     </div>
   );
+}
+
+function fitOptions(first: string[] | undefined) {
+  const isNarrow = matchMedia("(width < 720px)").matches;
+  return { padding: 0.08, maxZoom: 1, ...(isNarrow && first && { nodes: first.map((id) => ({ id })) }) };
 }
 
 /** Enter and space do what a click does, on the node that has the focus. */

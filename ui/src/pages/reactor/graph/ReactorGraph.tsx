@@ -78,7 +78,7 @@ export function ReactorGraph({ reactor, graphs, firing, selected, onSelect }: Pr
       nodes={nodes}
       edges={edges}
       gap={GAP}
-      readableZoom={0.62}
+      first={[...names, REACTOR]}
       onSelect={(id) => onSelect(id === REACTOR || id === selected ? "" : id)}
     />
   );
