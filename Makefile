@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test browser versions check map client dashboard ui ui-types docs soak bench demo lock clean
+.PHONY: help setup format lint test browser versions check map client dashboard ui ui-types docs screenshots soak bench demo lock clean
 
 # `make test PYTHON=python3.13` runs in an environment of its own, .venv-python3.13, and leaves .venv alone.
 PYTHON   :=
@@ -79,6 +79,9 @@ ui-types: $(READY) ## Write the TypeScript types of the API from its OpenAPI doc
 	$(BIN)/python -m scripts.ui types
 
 docs: $(DOCS) ## Build the documentation into the package, from which the server serves it at /docs
+
+screenshots: $(READY) $(UI) ## Take the pictures of the web UI that README and documentation show (3 minutes)
+	$(BIN)/python -m scripts.screenshots
 
 soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 	$(BIN)/python -m pytest -n auto --hypothesis-profile=soak --timeout=0 tests/simulation tests/unit/workflows $(ARGS)
