@@ -92,6 +92,7 @@ def test_an_import_error_is_shown_by_file_and_line(page: Page, tmp_path: Path) -
         errors = page.get_by_role("region", name="Import errors")
         expect(errors.get_by_text("broken.py:5")).to_be_visible()
         expect(errors.get_by_text("name 'undefined' is not defined")).to_be_visible()
+        expect(errors.get_by_text("nonsense = undefined", exact=True)).to_be_visible()
         errors.get_by_role("link", name="broken").click()
         expect(page.get_by_role("region", name="Why it is not loaded").get_by_text("broken.py:5")).to_be_visible()
         page.goto("about:blank")

@@ -11,6 +11,7 @@ import tidemill as tm
 from tests.service.package_folders import package, without_child_processes
 from tests.service.server.graph_samples import market
 from tests.service.server.serving_node import Served, served
+from tidemill.kernel.errors import Location, Problem
 from tidemill.packages.format.archive import read_folder_or_archive
 from tidemill.server.routes import packages
 
@@ -147,6 +148,22 @@ async def test_a_package_that_fails_to_load_is_an_import_error(server: Served, t
     assert (failed["state"], failed["version"], "market" in failed["reason"]) == ("failed", None, True)
     errors = (await server.http.get("/import-errors")).json()["items"]
     assert [(one["package"], one["version"]) for one in errors] == [("market", "1.0.0")]
+
+
+def test_a_problem_shows_the_line_of_its_file_as_it_is_now(tmp_path: Path) -> None:
+    """S-8: import errors by file and line, with the code; a file that is gone has none."""
+    file = tmp_path / "market.py"
+    problem = Problem(message="a name is unknown", location=Location("market.py", 2))
+
+    def line(source: Path | str) -> str | None:
+        return packages.ImportProblem.of(problem, str(source)).code
+
+    assert line(file) is None
+    file.write_text("import tidemill as tm\n    price = pirce\n")
+    assert line(file) == line(tmp_path) == "price = pirce"
+    file.write_text("import tidemill as tm\nprice = 4\n# repaired\n")
+    assert line(tmp_path) == "price = 4"
+    assert line("the registry") is None
 
 
 async def test_what_a_program_loaded_is_listed_and_unloaded(server: Served) -> None:

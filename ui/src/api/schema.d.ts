@@ -1865,6 +1865,7 @@ export interface components {
             message: string;
             file: string | null;
             line: number | null;
+            code: string | null;
         };
         /** InstanceView */
         InstanceView: {
@@ -2043,6 +2044,7 @@ export interface components {
             message: string;
             file: string | null;
             line: number | null;
+            code: string | null;
         };
         /** PackageView */
         PackageView: {

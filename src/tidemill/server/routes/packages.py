@@ -1,14 +1,16 @@
 """Packages: their state on this node, uploads that every node loads, and import errors."""
 
+import linecache
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from litestar import Response
 from litestar.params import FromPath, QueryParameter
 
-from tidemill.kernel.errors import Problem
+from tidemill.kernel.errors import Location, Problem
 from tidemill.packages.format.archive import DEFAULT_LIMITS
 from tidemill.packages.status import State, StepTime
 from tidemill.packages.uploads import PackageOverview, PackageUploads
@@ -30,12 +32,24 @@ class ImportProblem(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     file: str | None
     line: int | None
+    code: str | None
+    """The text of that line, if the file can be read."""
 
     @classmethod
-    def of(cls, problem: Problem) -> "ImportProblem":
-        """Return the view of a problem."""
-        at = problem.location
-        return cls(message=problem.message, file=None if at is None else at.file, line=None if at is None else at.line)
+    def of(cls, problem: Problem, source: str) -> "ImportProblem":
+        """Return the view of a problem of a package from a folder, a file or a registry."""
+        if (at := problem.location) is None:
+            return cls(message=problem.message, file=None, line=None, code=None)
+        return cls(message=problem.message, file=at.file, line=at.line, code=_read_line(at, Path(source)))
+
+
+def _read_line(at: Location, source: Path) -> str | None:
+    """Return a line of a file as it is now: a save that repairs it makes the problem go away."""
+    if not source.is_absolute():
+        return None
+    file = str((source if source.is_dir() else source.parent) / at.file)
+    linecache.checkcache(file)
+    return linecache.getline(file, at.line).strip() or None
 
 
 class PackageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +92,8 @@ class PackageProblem(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     file: str | None
     line: int | None
+    code: str | None
+    """The text of that line, if the file can be read."""
 
 
 def _view(overview: PackageOverview) -> PackageView:
@@ -104,7 +120,7 @@ def _view(overview: PackageOverview) -> PackageView:
         since=status.since,
         steps=overview.steps,
         reason=status.reason,
-        problems=[ImportProblem.of(one) for one in status.problems],
+        problems=[ImportProblem.of(one, status.title) for one in status.problems],
         waiting_for=list(status.waiting_for),
         failures=status.failures,
         again_at=status.again_at,
@@ -164,8 +180,8 @@ def _import_errors(overview: PackageOverview) -> Iterator[PackageProblem]:
     status = overview.status
     if status is None or status.state != "failed":
         return
-    found = [ImportProblem.of(one) for one in status.problems]
-    for one in found or [ImportProblem(message=status.reason, file=None, line=None)]:
+    found = [ImportProblem.of(one, status.title) for one in status.problems]
+    for one in found or [ImportProblem(message=status.reason, file=None, line=None, code=None)]:
         yield PackageProblem(
             package=status.name,
             version=status.wanted,
@@ -173,6 +189,7 @@ def _import_errors(overview: PackageOverview) -> Iterator[PackageProblem]:
             message=one.message,
             file=one.file,
             line=one.line,
+            code=one.code,
         )
 
 

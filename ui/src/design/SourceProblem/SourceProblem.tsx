@@ -6,10 +6,12 @@ interface Props {
   message: string;
   file: string | null;
   line: number | null;
+  /** The text of that line. */
+  code: string | null;
 }
 
 /** A problem of someone's source: where it is, ready to paste into an editor, and what is wrong. */
-export function SourceProblem({ message, file, line }: Props) {
+export function SourceProblem({ message, file, line, code }: Props) {
   const at = file === null ? null : line === null ? file : `${file}:${line}`;
   return (
     <div className={styles.problem}>
@@ -21,6 +23,7 @@ export function SourceProblem({ message, file, line }: Props) {
             <CopyButton text={at} label={`Copy ${at}`} />
           </div>
         )}
+        {code !== null && <code className={styles.code}>{code}</code>}
         <p className={styles.message}>{message}</p>
       </div>
     </div>

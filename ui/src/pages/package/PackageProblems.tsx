@@ -9,7 +9,8 @@ import styles from "./PackageProblems.module.css";
 export function PackageProblems({ data }: { data: Schema<"PackageView"> }) {
   const { problems = [], waiting_for = [], reason, again_at, failures = 0 } = data;
   if (data.state !== "failed" && waiting_for.length === 0) return null;
-  const shown = problems.length > 0 ? problems : reason ? [{ message: reason, file: null, line: null }] : [];
+  const shown =
+    problems.length > 0 ? problems : reason ? [{ message: reason, file: null, line: null, code: null }] : [];
   return (
     <Panel
       title={data.state === "failed" ? "Why it is not loaded" : "What it waits for"}
