@@ -13,7 +13,7 @@ const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-d
 export function RunsOfDay({ hours, className }: { hours: Hour[]; className?: string | undefined }) {
   const highest = Math.max(1, ...hours.map(total));
   return (
-    <Panel title="Runs of the last 24 hours" aside={<Legend hours={hours} />} className={className}>
+    <Panel title="Last 24 hours" aside={<Legend hours={hours} />} className={className}>
       <div className={styles.chart}>
         <div className={styles.bars}>
           {hours.map((hour) => (
