@@ -156,7 +156,7 @@ def test_a_problem_shows_the_line_of_its_file_as_it_is_now(tmp_path: Path) -> No
     problem = Problem(message="a name is unknown", location=Location("market.py", 2))
 
     def line(source: Path | str) -> str | None:
-        return packages.ImportProblem.of(problem, str(source)).code
+        return packages.ImportProblem.of(problem, str(source)).source_line
 
     assert line(file) is None
     file.write_text("import tidemill as tm\n    price = pirce\n")

@@ -1865,7 +1865,7 @@ export interface components {
             message: string;
             file: string | null;
             line: number | null;
-            code: string | null;
+            source_line: string | null;
         };
         /** InstanceView */
         InstanceView: {
@@ -2044,7 +2044,7 @@ export interface components {
             message: string;
             file: string | null;
             line: number | null;
-            code: string | null;
+            source_line: string | null;
         };
         /** PackageView */
         PackageView: {

@@ -32,15 +32,15 @@ class ImportProblem(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     file: str | None
     line: int | None
-    code: str | None
+    source_line: str | None
     """The text of that line, if the file can be read."""
 
     @classmethod
     def of(cls, problem: Problem, source: str) -> "ImportProblem":
         """Return the view of a problem of a package from a folder, a file or a registry."""
         if (at := problem.location) is None:
-            return cls(message=problem.message, file=None, line=None, code=None)
-        return cls(message=problem.message, file=at.file, line=at.line, code=_read_line(at, Path(source)))
+            return cls(message=problem.message, file=None, line=None, source_line=None)
+        return cls(message=problem.message, file=at.file, line=at.line, source_line=_read_line(at, Path(source)))
 
 
 def _read_line(at: Location, source: Path) -> str | None:
@@ -92,7 +92,7 @@ class PackageProblem(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     file: str | None
     line: int | None
-    code: str | None
+    source_line: str | None
     """The text of that line, if the file can be read."""
 
 
@@ -181,7 +181,7 @@ def _import_errors(overview: PackageOverview) -> Iterator[PackageProblem]:
     if status is None or status.state != "failed":
         return
     found = [ImportProblem.of(one, status.title) for one in status.problems]
-    for one in found or [ImportProblem(message=status.reason, file=None, line=None, code=None)]:
+    for one in found or [ImportProblem(message=status.reason, file=None, line=None, source_line=None)]:
         yield PackageProblem(
             package=status.name,
             version=status.wanted,
@@ -189,7 +189,7 @@ def _import_errors(overview: PackageOverview) -> Iterator[PackageProblem]:
             message=one.message,
             file=one.file,
             line=one.line,
-            code=one.code,
+            source_line=one.source_line,
         )
 
 

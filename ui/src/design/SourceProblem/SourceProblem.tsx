@@ -7,11 +7,11 @@ interface Props {
   file: string | null;
   line: number | null;
   /** The text of that line. */
-  code: string | null;
+  source_line: string | null;
 }
 
 /** A problem of someone's source: where it is, ready to paste into an editor, and what is wrong. */
-export function SourceProblem({ message, file, line, code }: Props) {
+export function SourceProblem({ message, file, line, source_line }: Props) {
   const at = file === null ? null : line === null ? file : `${file}:${line}`;
   return (
     <div className={styles.problem}>
@@ -23,7 +23,7 @@ export function SourceProblem({ message, file, line, code }: Props) {
             <CopyButton text={at} label={`Copy ${at}`} />
           </div>
         )}
-        {code !== null && <code className={styles.code}>{code}</code>}
+        {source_line !== null && <code className={styles.code}>{source_line}</code>}
         <p className={styles.message}>{message}</p>
       </div>
     </div>

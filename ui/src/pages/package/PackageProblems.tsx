@@ -10,7 +10,7 @@ export function PackageProblems({ data }: { data: Schema<"PackageView"> }) {
   const { problems = [], waiting_for = [], reason, again_at, failures = 0 } = data;
   if (data.state !== "failed" && waiting_for.length === 0) return null;
   const shown =
-    problems.length > 0 ? problems : reason ? [{ message: reason, file: null, line: null, code: null }] : [];
+    problems.length > 0 ? problems : reason ? [{ message: reason, file: null, line: null, source_line: null }] : [];
   return (
     <Panel
       title={data.state === "failed" ? "Why it is not loaded" : "What it waits for"}
