@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from scripts.chromium import find_chromium
 from tests.browser.demo_node import DemoNode, demo_node
+from tests.browser.pipelines import Pipelines, run_pipelines
 
 CHROMIUM_OPTIONS = [
     "--no-sandbox",
@@ -38,6 +39,16 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoNode]:
     """Return a node with the live examples, which tests may look at but not stop."""
     with demo_node(tmp_path_factory.mktemp("demo")) as node:
         yield node
+
+
+@pytest.fixture(scope="session")
+def pipelines(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipelines]:
+    """Return a node whose workflows tests may start, change and cancel, once they are loaded."""
+    with run_pipelines(tmp_path_factory.mktemp("pipelines")) as pipelines, browser.new_context() as context:
+        page = context.new_page()
+        page.goto(f"{pipelines.url}/workflows")
+        page.get_by_role("link", name="wide").wait_for()
+        yield pipelines
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ export function RunsPage() {
   return (
     <Page title="Runs" isFull>
       <RunFilters search={search} onChange={change} />
-      <Panel title="Runs" aside={query.data && plural(total, "run")} isFlush className={styles.panel}>
+      <Panel title="All runs" aside={query.data && plural(total, "run")} isFlush className={styles.panel}>
         <Answer query={query}>
           {() =>
             runs.length > 0 ? (

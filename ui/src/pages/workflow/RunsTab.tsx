@@ -11,7 +11,7 @@ export function RunsTab({ name }: { name: string }) {
   const { query, runs, total, loadMore } = useRuns({ workflow: name });
   return (
     <Panel
-      title="Runs"
+      title="Runs of this workflow"
       aside={
         <Link to="/runs" search={{ workflow: name } as object}>
           Filter these runs

@@ -37,7 +37,7 @@ export function ScheduleTab({ workflow }: { workflow: Schema<"WorkflowDetails"> 
         <Answer query={slots}>
           {({ items }) => (
             <Table
-              label="Next slots"
+              label="Slots"
               columns={workflow.schedules.length > 1 ? [...COLUMNS, KEY] : COLUMNS}
               rows={items}
               rowKey={({ key, slot }) => `${key} ${slot}`}

@@ -45,7 +45,9 @@ export function StartDialog({ workflow, onClose }: { workflow: Schema<"WorkflowD
           submit();
         }}
       >
-        {workflow.paused && <p className={styles.notice}>The workflow is paused: the run waits until it is resumed.</p>}
+        {workflow.paused && (
+          <p className={styles.notice}>The workflow is paused, and starts no run before it is resumed.</p>
+        )}
         <SchemaForm schema={schema} values={values} onChange={setValues} errors={fields} path="params" />
         <Field label="Note (optional)" hint="Why this run is started; the list of runs shows it.">
           {(attributes) => <input {...attributes} value={note} onChange={(event) => setNote(event.target.value)} />}

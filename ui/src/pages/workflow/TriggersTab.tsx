@@ -17,7 +17,7 @@ export function TriggersTab({ triggers }: { triggers: Trigger[] }) {
           A trigger starts it when a poll finds something, a reactor fires or a node of a graph returns a value.
         </EmptyState>
       ) : (
-        <Table label="Triggers" columns={COLUMNS} rows={triggers} rowKey={({ name }) => name} />
+        <Table label="Triggers of this workflow" columns={COLUMNS} rows={triggers} rowKey={({ name }) => name} />
       )}
     </Panel>
   );

@@ -15,6 +15,7 @@ interface Props {
 }
 
 const WEEKDAYS = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "long", year: "numeric" });
 const MONTH = new Intl.DateTimeFormat("en", { month: "long", year: "numeric" });
 
 /** A month of slots: how many each day has without a run and with one; two clicks choose a range of days. */
@@ -93,7 +94,7 @@ function Day({ day, isChosen, isFuture, missing, present, onClick }: DayProps) {
     <button
       type="button"
       className={styles.day}
-      aria-label={`${day.id}: ${text}`}
+      aria-label={`${DAY.format(new Date(`${day.id}T00:00:00`))}: ${text}`}
       title={text}
       aria-pressed={isChosen}
       disabled={isFuture}
@@ -101,12 +102,17 @@ function Day({ day, isChosen, isFuture, missing, present, onClick }: DayProps) {
       onClick={onClick}
     >
       <span>{day.day}</span>
-      <span className={styles.marks}>
-        {present > 0 && <span className={styles.present}>✓{present > 1 && formatCompact(present)}</span>}
-        {missing > 0 && <span className={styles.missing}>○{missing > 1 && formatCompact(missing)}</span>}
+      <span className={styles.marks} aria-hidden="true">
+        {present > 0 && <span className={styles.present} data-count={countText(present)} />}
+        {missing > 0 && <span className={styles.missing} data-count={countText(missing)} />}
       </span>
     </button>
   );
+}
+
+/** How many, if that is more than one: the sign says one. */
+function countText(count: number): string {
+  return count > 1 ? formatCompact(count) : "";
 }
 
 function isIn(range: DayRange | null, day: string): boolean {

@@ -1,0 +1,154 @@
+"""The page of a run: its tasks live, the log as it is written, and what people do with a run (S-9)."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.axe import violations
+from tests.browser.pipelines import Pipelines
+from tests.browser.views import open_page
+
+
+@pytest.fixture
+def gated(pipelines: Pipelines) -> Iterator[str]:
+    """Return a run whose first task logs until the test opens the gate; it opens in the end."""
+    pipelines.gate.unlink(missing_ok=True)
+    run = pipelines.start("gated")
+    yield run
+    pipelines.gate.touch()
+    pipelines.wait(run)
+
+
+def test_a_run_is_followed_to_its_end(page: Page, pipelines: Pipelines) -> None:
+    """S-8: the graph follows the states without a reload, and the output of a task is shown."""
+    run = pipelines.start("load", day="2026-01-05", rows=8)
+    open_page(page, f"{pipelines.url}/runs/{run}")
+    heading = page.get_by_role("heading", level=1, name="Run of load")
+    expect(heading).to_be_visible()
+    expect(page.locator("header").filter(has=heading).get_by_text("success")).to_be_visible()
+    expect(page.get_by_role("img", name="Elements of clean: 8 success")).to_be_visible()
+    page.get_by_role("application").get_by_text("publish").click()
+    panel = page.get_by_role("region", name="Task publish")
+    panel.get_by_role("link", name="Output").click()
+    expect(panel.get_by_label("Output", exact=True)).to_contain_text('"sum": 56')
+    assert violations(page) == []
+
+
+def test_the_log_streams_and_is_searched(page: Page, pipelines: Pipelines, gated: str) -> None:
+    """S-9: lines appear as they are written, a search steps through its matches, and the end is said."""
+    open_page(page, f"{pipelines.url}/runs/{gated}?task=wait")
+    log = page.get_by_role("log", name="Log")
+    expect(log.get_by_text("still waiting 0")).to_be_visible()
+    expect(log.get_by_text("still waiting 3", exact=True)).to_be_visible()
+    page.get_by_label("Search the log").fill("WAITING 2")
+    expect(log.locator("mark", has_text="waiting 2").first).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^1 of \d+$"))).to_be_visible()
+    page.get_by_label("Search the log").fill("")
+    page.get_by_label("Least level").select_option("error")
+    expect(log.get_by_text("No line has this level.")).to_be_visible()
+    pipelines.gate.touch()
+    expect(page.get_by_text("The log is complete")).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the log").click()
+    assert download.value.suggested_filename == f"{gated}-wait.log"
+
+
+def test_a_waiting_task_says_why(page: Page, pipelines: Pipelines, gated: str) -> None:
+    """S-9: `why` is a sentence on each waiting task, in its panel and in the list."""
+    open_page(page, f"{pipelines.url}/runs/{gated}?tab=tasks")
+    expect(page.get_by_role("row", name=re.compile("leave waiting.*waits for 'wait'"))).to_be_visible()
+    page.get_by_role("link", name="leave").click()
+    panel = page.get_by_role("region", name="Task leave")
+    expect(panel.get_by_text("It waits for 'wait', which is running")).to_be_visible()
+    assert violations(page) == []
+
+
+def test_a_run_is_cancelled_with_a_reason(page: Page, pipelines: Pipelines, gated: str) -> None:
+    """S-9: the dialog says what happens; the run keeps the reason."""
+    open_page(page, f"{pipelines.url}/runs/{gated}")
+    page.get_by_role("button", name="Cancel…").click()
+    dialog = page.get_by_role("dialog", name="Cancel this run")
+    expect(dialog.get_by_text("Running tasks are stopped now")).to_be_visible()
+    dialog.get_by_label("Reason (optional)").fill("wrong day")
+    dialog.get_by_role("button", name="Cancel the run").click()
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_text("wrong day")).to_be_visible()
+    found = pipelines.get(f"/runs/{gated}")
+    assert (found["state"], found["reason"]) == ("cancelled", "wrong day")
+
+
+def test_a_retry_shows_what_reruns_before_it_does(page: Page, pipelines: Pipelines) -> None:
+    """S-9: the preview names what reruns and what is reused; the retry does just that."""
+    run = pipelines.finish("broken")
+    open_page(page, f"{pipelines.url}/runs/{run}?task=transform")
+    expect(page.get_by_text("transform: ValueError: the schema has changed")).to_be_visible()
+    page.get_by_role("button", name="Retry…").click()
+    dialog = page.get_by_role("dialog", name="Retry this run")
+    expect(dialog.get_by_text("2 tasks rerun, 1 result is reused.")).to_be_visible()
+    expect(dialog.get_by_role("application").get_by_text("reused")).to_have_count(1)
+    assert violations(page) == []
+    assert pipelines.get(f"/runs/{run}")["state"] == "failed", "a preview changes nothing"
+    dialog.get_by_role("button", name="Rerun 2 tasks").click()
+    expect(page.get_by_role("application").get_by_text("success")).to_have_count(3)
+    page.get_by_role("region", name="Task transform").get_by_role("link", name="Attempts").click()
+    first = page.get_by_role("article", name="attempt 1")
+    expect(first.get_by_text("failed")).to_be_visible()
+    first.get_by_text("Traceback", exact=True).click()
+    expect(first.get_by_text("raise ValueError")).to_be_visible()
+    expect(page.get_by_role("article", name="attempt 2").get_by_text("success")).to_be_visible()
+
+
+def test_tasks_are_cleared_from_one_on(page: Page, pipelines: Pipelines) -> None:
+    """S-9: "rerun from here" chooses the task, and all tasks after it rerun with it."""
+    run = pipelines.finish("load", day="2026-01-05", rows=2)
+    open_page(page, f"{pipelines.url}/runs/{run}?task=clean")
+    page.get_by_role("button", name="Rerun from here").click()
+    dialog = page.get_by_role("dialog", name="Clear tasks and rerun")
+    expect(dialog.get_by_role("checkbox", name="clean")).to_be_checked()
+    expect(dialog.get_by_text("2 tasks rerun, 1 result is reused.")).to_be_visible()
+    dialog.get_by_role("button", name="Rerun 2 tasks").click()
+    expect(dialog).to_be_hidden()
+    tasks = pipelines.get(f"/runs/{run}/tasks/clean/attempts", index=0)["items"]
+    assert [one["attempt"] for one in tasks] == [1, 2]
+
+
+def test_a_note_is_written(page: Page, pipelines: Pipelines) -> None:
+    """S-9: where it is read."""
+    run = pipelines.finish("load", day="2026-01-05", rows=0)
+    open_page(page, f"{pipelines.url}/runs/{run}")
+    page.get_by_role("button", name="Add a note").click()
+    page.get_by_label("Note", exact=True).fill("asked for by finance")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("asked for by finance")).to_be_visible()
+    assert pipelines.get(f"/runs/{run}")["note"] == "asked for by finance"
+
+
+def test_the_gantt_chart_opens_a_mapped_task(page: Page, pipelines: Pipelines) -> None:
+    """S-9: a row per task, and one per element of the task that is open; the address says which."""
+    run = pipelines.finish("load", day="2026-01-05", rows=5)
+    open_page(page, f"{pipelines.url}/runs/{run}?tab=gantt")
+    chart = page.get_by_label("Tasks over time")
+    expect(chart.get_by_role("listitem")).to_have_count(3)
+    chart.get_by_role("button", name="Elements of clean").click()
+    expect(chart.get_by_role("listitem")).to_have_count(8)
+    expect(page).to_have_url(re.compile("open=clean"))
+    expect(chart.get_by_role("img", name=re.compile("attempt 1, success")).first).to_be_visible()
+    assert violations(page) == []
+
+
+def test_ten_thousand_elements_are_a_list(page: Page, pipelines: Pipelines) -> None:
+    """S-9: only the rows in view exist, and a filter finds the few that failed."""
+    run = pipelines.start("wide")
+    open_page(page, f"{pipelines.url}/runs/{run}")
+    page.get_by_role("application").get_by_text("convert").click()
+    panel = page.get_by_role("region", name="Task convert")
+    expect(panel.get_by_role("link", name="Elements 10,000")).to_be_visible()
+    expect(panel.get_by_role("link", name="[0]", exact=True)).to_be_visible()
+    assert panel.get_by_role("row").count() < 80
+    panel.get_by_role("button", name=re.compile(r"\d failed")).click()
+    panel.get_by_role("link", name="[7]").click()
+    expect(page.get_by_text("element 7 is broken").first).to_be_visible()
+    page.goto("about:blank")
+    pipelines.post(f"/runs/{run}/cancel", reason="seen enough")
