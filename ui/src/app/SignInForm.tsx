@@ -24,10 +24,16 @@ export function SignInForm({ onSignedIn }: { onSignedIn: () => void }) {
   return (
     <form className={styles.form} onSubmit={submit}>
       {usesKey ? (
-        <TextField label="API key" kind="password" value={typed.key} onChange={change("key")} error={error} />
+        <TextField label="API key" kind="password" isFirst value={typed.key} onChange={change("key")} error={error} />
       ) : (
         <>
-          <TextField label="Account" autoComplete="username" value={typed.account} onChange={change("account")} />
+          <TextField
+            label="Account"
+            autoComplete="username"
+            value={typed.account}
+            onChange={change("account")}
+            isFirst
+          />
           <TextField
             label="Password"
             kind="password"
@@ -68,9 +74,11 @@ interface TextFieldProps {
   kind?: "text" | "password";
   autoComplete?: string;
   error?: string | undefined;
+  isFirst?: boolean;
 }
 
-function TextField({ label, value, onChange, kind = "text", autoComplete = "off", error }: TextFieldProps) {
+function TextField({ label, value, onChange, kind = "text", autoComplete = "off", ...options }: TextFieldProps) {
+  const { error, isFirst = false } = options;
   return (
     <Field label={label} error={error}>
       {(attributes) => (
@@ -78,6 +86,8 @@ function TextField({ label, value, onChange, kind = "text", autoComplete = "off"
           {...attributes}
           type={kind}
           required
+          // biome-ignore lint/a11y/noAutofocus: this form is all that there is to do
+          autoFocus={isFirst}
           autoComplete={autoComplete}
           value={value}
           onChange={(event) => onChange(event.target.value)}

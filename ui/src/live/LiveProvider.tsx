@@ -48,10 +48,17 @@ export function useFeedEvents(listener: (event: FeedEvent) => void): void {
   useEffect(() => feed.subscribe(listener), [feed, listener]);
 }
 
-/** Firings of a reactor in each of the last 60 seconds, oldest first, null where not known; it moves every second. */
-export function useFiringHistory(reactor: string): (number | null)[] {
-  const feed = useFeed();
-  return feed.rates.history(reactor, useNow());
+export interface Firings {
+  /** In each of the last 60 seconds, oldest first; null where not known. */
+  history: (number | null)[];
+  /** Since the reactor was loaded; null until the feed has said it. */
+  total: number | null;
+}
+
+/** How often a reactor fires; it moves every second. */
+export function useFirings(reactor: string): Firings {
+  const { rates } = useFeed();
+  return { history: rates.history(reactor, useNow()), total: rates.total(reactor) };
 }
 
 /** The newest events of the feed that people want to read, newest first. */

@@ -5,7 +5,7 @@ const START = Date.parse("2026-01-01T00:00:00Z");
 
 function fired(second: number, firings: number) {
   const at = new Date(START + second * 1000 + 300).toISOString();
-  return { id: "1", type: "reactor.fired", at, tenant: null, reactor: "market", firings };
+  return { id: "1", type: "reactor.fired", at, tenant: null, reactor: "market", firings, total: 1000 + firings };
 }
 
 describe("FiringRates", () => {
@@ -18,6 +18,8 @@ describe("FiringRates", () => {
     const history = rates.history("market", new Date(START + 3000));
     expect(history).toHaveLength(SPAN);
     expect(history.slice(-4)).toEqual([null, 20, 0, 5]);
+    expect(rates.total("market")).toBe(1005);
+    expect(rates.total("other")).toBeNull();
     expect(currentRate(history, 4)).toBeCloseTo(25 / 3);
   });
 

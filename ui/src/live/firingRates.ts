@@ -8,6 +8,7 @@ export const SPAN = 60;
 
 export class FiringRates {
   private readonly counts = new Map<string, Map<number, number>>();
+  private readonly totals = new Map<string, number>();
   private since = Number.POSITIVE_INFINITY;
 
   /** The feed is connected: what happened before this is not known. */
@@ -18,6 +19,7 @@ export class FiringRates {
   note(event: FeedEvent): void {
     if (event.type !== "reactor.fired") return;
     const reactor = String(event.reactor);
+    this.totals.set(reactor, Number(event.total));
     const second = secondOf(new Date(event.at));
     const seconds = this.counts.get(reactor) ?? new Map<number, number>();
     seconds.set(second, (seconds.get(second) ?? 0) + Number(event.firings));
@@ -26,6 +28,11 @@ export class FiringRates {
       seconds.delete(old);
     }
     this.counts.set(reactor, seconds);
+  }
+
+  /** Firings since the reactor was loaded; null before the first of them is known. */
+  total(reactor: string): number | null {
+    return this.totals.get(reactor) ?? null;
   }
 
   /** Firings in each of the last full seconds, oldest first; null before the feed was connected. */

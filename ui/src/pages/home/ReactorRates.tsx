@@ -8,7 +8,7 @@ import { Sparkline } from "@/design/Sparkline/Sparkline";
 import { StateBadge } from "@/design/StateBadge/StateBadge";
 import { formatCompact, formatRate } from "@/format/number";
 import { currentRate } from "@/live/firingRates";
-import { useFiringHistory } from "@/live/LiveProvider";
+import { useFirings } from "@/live/LiveProvider";
 import styles from "./ReactorRates.module.css";
 
 const SHOWN = 50;
@@ -36,7 +36,7 @@ export function ReactorRates({ className }: { className?: string | undefined }) 
 }
 
 function Reactor({ reactor: { name, health, paused, fires } }: { reactor: Schema<"ReactorState"> }) {
-  const history = useFiringHistory(name);
+  const { history, total } = useFirings(name);
   const rate = formatRate(currentRate(history));
   return (
     <li className={styles.reactor}>
@@ -48,7 +48,7 @@ function Reactor({ reactor: { name, health, paused, fires } }: { reactor: Schema
         <Sparkline values={history} label={`Firings of ${name} in the last minute: now ${rate}`} />
       </div>
       <span className={styles.rate}>{rate}</span>
-      <span className={styles.fires}>{formatCompact(fires)} firings</span>
+      <span className={styles.fires}>{formatCompact(total ?? fires)} firings</span>
     </li>
   );
 }
