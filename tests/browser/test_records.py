@@ -147,7 +147,7 @@ def test_the_audit_log_filters_and_shows_details(page: Page, node: DemoNode) -> 
     page.get_by_role("button", name="variable.set", exact=True).first.click()
     expect(page).to_have_url(f"{node.url}/audit?target=audited&action=variable.set")
     page.get_by_role("button", name="Details of variable.set").first.click()
-    shown = json.loads(page.get_by_role("region", name="Details of variable.set").inner_text())
+    shown = json.loads(page.get_by_role("group", name="Details of variable.set").inner_text())
     assert shown["request_id"]
 
 
@@ -161,7 +161,7 @@ def test_a_long_audit_log_loads_as_one_scrolls(page: Page, node: DemoNode) -> No
     expect(page.get_by_text("150 changes")).to_be_visible()
     expect(rows.first).to_be_visible()
     assert rows.count() < 80
-    scroll_to_end = "document.querySelector('section[aria-label=Changes]').scrollTo(0, 1e6)"
+    scroll_to_end = "document.querySelector('[aria-label=Changes]').scrollTo(0, 1e6)"
     page.evaluate(scroll_to_end)
     expect(page.locator("[data-index='100']")).to_be_attached()
     page.evaluate(scroll_to_end)

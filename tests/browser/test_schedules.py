@@ -15,7 +15,7 @@ def test_the_calendar_shows_past_and_coming_slots(page: Page, node: DemoNode) ->
     page.goto(f"{node.url}/schedules")
     band = page.get_by_role("listitem").filter(has_text="10,080 slots this week")
     expect(band.get_by_role("link", name="exchange_rates")).to_be_visible()
-    calendar = page.get_by_role("region", name="Calendar")
+    calendar = page.get_by_role("group", name="Calendar")
     page.get_by_role("button", name="Next week").click()
     expect(calendar.get_by_role("link", name="nightly_report , coming")).to_have_count(7)
     page.get_by_role("button", name="This week").click()
@@ -27,7 +27,7 @@ def test_a_past_slot_leads_to_its_run(page: Page, node: DemoNode) -> None:
     yesterday = SystemClock().now().date() - timedelta(days=1)
     page.goto(f"{node.url}/schedules?week={yesterday}")
     name = re.compile("nightly_report , (success|running|queued|failed)")
-    link = page.get_by_role("region", name="Calendar").get_by_role("link", name=name).first
+    link = page.get_by_role("group", name="Calendar").get_by_role("link", name=name).first
     target = link.get_attribute("href")
     link.click()
     expect(page).to_have_url(f"{node.url}{target}")

@@ -1,5 +1,6 @@
 import { Fragment } from "react";
 import type { Schema } from "@/api/types";
+import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
 import { useNow } from "@/format/useNow";
 import { cellKey, entriesByCell } from "./entries";
 import { SlotEntry } from "./SlotEntry";
@@ -16,8 +17,7 @@ export function WeekGrid({ monday, slots }: { monday: Date; slots: Schema<"Calen
   const cells = entriesByCell(slots);
   const nowKey = cellKey(now, now.getHours());
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
-    <section className={styles.scroll} aria-label="Calendar" tabIndex={0}>
+    <ScrollRegion className={styles.scroll} label="Calendar">
       <div className={styles.grid}>
         <span className={styles.corner} />
         {days.map((day) => (
@@ -41,6 +41,6 @@ export function WeekGrid({ monday, slots }: { monday: Date; slots: Schema<"Calen
           </Fragment>
         ))}
       </div>
-    </section>
+    </ScrollRegion>
   );
 }
