@@ -6,7 +6,6 @@ import {
   type Edge,
   type EdgeProps,
   Handle,
-  MarkerType,
   type Node,
   type NodeProps,
   Position,
@@ -14,8 +13,19 @@ import {
 } from "@xyflow/react";
 import { type KeyboardEvent, type ReactNode, useMemo } from "react";
 import type { Tone } from "../tone";
+import {
+  BOX_HEIGHT,
+  BOX_WIDTH,
+  type FlowData,
+  type RouteData,
+  toFlowEdge,
+  toFlowNode,
+  versionOfEdge,
+  versionOfNode,
+} from "./flowElements";
 import styles from "./GraphView.module.css";
-import { curveThrough, type Direction, edgeId, layoutGraph, type Point, structureOf } from "./layout";
+import { curveThrough, type Direction, layoutGraph, structureOf } from "./layout";
+import { useUnchanged } from "./useUnchanged";
 
 export interface GraphNode {
   id: string;
@@ -30,6 +40,8 @@ export interface GraphNode {
   /** Not part of what happened last: shown faint. */
   isFaint?: boolean;
   content: ReactNode;
+  /** A text that changes whenever the content does: what looks the same is not drawn again. */
+  version?: string;
 }
 
 export interface GraphEdge {
@@ -57,54 +69,16 @@ interface Props {
   onSelect?: (id: string) => void;
 }
 
-const WIDTH = 176;
-const HEIGHT = 56;
-
-type FlowData = { node: GraphNode; direction: Direction };
-type RouteData = { via: Point[]; label: Point | null; direction: Direction };
-
 /** A directed graph with live content: laid out once for its structure, moved and zoomed by the reader. */
 export function GraphView({ label, nodes, edges, direction = "LR", gap, first, onSelect }: Props) {
-  const boxes = nodes.map(({ id, width = WIDTH, height = HEIGHT }) => ({ id, width, height }));
+  const boxes = nodes.map(({ id, width = BOX_WIDTH, height = BOX_HEIGHT }) => ({ id, width, height }));
   const structure = structureOf(boxes, edges, direction);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the structure says all that the positions depend on
   const layout = useMemo(() => layoutGraph(boxes, edges, direction, gap), [structure, gap]);
 
-  const flowNodes = nodes.map(
-    (node): Node<FlowData> => ({
-      id: node.id,
-      type: "box",
-      position: layout.positions.get(node.id) ?? { x: 0, y: 0 },
-      width: node.width ?? WIDTH,
-      height: node.height ?? HEIGHT,
-      ariaRole: onSelect ? "button" : "group",
-      data: { node, direction },
-    }),
-  );
-  const flowEdges = edges.map(
-    (edge): Edge<RouteData> => ({
-      id: edgeId(edge),
-      type: "routed",
-      source: edge.source,
-      target: edge.target,
-      label: edge.label,
-      data: { ...(layout.routes.get(edgeId(edge)) ?? { via: [], label: null }), direction },
-      className: [
-        styles.edge,
-        edge.isActive && styles.active,
-        edge.isDashed && styles.dashed,
-        edge.isFaint && styles.faint,
-      ]
-        .filter(Boolean)
-        .join(" "),
-      markerEnd: {
-        type: MarkerType.ArrowClosed,
-        width: 14,
-        height: 14,
-        color: edge.isActive ? "var(--accent)" : "var(--line-strong)",
-      },
-    }),
-  );
+  const isButton = onSelect !== undefined;
+  const flowNodes = useUnchanged(layout, nodes, versionOfNode, (node) => toFlowNode(node, layout, direction, isButton));
+  const flowEdges = useUnchanged(layout, edges, versionOfEdge, (edge) => toFlowEdge(edge, layout, direction));
 
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: the nodes inside take the focus; keys bubble up to here

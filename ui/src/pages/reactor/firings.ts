@@ -44,15 +44,24 @@ function digestOf(value: unknown): string {
   return `${value.length} ${JSON.stringify([value[0], value.at(-1)])}`;
 }
 
-/** The nodes that ran, and the one that failed, as `graph/node`. */
-export function nodesOf(firing: Firing): { ran: Set<string>; failed: Set<string> } {
-  const ran = new Set<string>();
-  const failed = new Set<string>();
+export interface FiringNodes {
+  ran: Set<string>;
+  failed: Set<string>;
+}
+
+const NODES = new WeakMap<Firing, FiringNodes>();
+
+/** The nodes that ran, and the one that failed, as `graph/node`; counted once for each firing. */
+export function nodesOf(firing: Firing): FiringNodes {
+  const known = NODES.get(firing);
+  if (known !== undefined) return known;
+  const nodes: FiringNodes = { ran: new Set(), failed: new Set() };
   for (const [graph, result] of Object.entries(firing.results)) {
-    for (const node of result.ran) ran.add(`${graph}/${node}`);
-    if (result.error) failed.add(`${graph}/${result.error.node}`);
+    for (const node of result.ran) nodes.ran.add(`${graph}/${node}`);
+    if (result.error) nodes.failed.add(`${graph}/${result.error.node}`);
   }
-  return { ran, failed };
+  NODES.set(firing, nodes);
+  return nodes;
 }
 
 /** What a firing led to, in one line: the outputs that are not null, or the node that failed. */

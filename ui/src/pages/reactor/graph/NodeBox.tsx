@@ -1,29 +1,27 @@
-import { formatDuration } from "@/format/duration";
-import { formatRate } from "@/format/number";
-import type { NodeActivity } from "./activity";
 import styles from "./Boxes.module.css";
 import type { NodeBox as Shown } from "./reactorGraph";
 
 interface Props {
   box: Shown;
-  activity: NodeActivity | undefined;
-  rate: number;
+  /** Rate and p99; null if there is no room for them. */
+  figures: [rate: string, p99: string] | null;
 }
 
 /** A node in the graph: how often it runs, and the p99 of the firings in which it ran. */
-export function NodeBox({ box, activity, rate }: Props) {
+export function NodeBox({ box, figures }: Props) {
   const { name, feeds } = box.node;
-  const p99 = activity?.p99 ?? null;
   return (
     <>
       <div className={styles.line}>
         <span className={styles.name}>{name}</span>
         {feeds !== null && <span className={styles.figure}>→ {feeds}</span>}
       </div>
-      <div className={styles.line}>
-        <span className={styles.figure}>{formatRate(rate)}</span>
-        <span className={styles.figure}>{p99 === null ? "–" : formatDuration(p99)}</span>
-      </div>
+      {figures && (
+        <div className={styles.line}>
+          <span className={styles.figure}>{figures[0]}</span>
+          <span className={styles.figure}>{figures[1]}</span>
+        </div>
+      )}
     </>
   );
 }

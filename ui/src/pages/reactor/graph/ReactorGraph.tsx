@@ -1,4 +1,4 @@
-import { useMemo } from "react";
+import { memo, useMemo } from "react";
 import type { Schema } from "@/api/types";
 import { type GraphEdge, type GraphNode, GraphView } from "@/design/GraphView/GraphView";
 import { stateLabel, toneOf } from "@/design/tone";
@@ -7,16 +7,11 @@ import { changedInputs, type Firing } from "../firings";
 import { latencyTone } from "../latency";
 import type { LiveReactor } from "../useLiveReactor";
 import { AccumulatorBox } from "./AccumulatorBox";
-import { isOnRoute, nodeActivity, type Route, routeOf, wireRate } from "./activity";
+import { figuresOf, isOnRoute, nodeActivity, type Route, routeOf, wireRate } from "./activity";
 import { NodeBox } from "./NodeBox";
 import { ReactorBox } from "./ReactorBox";
-import {
-  type NodeBox as NodeBoxData,
-  REACTOR,
-  reactorGraph,
-  type ReactorGraph as Structure,
-  type Wire,
-} from "./reactorGraph";
+import { type NodeBox as NodeBoxData, REACTOR, reactorGraph, type ReactorGraph as Structure } from "./reactorGraph";
+import { usePaced } from "./usePaced";
 
 interface Props {
   reactor: LiveReactor;
@@ -33,56 +28,74 @@ const GAP = 44;
 const RATE_WIDTH = 44;
 const LETTER_WIDTH = 5.6;
 
+/** With more nodes than this, figures would be too small to read, and take long to draw; a selected node has them. */
+const DENSE = 150;
+
+/** Milliseconds between two drawings of so many nodes. */
+const DENSE_PAUSE = 1500;
+
 /** The reactor as a live graph: accumulators, the reactor, the nodes of its graphs, and what passes between them. */
 export function ReactorGraph({ reactor, graphs, firing, selected, onSelect }: Props) {
-  const names = Object.keys(reactor.state.accumulators);
-  const structure = useStructure(names, graphs);
+  const structure = useStructure(Object.keys(reactor.state.accumulators), graphs);
+  const live = usePaced({ reactor, firing }, structure.nodes.length > DENSE ? DENSE_PAUSE : 0);
+  return <Drawing {...live} structure={structure} selected={selected} onSelect={onSelect} />;
+}
+
+interface DrawingProps extends Omit<Props, "graphs"> {
+  structure: Structure;
+}
+
+const Drawing = memo(function Drawing({ reactor, structure, firing, selected, onSelect }: DrawingProps) {
   const activity = useMemo(() => nodeActivity(reactor.firings), [reactor.firings]);
   const route = useRoute(reactor.firings, firing);
-
-  const hasRoute = firing !== undefined;
-  const rateOf = (wire: Wire) => wireRate(wire, reactor.rates, activity);
+  const isDense = structure.nodes.length > DENSE;
   const nodes: GraphNode[] = [
     ...accumulatorNodes(reactor, structure, selected),
     reactorNode(reactor),
     ...structure.nodes.map((box): GraphNode => {
       const found = activity.get(box.id);
+      const figures = isDense ? null : figuresOf(found, reactor.rates.fires);
+      const isActive = route.active.has(box.id);
       const [width, height] = sizeOf(box);
       return {
         id: box.id,
-        label: `Node ${box.node.name}${hasRoute ? (route.active.has(box.id) ? ", ran" : ", skipped") : ""}`,
+        label: `Node ${box.node.name}${firing ? (isActive ? ", ran" : ", skipped") : ""}`,
         width,
         height,
-        tone: route.failed.has(box.id) ? "red" : route.active.has(box.id) ? "green" : undefined,
-        ground: latencyTone(found?.p99 ?? undefined),
-        isFaint: hasRoute && !route.active.has(box.id),
+        tone: route.failed.has(box.id) ? "red" : isActive ? "green" : undefined,
+        ground: latencyTone(found?.p99),
+        isFaint: firing !== undefined && !isActive,
         isSelected: box.id === selected,
-        content: <NodeBox box={box} activity={found} rate={reactor.rates.fires * (found?.share ?? 0)} />,
+        content: <NodeBox box={box} figures={figures} />,
+        version: figures?.join() ?? "",
       };
     }),
   ];
-  const edges = structure.wires.map(
-    (wire): GraphEdge => ({
+  const edges = structure.wires.map((wire): GraphEdge => {
+    const isActive = isOnRoute(wire, route);
+    return {
       source: wire.source,
       target: wire.target,
-      label: [wire.label, formatRate(rateOf(wire))].filter(Boolean).join(" "),
-      labelWidth: RATE_WIDTH + wire.label.length * LETTER_WIDTH,
-      isActive: isOnRoute(wire, route),
-      isFaint: hasRoute && !isOnRoute(wire, route),
+      isActive,
+      isFaint: firing !== undefined && !isActive,
       isDashed: wire.isOptional,
-    }),
-  );
+      ...(!isDense && {
+        label: [wire.label, formatRate(wireRate(wire, reactor.rates, activity))].filter(Boolean).join(" "),
+        labelWidth: RATE_WIDTH + wire.label.length * LETTER_WIDTH,
+      }),
+    };
+  });
   return (
     <GraphView
       label={`Graph of reactor ${reactor.state.name}`}
       nodes={nodes}
       edges={edges}
       gap={GAP}
-      first={[...names, REACTOR]}
+      first={[...structure.accumulators, REACTOR]}
       onSelect={(id) => onSelect(id === REACTOR || id === selected ? "" : id)}
     />
   );
-}
+});
 
 /** A node that feeds an accumulator shows its name too, and gets the room for it. */
 function sizeOf({ node }: NodeBoxData): [width: number, height: number] {

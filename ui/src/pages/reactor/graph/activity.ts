@@ -1,31 +1,36 @@
 /** What the nodes of a reactor do: how often each one runs, how slow its firings are, and which route a firing took. */
 
+import { formatDuration } from "@/format/duration";
+import { formatRate } from "@/format/number";
 import { type Firing, nodesOf } from "../firings";
-import { percentilesOf } from "../latency";
 import { REACTOR, type Wire } from "./reactorGraph";
 
 export interface NodeActivity {
   /** The share of firings in which the node ran. */
   share: number;
-  /** Of the firings in which it ran; null if it ran in none. */
-  p99: number | null;
+  /** Of the firings in which it ran. */
+  p99: number;
 }
 
-/** Firings that count for shares and latencies: few enough to follow a change, enough for a p99. */
-const RECENT = 200;
+/** Firings that count. Of a hundred, the slowest one is the p99. */
+const RECENT = 100;
 
 export function nodeActivity(firings: Firing[]): Map<string, NodeActivity> {
   const recent = firings.slice(0, RECENT);
-  const durations = new Map<string, number[]>();
+  const found = new Map<string, NodeActivity>();
   for (const firing of recent) {
-    for (const id of nodesOf(firing).ran) durations.set(id, [...(durations.get(id) ?? []), firing.duration]);
+    for (const id of nodesOf(firing).ran) {
+      const before = found.get(id);
+      const share = (before?.share ?? 0) + 1 / recent.length;
+      found.set(id, { share, p99: Math.max(before?.p99 ?? 0, firing.duration) });
+    }
   }
-  return new Map(
-    [...durations].map(([id, times]) => [
-      id,
-      { share: times.length / recent.length, p99: percentilesOf(times)?.p99 ?? null },
-    ]),
-  );
+  return found;
+}
+
+/** How often a node runs, and how slow the firings are in which it runs, as texts. */
+export function figuresOf(activity: NodeActivity | undefined, fires: number): [rate: string, p99: string] {
+  return [formatRate(fires * (activity?.share ?? 0)), activity ? formatDuration(activity.p99) : "–"];
 }
 
 export interface Route {

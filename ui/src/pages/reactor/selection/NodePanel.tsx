@@ -2,19 +2,24 @@ import type { Schema } from "@/api/types";
 import { Facts } from "@/design/Facts/Facts";
 import { JsonView } from "@/design/JsonView/JsonView";
 import { Time } from "@/design/Time/Time";
-import type { Firing } from "../firings";
+import { figuresOf, nodeActivity } from "../graph/activity";
 import type { NodeBox } from "../graph/reactorGraph";
+import type { LiveReactor } from "../useLiveReactor";
 import styles from "./Selection.module.css";
 
 /** One node: what it reads and returns, where its result goes, and its last output. */
-export function NodePanel({ box, firings }: { box: NodeBox; firings: Firing[] }) {
+export function NodePanel({ box, reactor }: { box: NodeBox; reactor: LiveReactor }) {
+  const { firings } = reactor;
   const { node, graph } = box;
+  const [rate, p99] = figuresOf(nodeActivity(firings).get(box.id), reactor.rates.fires);
   const last = firings.find((firing) => firing.results[graph]?.ran.includes(node.name));
   return (
     <div className={styles.selection}>
       <Facts
         facts={[
           ["Graph", graph],
+          ["Rate", rate],
+          ["p99 of its firings", p99],
           ["Returns", node.returns],
           ["Kind", `${node.is_async ? "async " : ""}${node.is_terminal ? "terminal node" : "inner node"}`],
           ["Feeds", node.feeds ?? "nothing"],

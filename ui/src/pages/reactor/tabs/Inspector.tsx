@@ -61,6 +61,6 @@ function Selected({ reactor, graphs, selected }: Pick<Props, "reactor" | "graphs
   const names = Object.keys(reactor.state.accumulators);
   if (names.includes(selected)) return <AccumulatorPanel reactor={reactor} name={selected} />;
   const box = reactorGraph(names, graphs).nodes.find(({ id }) => id === selected);
-  if (box !== undefined) return <NodePanel box={box} firings={reactor.firings} />;
+  if (box !== undefined) return <NodePanel box={box} reactor={reactor} />;
   return <EmptyState title={`This reactor has no ${selected}.`}>It may have been unloaded or renamed.</EmptyState>;
 }

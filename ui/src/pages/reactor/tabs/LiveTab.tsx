@@ -1,4 +1,5 @@
 import { useNavigate } from "@tanstack/react-router";
+import { useCallback } from "react";
 import type { Schema } from "@/api/types";
 import { useSearchParam } from "@/app/useSearchParam";
 import { Panel } from "@/design/Panel/Panel";
@@ -19,16 +20,20 @@ export function LiveTab({ reactor, graphs }: Props) {
   const [firingId] = useSearchParam("firing", "");
   const navigate = useNavigate();
   // One selection at a time: they share the panel that shows them.
-  const select = (choice: { select?: string; firing?: string }) =>
-    void navigate({
-      to: ".",
-      replace: true,
-      search: (search: Record<string, unknown>) => ({
-        ...search,
-        select: choice.select || undefined,
-        firing: choice.firing || undefined,
+  const select = useCallback(
+    (choice: { select?: string; firing?: string }) =>
+      void navigate({
+        to: ".",
+        replace: true,
+        search: (search: Record<string, unknown>) => ({
+          ...search,
+          select: choice.select || undefined,
+          firing: choice.firing || undefined,
+        }),
       }),
-    });
+    [navigate],
+  );
+  const selectBox = useCallback((id: string) => select({ select: id }), [select]);
   const found = reactor.firings.find(({ id }) => id === firingId);
   return (
     <div className={styles.live}>
@@ -39,7 +44,7 @@ export function LiveTab({ reactor, graphs }: Props) {
             graphs={graphs}
             firing={found ?? reactor.firings[0]}
             selected={selected}
-            onSelect={(id) => select({ select: id })}
+            onSelect={selectBox}
           />
         </div>
       </Panel>

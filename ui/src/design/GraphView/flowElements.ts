@@ -1,0 +1,64 @@
+/** The nodes and edges of a graph, as React Flow takes them. */
+
+import { type Edge, MarkerType, type Node } from "@xyflow/react";
+import type { GraphEdge, GraphNode } from "./GraphView";
+import styles from "./GraphView.module.css";
+import { type Direction, edgeId, type Layout, type Point } from "./layout";
+
+export const BOX_WIDTH = 176;
+export const BOX_HEIGHT = 56;
+
+export type FlowData = { node: GraphNode; direction: Direction };
+export type RouteData = { via: Point[]; label: Point | null; direction: Direction };
+
+export function toFlowNode(
+  node: GraphNode,
+  { positions }: Layout,
+  direction: Direction,
+  isButton: boolean,
+): Node<FlowData> {
+  return {
+    id: node.id,
+    type: "box",
+    position: positions.get(node.id) ?? { x: 0, y: 0 },
+    width: node.width ?? BOX_WIDTH,
+    height: node.height ?? BOX_HEIGHT,
+    ariaRole: isButton ? "button" : "group",
+    data: { node, direction },
+  };
+}
+
+export function toFlowEdge(edge: GraphEdge, { routes }: Layout, direction: Direction): Edge<RouteData> {
+  const id = edgeId(edge);
+  const looks = [
+    styles.edge,
+    edge.isActive && styles.active,
+    edge.isDashed && styles.dashed,
+    edge.isFaint && styles.faint,
+  ];
+  return {
+    id,
+    type: "routed",
+    source: edge.source,
+    target: edge.target,
+    label: edge.label,
+    data: { ...(routes.get(id) ?? { via: [], label: null }), direction },
+    className: looks.filter(Boolean).join(" "),
+    markerEnd: {
+      type: MarkerType.ArrowClosed,
+      width: 14,
+      height: 14,
+      color: edge.isActive ? "var(--accent)" : "var(--line-strong)",
+    },
+  };
+}
+
+/** Everything that a node shows, as a text; null if its content may show anything. */
+export function versionOfNode({ id, version, label, tone, ground, isSelected, isFaint }: GraphNode) {
+  const look = version === undefined ? null : [version, label, tone, ground, isSelected, isFaint].join("|");
+  return { id, version: look };
+}
+
+export function versionOfEdge(edge: GraphEdge) {
+  return { id: edgeId(edge), version: [edge.label, edge.isActive, edge.isDashed, edge.isFaint].join("|") };
+}
