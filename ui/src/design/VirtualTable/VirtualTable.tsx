@@ -1,5 +1,5 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type CSSProperties, type ReactNode, useEffect, useRef } from "react";
+import { type CSSProperties, memo, type ReactNode, useEffect, useRef } from "react";
 import { ScrollRegion } from "../ScrollRegion/ScrollRegion";
 import styles from "./VirtualTable.module.css";
 
@@ -72,24 +72,15 @@ export function VirtualTable<Row>(props: Props<Row>) {
           {shown.map(({ index, start }) => {
             const row = rows[index] as Row;
             return (
-              <tr
+              <VirtualRow
                 key={rowKey(row)}
-                aria-rowindex={index + 2}
-                className={styles.row}
-                data-selected={index === selected || undefined}
-                style={{ height: rowHeight, transform: `translateY(${start}px)` }}
-              >
-                {columns.map((column) => (
-                  <td
-                    key={column.header}
-                    className={styles.cell}
-                    data-align={column.align}
-                    data-secondary={column.isSecondary || undefined}
-                  >
-                    {column.cell(row)}
-                  </td>
-                ))}
-              </tr>
+                row={row}
+                columns={columns}
+                index={index}
+                top={start}
+                height={rowHeight}
+                isSelected={index === selected}
+              />
             );
           })}
         </tbody>
@@ -97,6 +88,40 @@ export function VirtualTable<Row>(props: Props<Row>) {
     </ScrollRegion>
   );
 }
+
+interface RowProps<Row> {
+  row: Row;
+  columns: VirtualColumn<Row>[];
+  index: number;
+  top: number;
+  height: number;
+  isSelected: boolean;
+}
+
+function PlainRow<Row>({ row, columns, index, top, height, isSelected }: RowProps<Row>) {
+  return (
+    <tr
+      aria-rowindex={index + 2}
+      className={styles.row}
+      data-selected={isSelected || undefined}
+      style={{ height, transform: `translateY(${top}px)` }}
+    >
+      {columns.map((column) => (
+        <td
+          key={column.header}
+          className={styles.cell}
+          data-align={column.align}
+          data-secondary={column.isSecondary || undefined}
+        >
+          {column.cell(row)}
+        </td>
+      ))}
+    </tr>
+  );
+}
+
+/** A row renders again only if its data has changed, not with every step of scrolling. */
+const VirtualRow = memo(PlainRow) as typeof PlainRow;
 
 /** The tracks of the columns, with and without those that a narrow table leaves out. */
 function tracksOf(columns: { width: string; isSecondary?: boolean }[]): CSSProperties {

@@ -1,10 +1,10 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type KeyboardEvent, type MouseEvent, useCallback, useEffect, useId, useRef, useState } from "react";
+import { type KeyboardEvent, type MouseEvent, memo, useCallback, useEffect, useId, useRef, useState } from "react";
 import styles from "./Grid.module.css";
 import { GridColumn } from "./GridColumn";
 import { GridStatus } from "./GridStatus";
-import { CELL, HEAD, longestOf, type Position, step } from "./geometry";
+import { CELL, HEAD, longestOf, type Position, rowsAround, step } from "./geometry";
 import type { GridRun } from "./useGrid";
 
 interface Props {
@@ -29,13 +29,13 @@ export function Grid({ runs, tasks, onEnd }: Props) {
     count: runs.length,
     getScrollElement,
     estimateSize: () => CELL,
-    overscan: 8,
+    overscan: 4,
   });
   const rows = useVirtualizer({
     count: tasks.length,
     getScrollElement,
     estimateSize: () => CELL,
-    overscan: 8,
+    overscan: 2,
     scrollMargin: HEAD,
   });
   const shown = columns.getVirtualItems();
@@ -71,6 +71,7 @@ export function Grid({ runs, tasks, onEnd }: Props) {
     if (at) open(at);
   };
   const visible = rows.getVirtualItems();
+  const range = rowsAround(visible[0]?.index ?? 0, visible.at(-1)?.index ?? -1, tasks.length);
   return (
     <>
       {/* biome-ignore lint/a11y/useSemanticElements: a table cannot be virtualised in both directions */}
@@ -101,8 +102,8 @@ export function Grid({ runs, tasks, onEnd }: Props) {
                   index={index}
                   left={start}
                   tasks={tasks}
-                  first={visible[0]?.index ?? 0}
-                  last={visible.at(-1)?.index ?? -1}
+                  first={range.first}
+                  last={range.last}
                   longest={longestOf(runs)}
                   active={active?.column === index ? active.row : null}
                 />
@@ -117,7 +118,7 @@ export function Grid({ runs, tasks, onEnd }: Props) {
 }
 
 /** The names stay at the left edge while the runs move. */
-function TaskNames({ tasks, active }: { tasks: string[]; active: number }) {
+const TaskNames = memo(function TaskNames({ tasks, active }: { tasks: string[]; active: number }) {
   return (
     <div className={styles.names} aria-hidden="true">
       <div className={styles.corner} />
@@ -128,7 +129,7 @@ function TaskNames({ tasks, active }: { tasks: string[]; active: number }) {
       ))}
     </div>
   );
-}
+});
 
 /** The cell below the pointer, which the elements say themselves. */
 function positionOf(event: MouseEvent): Position | null {

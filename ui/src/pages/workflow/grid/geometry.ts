@@ -8,6 +8,17 @@ export const CELL = 24;
 /** The height of the bars above the cells. */
 export const HEAD = 64;
 
+/** Rows come and go in groups of this many, so that scrolling seldom renders all columns again. */
+const GROUP = 10;
+
+/** The rows to render for those in view. */
+export function rowsAround(first: number, last: number, count: number): { first: number; last: number } {
+  return {
+    first: Math.floor(first / GROUP) * GROUP,
+    last: Math.min(count, Math.ceil((last + 1) / GROUP) * GROUP) - 1,
+  };
+}
+
 /** Row -1 is the bar of the run. */
 export interface Position {
   column: number;
