@@ -75,8 +75,12 @@ def test_an_archive_that_is_none_is_refused_in_the_dialog(page: Page, node: Demo
 
 
 def test_the_six_steps_of_a_load_have_times(page: Page, node: DemoNode) -> None:
-    """S-8: the page of a package shows what loading it did."""
-    page.goto(f"{node.url}/packages/market_maker")
+    """S-8, S-9: the page of a package, which the keyboard opens, shows what loading it did."""
+    page.goto(f"{node.url}/packages?q=market_maker")
+    expect(page.get_by_role("link", name="market_maker")).to_be_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{node.url}/packages/market_maker")
     steps = page.get_by_role("region", name="Steps of the last load").get_by_role("listitem")
     expect(steps).to_have_count(6)
     expect(steps.filter(has_text="reactors").first).to_contain_text("s")
@@ -121,6 +125,13 @@ def test_a_trigger_is_paused_and_resumed(page: Page, tmp_path: Path) -> None:
 def _trigger(node: DemoNode) -> dict[str, object]:
     [trigger] = httpx.get(f"{node.url}/api/v1/triggers").json()["items"]
     return dict(trigger)
+
+
+def test_a_trigger_leads_to_the_reactor_of_its_graph(page: Page, node: DemoNode) -> None:
+    """S-8: what a trigger watches is a link."""
+    page.goto(f"{node.url}/triggers")
+    page.get_by_role("link", name="node alert of graph monitor").click()
+    expect(page).to_have_url(f"{node.url}/reactors/plant")
 
 
 def test_nodes_show_the_leader_and_its_load(page: Page, node: DemoNode) -> None:

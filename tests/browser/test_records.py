@@ -38,6 +38,16 @@ def test_a_variable_is_created_changed_and_deleted(page: Page, node: DemoNode) -
     assert read(node, "/variables/browser_limits").status_code == 404
 
 
+def test_enter_on_a_button_presses_that_button(page: Page, node: DemoNode) -> None:
+    """S-9: the shortcuts of a list take nothing away from the keyboard."""
+    httpx.put(f"{node.url}/api/v1/variables/pressed", json={"value": 1})
+    page.goto(f"{node.url}/variables?q=pressed")
+    page.get_by_role("button", name="Delete pressed").focus()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Delete pressed?")).to_be_visible()
+
+
 def test_what_begins_as_json_and_is_none_is_not_saved(page: Page, node: DemoNode) -> None:
     """S-8: the form says what is wrong before anything is sent; the dialog has an address of its own."""
     page.goto(f"{node.url}/variables?dialog=new")

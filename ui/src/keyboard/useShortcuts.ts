@@ -26,11 +26,17 @@ export function useShortcuts(shortcuts: Shortcuts): void {
 
 function actionOf(event: KeyboardEvent, shortcuts: Shortcuts, isAfterLeader: boolean): (() => void) | undefined {
   if (event.ctrlKey || event.metaKey) return shortcuts[`mod+${event.key.toLowerCase()}`];
-  if (event.altKey || isTyping(event) || document.querySelector("dialog[open]")) return undefined;
+  if (event.altKey || isTyping(event) || isPressing(event) || document.querySelector("dialog[open]")) return undefined;
   return (isAfterLeader ? shortcuts[`g ${event.key}`] : undefined) ?? shortcuts[event.key];
 }
 
 function isTyping(event: KeyboardEvent): boolean {
   const target = event.target as HTMLElement | null;
   return target?.matches("input, textarea, select, [contenteditable]") ?? false;
+}
+
+/** Enter on a link or a button is for that link or button. */
+function isPressing(event: KeyboardEvent): boolean {
+  const target = event.target as HTMLElement | null;
+  return event.key === "Enter" && (target?.matches("a, button, summary") ?? false);
 }

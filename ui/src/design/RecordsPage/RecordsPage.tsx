@@ -2,6 +2,7 @@ import type { UseQueryResult } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { useSearchParam } from "@/app/useSearchParam";
 import { formatCount, plural } from "@/format/number";
+import { useListNavigation } from "@/keyboard/useListNavigation";
 import { Answer } from "../Answer/Answer";
 import { Button } from "../Button/Button";
 import { EmptyState } from "../EmptyState/EmptyState";
@@ -22,6 +23,8 @@ interface Props<Row> {
   searchText: (row: Row) => string;
   /** What to show while there are none. */
   empty: ReactNode;
+  /** What Enter does with the row that `j` and `k` point at. */
+  onOpen?: ((row: Row) => void) | undefined;
   /** Opens the form for a new one; without it there is no button. */
   onNew?: (() => void) | undefined;
   /** The text of that button, if it is not "New variable". */
@@ -61,16 +64,13 @@ function Count({ items, total, noun }: { items: unknown[]; total: number; noun: 
   return <>{items.length < total ? `the first ${formatCount(items.length)} of ${all}` : all}</>;
 }
 
-function Found<Row>({
-  title,
-  noun,
-  columns,
-  rowKey,
-  searchText,
-  rows,
-  text,
-}: Props<Row> & { rows: Row[]; text: string }) {
+function Found<Row>(props: Props<Row> & { rows: Row[]; text: string }) {
+  const { title, noun, columns, rowKey, searchText, rows, text, onOpen } = props;
   const found = rows.filter((row) => searchText(row).toLowerCase().includes(text));
+  const selected = useListNavigation(found.length, (index) => {
+    const row = found[index];
+    if (row !== undefined) onOpen?.(row);
+  });
   if (found.length === 0) return <EmptyState title={`No ${noun} matches “${text}”.`} />;
-  return <Table label={title} columns={columns} rows={found} rowKey={rowKey} />;
+  return <Table label={title} columns={columns} rows={found} rowKey={rowKey} selected={selected} />;
 }

@@ -1,4 +1,4 @@
-import { Link } from "@tanstack/react-router";
+import { Link, useNavigate } from "@tanstack/react-router";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { useDialog } from "@/app/useDialog";
@@ -17,6 +17,7 @@ type Package = Schema<"PackageView">;
 /** The packages that are published, loaded or wanted, and why some are not loaded. */
 export function PackagesPage() {
   const dialog = useDialog();
+  const navigate = useNavigate();
   const mayUpload = useMayAdminister();
   const packages = api.useQuery("get", "/api/v1/packages", { params: { query: { limit: 500 } } });
   return (
@@ -28,6 +29,7 @@ export function PackagesPage() {
       rowKey={({ name }) => name}
       searchText={({ name, source, state }) => `${name} ${source} ${state}`}
       empty={<NoPackages />}
+      onOpen={({ name }) => void navigate({ to: "/packages/$name", params: { name } })}
       newLabel="Upload a package"
       onNew={mayUpload ? () => dialog.open("upload") : undefined}
     >

@@ -1,4 +1,5 @@
 import { Link } from "@tanstack/react-router";
+import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { formatDuration } from "@/format/duration";
 import styles from "./TriggerSource.module.css";
@@ -21,14 +22,21 @@ function Watched({ trigger: { reactor, graph, node, every } }: { trigger: Schema
       </Link>
     );
   }
-  if (graph != null) {
-    return (
-      <span>
-        node <code>{node}</code> of graph <code>{graph}</code>
-      </span>
-    );
-  }
+  if (graph != null) return <WatchedNode graph={graph} node={node ?? ""} />;
   return every == null ? null : <span>a function, polled every {formatDuration(every)}</span>;
+}
+
+/** A node of a graph, which its reactor's page draws. */
+function WatchedNode({ graph, node }: { graph: string; node: string }) {
+  const { data } = api.useQuery("get", "/api/v1/graphs", { params: { query: { limit: 500 } } });
+  const reactor = data?.items.find(({ name }) => name === graph)?.reactor;
+  const text = `node ${node} of graph ${graph}`;
+  if (reactor == null) return <span>{text}</span>;
+  return (
+    <Link to="/reactors/$name" params={{ name: reactor }}>
+      {text}
+    </Link>
+  );
 }
 
 function limitsOf({ when, cooldown, dedup, timeout, allow_concurrent }: Schema<"TriggerView">): string[] {

@@ -28,6 +28,7 @@ export function VariablesPage() {
       rowKey={({ name }) => name}
       searchText={({ name }) => name}
       empty={<NoVariables />}
+      onOpen={mayWrite ? ({ name }) => dialog.open("edit", name) : undefined}
       onNew={mayWrite ? () => dialog.open("new") : undefined}
     >
       {dialog.kind === "new" && <VariableForm onClose={dialog.close} />}
