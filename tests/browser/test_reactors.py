@@ -92,7 +92,7 @@ def figure(page: Page, name: str) -> Locator:
 
 def firings(page: Page) -> Locator:
     """Return the rows of the log of firings."""
-    return page.get_by_role("region", name="Log of firings").get_by_role("button")
+    return page.get_by_role("group", name="Log of firings").get_by_role("button")
 
 
 def test_the_route_of_the_last_firing_is_shown(page: Page, shop: Shop) -> None:
@@ -161,7 +161,7 @@ def test_fire_with_takes_a_form_made_from_the_boundaries(page: Page, shop: Shop)
     ask.fill("72.5")
     dialog.get_by_role("button", name="Fire", exact=True).click()
     expect(dialog).to_have_count(0)
-    expect(page.get_by_role("region", name="Outputs of trader")).to_contain_text("72.5")
+    expect(page.get_by_role("group", name="Outputs of trader")).to_contain_text("72.5")
     assert shop.firings()[0]["inputs"]["book"] == {"bid": 70, "ask": 72.5}
 
 

@@ -2,6 +2,7 @@ import type { Schema } from "@/api/types";
 import { Badge } from "@/design/Badge/Badge";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
 import { JsonView } from "@/design/JsonView/JsonView";
+import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
 import { Time } from "@/design/Time/Time";
 import { formatDuration } from "@/format/duration";
 import type { Firing } from "../firings";
@@ -18,7 +19,7 @@ export function FiringDetails({ firing }: { firing: Firing | undefined }) {
     );
   }
   return (
-    <div className={styles.details}>
+    <ScrollRegion className={styles.details} label={`About firing ${firing.id}`}>
       <div className={styles.marks}>
         <Badge>
           <Time at={firing.at} />
@@ -39,7 +40,7 @@ export function FiringDetails({ firing }: { firing: Firing | undefined }) {
           <GraphOutcome key={graph} graph={graph} result={result} />
         ))}
       </div>
-    </div>
+    </ScrollRegion>
   );
 }
 

@@ -5,6 +5,7 @@ import { useMayWrite } from "@/app/useMe";
 import { Answer } from "@/design/Answer/Answer";
 import { Facts } from "@/design/Facts/Facts";
 import { JsonView } from "@/design/JsonView/JsonView";
+import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
 import { StateBadge } from "@/design/StateBadge/StateBadge";
 import { Time } from "@/design/Time/Time";
 import { formatDuration } from "@/format/duration";
@@ -21,7 +22,7 @@ export function AccumulatorPanel({ reactor, name }: { reactor: LiveReactor; name
   const accumulator = reactor.state.accumulators[name];
   if (accumulator === undefined) return null;
   return (
-    <div className={styles.selection}>
+    <ScrollRegion className={styles.selection} label={`About accumulator ${name}`}>
       {accumulator.reason !== null && <p className={styles.reason}>{accumulator.reason}</p>}
       <Facts facts={factsOf(accumulator, reactor.rates.emitted[name] ?? 0)} />
       {accumulator.dead_letters > 0 && (
@@ -48,7 +49,7 @@ export function AccumulatorPanel({ reactor, name }: { reactor: LiveReactor; name
           </>
         )}
       </Answer>
-    </div>
+    </ScrollRegion>
   );
 }
 

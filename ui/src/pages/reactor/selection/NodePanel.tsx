@@ -1,6 +1,7 @@
 import type { Schema } from "@/api/types";
 import { Facts } from "@/design/Facts/Facts";
 import { JsonView } from "@/design/JsonView/JsonView";
+import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
 import { Time } from "@/design/Time/Time";
 import { figuresOf, nodeActivity } from "../graph/activity";
 import type { NodeBox } from "../graph/reactorGraph";
@@ -14,7 +15,7 @@ export function NodePanel({ box, reactor }: { box: NodeBox; reactor: LiveReactor
   const [rate, p99] = figuresOf(nodeActivity(firings).get(box.id), reactor.rates.fires);
   const last = firings.find((firing) => firing.results[graph]?.ran.includes(node.name));
   return (
-    <div className={styles.selection}>
+    <ScrollRegion className={styles.selection} label={`About node ${node.name}`}>
       <Facts
         facts={[
           ["Graph", graph],
@@ -49,7 +50,7 @@ export function NodePanel({ box, reactor }: { box: NodeBox; reactor: LiveReactor
       ) : (
         <p className={styles.heading}>Outputs of inner nodes are not kept; those of terminal nodes are.</p>
       )}
-    </div>
+    </ScrollRegion>
   );
 }
 
