@@ -1,7 +1,7 @@
 /** Keeps the cache of answers up to date: marks what events make outdated, and reads it again at a bounded rate. */
 
-import type { QueryClient } from "@tanstack/react-query";
-import type { Feed, FeedEvent } from "./feed";
+import type { Query, QueryClient } from "@tanstack/react-query";
+import type { Feed } from "./feed";
 import { concerns, type Outdated, outdatedBy } from "./outdated";
 
 /** At most this often, however many events arrive. */
@@ -17,6 +17,11 @@ export function refreshFrom(feed: Pick<Feed, "subscribe">, queries: QueryClient)
   let isReading = false;
   let restUntil = 0;
 
+  const add = (entry: Outdated) => {
+    pending.set(JSON.stringify(entry), entry);
+    schedule();
+  };
+
   const schedule = () => {
     if (timer !== null || isReading || pending.size === 0) return;
     timer = setTimeout(() => void flush(), Math.max(INTERVAL, restUntil - performance.now()));
@@ -27,10 +32,13 @@ export function refreshFrom(feed: Pick<Feed, "subscribe">, queries: QueryClient)
     isReading = true;
     const entries = [...pending.values()];
     pending.clear();
+    // A request in progress may have been answered before the change, and goes on: under a flood of events, a new one
+    // each time would never end. What it may miss is read once more after it.
+    const busy = queries.getQueryCache().findAll({ fetchStatus: "fetching", type: "active" });
+    for (const entry of entries) if (busy.some(isAbout(entry))) add(entry);
     const started = performance.now();
     const read = queries.invalidateQueries(
-      { predicate: (query) => entries.some((entry) => concerns(entry, query.queryKey)) },
-      // A request in progress goes on: under a flood of events, a new one each time would never end.
+      { predicate: (query) => entries.some((entry) => isAbout(entry)(query)) },
       { cancelRefetch: false },
     );
     await Promise.race([read, new Promise((resolve) => setTimeout(resolve, LONGEST))]);
@@ -40,15 +48,14 @@ export function refreshFrom(feed: Pick<Feed, "subscribe">, queries: QueryClient)
     schedule();
   };
 
-  const note = (event: FeedEvent) => {
-    for (const entry of outdatedBy(event)) pending.set(JSON.stringify(entry), entry);
-    schedule();
-  };
-
-  const unsubscribe = feed.subscribe(note);
+  const unsubscribe = feed.subscribe((event) => outdatedBy(event).forEach(add));
   return () => {
     unsubscribe();
     pending.clear();
     if (timer !== null) clearTimeout(timer);
   };
+}
+
+function isAbout(entry: Outdated): (query: Query) => boolean {
+  return ({ queryKey }) => concerns(entry, queryKey);
 }
