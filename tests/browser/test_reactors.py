@@ -106,6 +106,19 @@ def test_the_route_of_the_last_firing_is_shown(page: Page, shop: Shop) -> None:
     expect(firings(page).first).to_contain_text("idle too dear")
 
 
+def test_the_palette_leads_from_one_reactor_to_another(page: Page, shop: Shop) -> None:
+    """S-8: nothing of the reactor before stays on the page of the next one."""
+    shop.push(bid=98, ask=99)
+    expect(firings(page).first).to_be_visible()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("stockroom")
+    expect(page.get_by_role("option", name="stockroom reactor")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="stockroom")).to_be_visible()
+    expect(figure(page, "Firings")).to_contain_text("0")
+    expect(firings(page)).to_have_count(0)
+
+
 def test_a_lost_feed_degrades_the_reactor_and_says_why(page: Page, shop: Shop) -> None:
     """G-9: the health of the accumulator and of the reactor change on the page, with the reason."""
     shop.feed_lost.touch()

@@ -24,7 +24,7 @@ export function CommandPalette({ onClose }: { onClose: () => void }) {
   const choose = (command: Command | undefined) => {
     if (command === undefined) return;
     onClose();
-    if (command.to !== undefined) void navigate({ to: command.to });
+    if (command.to !== undefined) void navigate({ to: command.to, search: command.search ?? {} });
     else command.act?.();
   };
   const onKey = (event: KeyboardEvent) => {

@@ -14,6 +14,7 @@ export interface Command {
   icon: IconName;
   words?: string;
   to?: string;
+  search?: Record<string, string>;
   act?: () => void;
 }
 
@@ -69,5 +70,15 @@ function actions(): Command[] {
 function runById(typed: string): Command[] {
   const id = typed.trim();
   if (!RUN_ID.test(id)) return [];
-  return [{ id: `run:${id}`, label: `Runs with “${id}”`, kind: "search", icon: "run", words: id, to: `/runs?q=${id}` }];
+  return [
+    {
+      id: `run:${id}`,
+      label: `Runs with “${id}”`,
+      kind: "search",
+      icon: "run",
+      words: id,
+      to: "/runs",
+      search: { q: id },
+    },
+  ];
 }

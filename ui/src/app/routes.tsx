@@ -3,11 +3,18 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
 import { Root } from "./Root";
 import { NotFound, PageError } from "./RouteStates";
+import { parseSearch, stringifySearch } from "./search";
 
 const root = createRootRoute({ component: Root, notFoundComponent: NotFound });
 
 function page(path: string, load: () => Promise<Record<string, unknown>>, name: string) {
-  return createRoute({ getParentRoute: () => root, path, component: lazyRouteComponent(load, name) });
+  return createRoute({
+    getParentRoute: () => root,
+    path,
+    component: lazyRouteComponent(load, name),
+    // The page of another reactor or run begins anew: nothing of the one before stays under its name.
+    remountDeps: ({ params }) => params,
+  });
 }
 
 const pages = [
@@ -40,5 +47,7 @@ export function makeRouter() {
     defaultPreload: "intent",
     defaultErrorComponent: PageError,
     scrollRestoration: true,
+    parseSearch,
+    stringifySearch,
   });
 }
