@@ -32,7 +32,7 @@ def report_state(state: str) -> None:
 
 def _report_life() -> None:
     """Report that the command lives, without waiting: the event loop calls this."""
-    with suppress(BlockingIOError):  # the service manager has not read earlier reports, which say the same
+    with suppress(OSError):  # unread reports say the same; a service manager that restarts gets the next one
         _send(_ALIVE, timeout=0)
 
 
@@ -59,8 +59,8 @@ def feeding_watchdog() -> Iterator[None]:
 
     def feed() -> None:
         nonlocal next_feed
-        _report_life()
         next_feed = loop.call_later(interval / 2, feed)
+        _report_life()
 
     next_feed = loop.call_soon(feed)
     try:

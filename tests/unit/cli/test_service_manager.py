@@ -69,6 +69,21 @@ async def test_a_service_manager_that_does_not_read_does_not_block_the_loop(
     assert time.monotonic() - begun < 10
 
 
+async def test_the_watchdog_is_fed_again_after_the_service_manager_has_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S-Ops: its socket disappears for a while, and it must not take the server for dead."""
+    address = tmp_path / "notify"
+    monkeypatch.setenv("NOTIFY_SOCKET", str(address))
+    monkeypatch.setenv("WATCHDOG_USEC", "40000")
+    with feeding_watchdog():
+        await asyncio.sleep(0)  # the first report is due in this turn of the loop, and has no receiver
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+            listener.bind(str(address))
+            listener.settimeout(20)
+            assert await asyncio.to_thread(listener.recv, 100) == b"WATCHDOG=1"
+
+
 async def test_a_service_manager_without_a_watchdog_gets_no_reports(
     manager: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
