@@ -11,6 +11,7 @@ import pytest
 import tidemill as tm
 from tests.service.samples import Sample, single, slow
 from tidemill.engine.forwarding import sender
+from tidemill.engine.graphs.client import graph_client
 from tidemill.engine.workflows.client.values import Caller
 from tidemill.storage.graph_ports import PartKey
 
@@ -82,8 +83,9 @@ async def test_every_operation_works_at_every_node(address: str) -> None:
             fired = await client.command(PUBLIC, "r", "force_fire")
             assert fired.firing is not None
             assert (fired.firing.manual, fired.firing.results["g"].outputs) == (True, {"out": 30})
-            assert (await client.firings(PUBLIC, "r"))[0].id == fired.firing.id
-            assert sum(await client.timeseries(PUBLIC, "r")) == len(await client.firings(PUBLIC, "r"))
+            page = await client.firings(PUBLIC, "r")
+            assert page.firings[0].id == fired.firing.id
+            assert sum(await client.timeseries(PUBLIC, "r")) == page.kept
             assert (await client.command(PUBLIC, "r", "fire_with", {"a": 4})).state.cache == {"a": 4}
             assert (await client.command(PUBLIC, "r", "pause")).state.paused
             assert owner.reactor("r").state().paused
@@ -230,6 +232,34 @@ async def test_an_owner_that_never_answers_is_reported(address: str, monkeypatch
         assert (error.code, error.status) == ("owner_silent", 503)
         await stranger.settle()
         assert owner.registry.reactors() == ["r"]
+
+
+async def test_the_health_of_a_silent_owner_is_unknown_after_a_short_time(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S-8: the overview of another node neither waits for it nor fails."""
+    async with nodes(address, single(durability="interval")) as (owner, _, stranger):
+        assert (await stranger.graph_client.health_reports(PUBLIC))["r"].unhealthy == []
+
+        async def ignore(answer: Any) -> None:
+            pass
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner.database.mailbox, "answer", ignore)
+            patch.setattr(graph_client, "REPORT_TIMEOUT", 0.1)
+            (part,) = (await stranger.graph_client.health_reports(PUBLIC))["r"].unhealthy
+        assert (part.name, part.health, part.since) == ("r", "unknown", None)
+        assert part.reason.startswith("its node has not answered")
+
+
+async def test_the_health_of_a_reactor_that_this_node_cannot_ask_for_is_unknown(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S-8: as many requests wait for other nodes as this one sends at a time."""
+    async with nodes(address, single(durability="interval")) as (_, _, stranger):
+        monkeypatch.setattr(sender, "MAX_OUTSTANDING", 0)
+        (part,) = (await stranger.graph_client.health_reports(PUBLIC))["r"].unhealthy
+        assert (part.name, part.health) == ("r", "unknown")
 
 
 async def outcome_of(push: Any) -> tm.RequestError:

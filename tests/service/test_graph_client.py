@@ -265,3 +265,19 @@ async def test_a_shared_reactor_is_read_by_others_and_commanded_by_its_owner(
             await client.push(beta, "acme/tick", 1)
         assert (missing.value.code, missing.value.status) == ("accumulator_not_found", 404)
         assert await client.list_reactors(beta) == []
+
+
+@pytest.mark.parametrize("read", ["health_reports", "list_reactors", "list_accumulators"])
+async def test_what_is_unloaded_while_all_are_read_is_left_out(read: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-8: the overview and the lists do not fail for it."""
+    async with tm.testing.node(load=single().load) as node:
+        client = node.graph_client
+        assert len(await getattr(client, read)(PUBLIC)) == 1
+
+        async def unload_meanwhile(tenant: str, kind: str) -> list[str]:
+            await node.unload("graph:g")
+            await node.unload("reactor:r")
+            return []
+
+        monkeypatch.setattr(client._router, "owned_names", unload_meanwhile)
+        assert not await getattr(client, read)(PUBLIC)

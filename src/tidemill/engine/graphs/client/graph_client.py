@@ -4,8 +4,8 @@ A reactor of another tenant that its owner has shared is named `tenant/name`: it
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from tidemill.engine.graphs.client.describe_graph import describe_graph
 from tidemill.engine.graphs.client.health_report import report_silence
@@ -33,6 +33,11 @@ from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.graph_ports import PartKey, PartKind
+
+REPORT_TIMEOUT = 2.0
+"""Seconds within which the owner of a reactor must report its health; afterwards the health is unknown."""
+
+_T = TypeVar("_T")
 
 
 class GraphClient:
@@ -81,18 +86,26 @@ class GraphClient:
 
     async def list_reactors(self, caller: Caller) -> list[ReactorState]:
         """Return the state of every reactor by name."""
-        return await asyncio.gather(*(self.reactor_state(caller, name) for name in await self._reactor_names(caller)))
+        names = await self._reactor_names(caller)
+        return await _gather_loaded(self.reactor_state(caller, name) for name in names)
 
     async def health_reports(self, caller: Caller) -> dict[str, HealthReport]:
         """Return what is wrong with each reactor and its accumulators, by reactor."""
         names = await self._reactor_names(caller)
-        return dict(zip(names, await asyncio.gather(*(self._health_report(caller, one) for one in names)), strict=True))
+        return dict(await _gather_loaded(self._health_report(caller, one) for one in names))
 
-    async def _health_report(self, caller: Caller, name: str) -> HealthReport:
+    async def _health_report(self, caller: Caller, name: str) -> tuple[str, HealthReport]:
+        """Return the report of a reactor. That its node does not answer is worth a line, and no reason to fail."""
+        operations = self._at(PartKey(caller.tenant, "reactor", name))
         try:
-            return await self._at(PartKey(caller.tenant, "reactor", name)).health_report(caller.tenant, name)
-        except OperationError as error:  # its node does not answer: that is worth a line, and no reason to fail
-            return report_silence(name, str(error))
+            async with asyncio.timeout(REPORT_TIMEOUT):  # real time: a page waits for it
+                return name, await operations.health_report(caller.tenant, name)
+        except TimeoutError:
+            return name, report_silence(name, f"its node has not answered for {REPORT_TIMEOUT:.0f} s")
+        except NotFoundError:
+            raise
+        except (OperationError, RequestError) as error:
+            return name, report_silence(name, str(error))
 
     async def _reactor_names(self, caller: Caller) -> list[str]:
         here = [one.name for one in self._scheduler.reactors if one.tenant == caller.tenant]
@@ -142,7 +155,7 @@ class GraphClient:
         here = [one.name for one in self._scheduler.accumulators if one.tenant == caller.tenant]
         names = {*here, *await self._router.owned_names(caller.tenant, "accumulator")}
         parts = [PartKey(caller.tenant, "accumulator", name) for name in sorted(names)]
-        return await asyncio.gather(*(self._at(one).accumulator_state(one.tenant, one.name) for one in parts))
+        return await _gather_loaded(self._at(one).accumulator_state(one.tenant, one.name) for one in parts)
 
     async def accumulator(self, caller: Caller, name: str) -> AccumulatorDetails:
         """Return the state of an accumulator, and what it takes."""
@@ -245,6 +258,18 @@ class GraphClient:
         if owner == caller.tenant or self._registry.is_shared(owner, local):
             return PartKey(owner, "reactor", local)
         raise _not_found("reactor", name)
+
+
+async def _gather_loaded(reads: Iterable[Awaitable[_T]]) -> list[_T]:
+    """Return what reads of parts return, without the parts that were unloaded after they were listed."""
+
+    async def find(read: Awaitable[_T]) -> list[_T]:
+        try:
+            return [await read]
+        except NotFoundError:
+            return []
+
+    return [one for found in await asyncio.gather(*(find(read) for read in reads)) for one in found]
 
 
 class _Name(NamedTuple):
