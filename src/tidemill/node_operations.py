@@ -55,7 +55,7 @@ class NodeOperations:
 
     def _resolve_tenant(self, tenant: str | None) -> str:
         if not self._is_open:
-            raise RequestError("the node is not running: use `async with tm.Node(...)`", code="not_running", status=409)
+            raise RequestError("the node is not running: use `async with tm.Node(...)`", code="not_running", status=503)
         return self.tenant if tenant is None else validate_tenant(tenant)
 
     # -- events

@@ -74,8 +74,8 @@ async def _messages(events: AsyncIterator[StreamEvent]) -> AsyncIterator[ServerS
     except StopAsyncIteration:
         return
     except TidemillError as error:  # the answer has begun, so its status cannot say it any more
-        code, _ = code_and_status(error)
-        problem = {"code": code, "detail": str(error)}
+        code, status = code_and_status(error)
+        problem = {"code": code, "status": status, "detail": str(error)}
         yield ServerSentEventMessage(event="error", data=msgspec.json.encode(problem).decode())
     finally:
         if following is not None:

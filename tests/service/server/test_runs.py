@@ -318,6 +318,7 @@ async def test_events_are_followed_and_resumed_without_a_gap(server: Served) -> 
 
 
 async def test_a_stream_tells_why_it_ends_when_the_node_closes() -> None:
+    """http.md, streams: with a status that tells clients to ask again."""
     waiting = tm.Workflow("waiting")
 
     @waiting.task
@@ -332,4 +333,4 @@ async def test_a_stream_tells_why_it_ends_when_the_node_closes() -> None:
             node.workflow_client.close()
             rest = [line async for line in lines]
     assert "event: error" in rest
-    assert any('"code":"not_running"' in line for line in rest)
+    assert any('"code":"not_running","status":503' in line for line in rest)

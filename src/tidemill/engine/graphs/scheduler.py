@@ -86,7 +86,7 @@ class GraphScheduler:
 
     def _check_open(self) -> None:
         if self.is_closed:
-            raise RequestError("the node is not running any more", code="not_running", status=409)
+            raise RequestError("the node is not running any more", code="not_running", status=503)
 
     def _find_managed(self, tenant: str, name: str) -> ManagedGraph:
         self._check_open()

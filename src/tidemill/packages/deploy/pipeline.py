@@ -126,7 +126,7 @@ class Pipeline:
     def check_open(self) -> None:
         """Reject changes on a node that is closing; call this with the change lock held."""
         if self._is_closed:
-            raise RequestError("the node is not running any more", code="not_running", status=409)
+            raise RequestError("the node is not running any more", code="not_running", status=503)
 
     # -- loading and unloading
 

@@ -107,7 +107,7 @@ class WorkflowClient(RunOperations):
 
     def _check_open(self) -> None:
         if self._closed.is_set():
-            raise RequestError("the node is not running any more", code="not_running", status=409)
+            raise RequestError("the node is not running any more", code="not_running", status=503)
 
     # -- runs
 
