@@ -92,6 +92,20 @@ async def test_the_task_that_failed_first_is_found(store: Store) -> None:
     assert await store.runs.read_first_failures([]) == {}
 
 
+async def test_of_tasks_that_failed_at_the_same_time_the_first_by_name_and_element_is_found(store: Store) -> None:
+    """S-8: every store gives the same reason, and each time."""
+    tasks = [
+        task_row("c", TaskState.FAILED, ended_at=after(1), reason="other task"),
+        task_row("b", TaskState.FAILED, index=1, ended_at=after(1), reason="later element"),
+        task_row("b", TaskState.FAILED, index=0, ended_at=after(1), reason="first"),
+        task_row("a", TaskState.FAILED, ended_at=after(2), reason="later"),
+    ]
+    await make(store, creation(run_row("r1"), *tasks))
+    await make(store, creation(run_row("r2"), *reversed(tasks)))
+    first = FirstFailure("b", "first")
+    assert await store.runs.read_first_failures(["r1", "r2"]) == {"r1": first, "r2": first}
+
+
 async def test_the_cursors_of_a_tenant_are_listed_by_workflow_and_key(store: Store) -> None:
     def cursor(tenant: str, workflow: str, key: str) -> ScheduleCursor:
         return ScheduleCursor(tenant=tenant, workflow=workflow, key=key, rule="1h", last=NOON, dropped=2, armed=False)

@@ -161,7 +161,7 @@ class SqliteRuns(SqliteTable, Runs):
 
     async def read_first_failures(self, runs: Collection[str]) -> dict[str, FirstFailure]:
         rows = await self._fetch_all(self._queries.first_failures, (json.dumps(list(runs)),))
-        return {run: FirstFailure(task, reason) for run, task, reason, _ in rows}
+        return {run: FirstFailure(task, reason) for run, task, reason in rows}
 
     async def count_task_states(self, runs: Collection[str]) -> list[TaskStateCount]:
         rows = await self._fetch_all(self._queries.task_state_counts, (json.dumps(list(runs)),))

@@ -201,9 +201,10 @@ SELECT workflow, id, state, coalesce(ended_at, created_at), reason FROM runs
 WHERE tenant = ? AND workflow = ? AND state IN {ended_runs} ORDER BY created_at DESC, id DESC LIMIT ?;
 
 -- name: first_failures
--- The columns beside the minimum are those of its row.
-SELECT run, task, reason, min(coalesce(ended_at, 0)) FROM task_runs
-WHERE run IN (SELECT value FROM json_each(?)) AND state = {task_failed} GROUP BY run;
+SELECT run, task, reason FROM (
+    SELECT run, task, reason, row_number() OVER (PARTITION BY run ORDER BY ended_at, task, element) AS number
+    FROM task_runs WHERE run IN (SELECT value FROM json_each(?)) AND state = {task_failed}
+) WHERE number = 1;
 
 -- name: expired_tasks
 SELECT {task_columns} FROM task_runs WHERE state IN {claimed_tasks} AND lease_until <= ?
