@@ -1,11 +1,18 @@
 """Upstream lag with real brokers: how many events a source has that its accumulator has not read yet."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import tidemill as tm
 from tests.service.server.live_client import until
 from tests.system.brokers import KafkaCluster, nats_server, publish
+from tidemill.engine.graphs.sources.nats import NatsReader
+from tidemill.engine.graphs.sources.reader import SourceListener
+from tidemill.kernel.errors import OperationError
 
 EVENTS = 600  # more than a reader takes at a time
 PATIENCE = 30.0  # seconds until a test gives up
@@ -51,6 +58,38 @@ async def test_nats_says_how_many_messages_wait(tmp_path: Path) -> None:
     async with nats_server(tmp_path) as server:
         await publish(server.url, "numbers", *(str(one).encode() for one in range(EVENTS)), stream="NUMBERS")
         await check_lag(tm.Nats(subject="numbers", servers=server.url))
+
+
+async def test_the_lag_of_a_lost_nats_server_is_unknown(tmp_path: Path) -> None:
+    """S-8: an old number would say that all is well."""
+    gate = asyncio.Event()
+    gate.set()
+    async with nats_server(tmp_path) as server, asyncio.timeout(PATIENCE):
+        await publish(server.url, "numbers", b"1", stream="NUMBERS")
+        async with tm.Node(load=counted(tm.Nats(subject="numbers", servers=server.url), gate)) as node:
+
+            def lag() -> int | None:
+                return node.reactor("counter").state().accumulators["numbers"].upstream_lag
+
+            await until(lambda: lag() == 0)
+            server.kill()
+            await until(lambda: lag() is None)
+
+
+async def test_the_lag_of_a_nats_reader_that_has_ended_is_unknown(tmp_path: Path) -> None:
+    """S-8: the stream reads its source again after a while; until then, there is no number."""
+    async with nats_server(tmp_path) as server, asyncio.timeout(PATIENCE):
+        await publish(server.url, "numbers", b"1", b"2", stream="NUMBERS")
+        reader = NatsReader(tm.Nats(subject="numbers"), "numbers", server.url)
+
+        class Failing(SourceListener):
+            async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
+                assert reader.upstream_lag is not None
+                raise OperationError("lost")
+
+        with pytest.raises(OperationError, match="lost"):
+            await reader.run(Failing(), None)
+        assert reader.upstream_lag is None
 
 
 async def test_kafka_says_how_many_messages_wait() -> None:

@@ -59,11 +59,12 @@ class NatsReader(SourceReader):
                 subscription = await stream.pull_subscribe_bind(durable=self._durable, stream=consumer.stream_name)
                 listener.on_connected()
                 deliveries = _count_deliveries(consumer)
-                self._session = _ConsumerSession(subscription, listener, last_sequence, deliveries)
+                self._session = _ConsumerSession(client, subscription, listener, last_sequence, deliveries)
                 last_sequence = await self._session.run_until_gap()
                 logger.info("nats", extra={"consumer": self._durable, "missed_after": last_sequence})
                 await subscription.unsubscribe()  # drops its queued messages: they are redelivered in order
         finally:
+            self._session = None
             await client.close()
 
     async def _prepare_consumer(self, stream: JetStreamContext, last_sequence: int) -> tuple[ConsumerInfo, int]:
@@ -159,17 +160,19 @@ class _ConsumerSession:
 
     def __init__(
         self,
+        client: Client,
         subscription: JetStreamContext.PullSubscription,
         listener: SourceListener,
         last_sequence: int,
         delivery_count: int,
     ) -> None:
+        self._client = client
         self._subscription = subscription
         self._listener = listener
         self._last_sequence = last_sequence  # of the newest delivered message; all before it were delivered, too
         self._delivery_count = delivery_count  # the consumer's delivery number of the newest known message
         self.pending: int | None = None
-        """The number of messages that the server has for this consumer after those that were delivered."""
+        """Messages that the server has for this consumer after those that were delivered; None if it cannot say."""
 
     async def run_until_gap(self) -> int:
         """Deliver messages until one is missing; return the sequence of the newest delivered one."""
@@ -182,7 +185,7 @@ class _ConsumerSession:
         try:
             messages = await self._subscription.fetch(BATCH_SIZE, timeout=FETCH_TIMEOUT)
         except NatsTimeoutError:
-            self.pending = 0
+            self.pending = 0 if self._client.is_connected else None
             return True  # no message for now
         if messages:
             self.pending = messages[-1].metadata.num_pending
