@@ -3,6 +3,7 @@
 The handlers are our own, since the framework's know neither compressed copies of files nor the routes of a page.
 """
 
+from hashlib import blake2b
 from mimetypes import guess_type
 from os.path import isfile  # Path.is_file raises for a name that is too long
 from pathlib import Path
@@ -56,6 +57,7 @@ class StaticSite:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
+        self._hashes: dict[Path, tuple[tuple[int, int, int], str]] = {}
 
     def is_folder(self, path: str) -> bool:
         """Return whether a path names a folder with a page of its own."""
@@ -71,8 +73,7 @@ class StaticSite:
         if found is None or not isfile(found):
             return None
         copy, encoding = _choose_copy(found, encodings)
-        status = copy.stat()
-        etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
+        etag = f'"{self._hash(copy)}"'
         is_hashed = found.relative_to(self._folder).parts[0] == HASHED_FOLDER
         headers = {"etag": etag, "cache-control": FOREVER if is_hashed else REVALIDATE, "vary": "accept-encoding"}
         if encoding is not None:
@@ -80,6 +81,19 @@ class StaticSite:
         is_unchanged = etag in known_etags
         media_type = _MEDIA_TYPES.get(found.suffix) or guess_type(found.name)[0] or "application/octet-stream"
         return StaticFile(b"" if is_unchanged else copy.read_bytes(), headers, media_type, is_unchanged)
+
+    def _hash(self, file: Path) -> str:
+        """Return a hash of a file's content: reproducible builds give every file the same time of modification.
+
+        It is kept until the file system says that the file has changed, by a time that no build can set.
+        """
+        status = file.stat()
+        written = (status.st_ino, status.st_ctime_ns, status.st_size)
+        known, digest = self._hashes.get(file, (None, ""))
+        if written != known:
+            digest = blake2b(file.read_bytes(), digest_size=16).hexdigest()
+            self._hashes[file] = (written, digest)
+        return digest
 
     def _find(self, path: str) -> Path | None:
         """Return what a path names; None if it leads out of the folder, also through a link."""

@@ -1,6 +1,7 @@
 """Pages: the web UI at the root, and the documentation below /docs."""
 
 import gzip
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -87,6 +88,19 @@ async def test_a_file_with_a_hash_in_its_name_is_kept_for_good(server: Served) -
     again = await fetch(server, "/favicon.svg", {"if-none-match": icon.headers["etag"]})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", icon.headers["etag"])
     assert (await fetch(server, "/favicon.svg", {"if-none-match": '"0-0"'})).text == FILES["ui/favicon.svg"]
+
+
+async def test_a_file_that_has_changed_is_sent_although_its_time_and_size_are_the_same(
+    server: Served, tmp_path: Path
+) -> None:
+    """S-9: reproducible builds give every file the same time, in every version."""
+    page = tmp_path / "static/ui/index.html"
+    os.utime(page, (0, 0))
+    before = await fetch(server, "/")
+    page.write_text(FILES["ui/index.html"].upper(), encoding="utf-8")
+    os.utime(page, (0, 0))
+    after = await fetch(server, "/", {**BROWSER, "if-none-match": before.headers["etag"]})
+    assert (after.status_code, after.text) == (200, FILES["ui/index.html"].upper())
 
 
 @pytest.mark.parametrize(
