@@ -31,23 +31,33 @@ export interface FormField {
   isNullable: boolean;
   hint: string;
   schema: JsonSchema;
+  /** The definitions on the way to this field: one that comes back would have no end as a form. */
+  above: string[];
 }
 
 type Definitions = Record<string, JsonSchema>;
 
+export interface Resolved {
+  schema: JsonSchema;
+  isNullable: boolean;
+  /** The definitions that were followed. */
+  names: string[];
+}
+
 /** Follows `$ref`, and takes `null` out of a union of one type and null. */
-export function resolve(schema: JsonSchema, definitions: Definitions): { schema: JsonSchema; isNullable: boolean } {
+export function resolve(schema: JsonSchema, definitions: Definitions): Resolved {
   if (schema.$ref) {
     const name = schema.$ref.split("/").at(-1) ?? "";
-    return resolve({ ...definitions[name], ...withoutRef(schema) }, definitions);
+    const target = resolve({ ...definitions[name], ...withoutRef(schema) }, definitions);
+    return { ...target, names: [name, ...target.names] };
   }
   const variants = schema.anyOf ?? schema.oneOf;
   const others = variants?.filter((variant) => variant.type !== "null");
   if (variants && others?.length === 1 && others.length < variants.length) {
     const { anyOf: _any, oneOf: _one, ...rest } = schema;
-    return { schema: resolve({ ...rest, ...others[0] }, definitions).schema, isNullable: true };
+    return { ...resolve({ ...rest, ...others[0] }, definitions), isNullable: true };
   }
-  return { schema, isNullable: false };
+  return { schema, isNullable: false, names: [] };
 }
 
 function withoutRef({ $ref: _, ...rest }: JsonSchema): JsonSchema {
@@ -70,11 +80,21 @@ export function controlOf(schema: JsonSchema): Control {
   }
 }
 
-export function fieldsOf(schema: JsonSchema, definitions: Definitions): FormField[] {
-  return Object.entries(schema.properties ?? {}).map(([name, property]) => {
-    const { schema: resolved, isNullable } = resolve(property, definitions);
-    const isRequired = schema.required?.includes(name) ?? false;
-    return { name, control: controlOf(resolved), isRequired, isNullable, hint: hintOf(resolved), schema: resolved };
+/** The fields of an object; `above` are the definitions that it is part of. */
+export function fieldsOf(schema: JsonSchema, definitions: Definitions, above: string[] = []): FormField[] {
+  const root = resolve(schema, definitions);
+  const path = [...above, ...root.names];
+  return Object.entries(root.schema.properties ?? {}).map(([name, property]) => {
+    const { schema: resolved, isNullable, names } = resolve(property, definitions);
+    return {
+      name,
+      control: names.some((one) => path.includes(one)) ? "json" : controlOf(resolved),
+      isRequired: root.schema.required?.includes(name) ?? false,
+      isNullable,
+      hint: hintOf(resolved),
+      schema: resolved,
+      above: [...path, ...names],
+    };
   });
 }
 
@@ -89,15 +109,31 @@ function hintOf(schema: JsonSchema): string {
 }
 
 /** The values a form starts with: the defaults of the schema. Fields without one are absent. */
-export function initialValues(schema: JsonSchema, definitions: Definitions): Record<string, unknown> {
+export function initialValues(
+  schema: JsonSchema,
+  definitions: Definitions,
+  above: string[] = [],
+): Record<string, unknown> {
   const values: Record<string, unknown> = {};
-  for (const field of fieldsOf(schema, definitions)) {
+  for (const field of fieldsOf(schema, definitions, above)) {
     if (field.schema.default !== undefined) values[field.name] = field.schema.default;
     else if (field.control === "checkbox") values[field.name] = false;
-    else if (field.control === "group" && field.isRequired)
-      values[field.name] = initialValues(field.schema, definitions);
+    else if (field.isRequired && field.isNullable) values[field.name] = null;
+    else if (field.isRequired && field.control === "group")
+      values[field.name] = initialValues(field.schema, definitions, field.above);
   }
   return values;
+}
+
+/** Whether a form may leave a field out. */
+export function isOptional({ isRequired, isNullable }: FormField): boolean {
+  return !isRequired || isNullable;
+}
+
+/** The value of a group after it was switched on or off. */
+export function switchedGroup(field: FormField, isGiven: boolean, definitions: Definitions): unknown {
+  if (!isGiven) return field.isNullable ? null : undefined;
+  return field.schema.default ?? initialValues(field.schema, definitions, field.above);
 }
 
 /** The value that the text in a control stands for; `undefined` is "left empty". */
@@ -108,7 +144,7 @@ export function parseText(text: string, control: Control): unknown {
     case "number":
       return Number.isNaN(Number(text)) ? text : Number(text);
     case "datetime":
-      return new Date(text).toISOString();
+      return instantOf(text);
     case "json":
       try {
         return JSON.parse(text);
@@ -124,9 +160,19 @@ export function parseText(text: string, control: Control): unknown {
 export function textOf(value: unknown, control: Control): string {
   if (value === undefined || value === null) return "";
   if (control === "json") return typeof value === "string" ? value : JSON.stringify(value, null, 2);
-  if (control === "datetime")
-    return String(value)
-      .replace(/(\.\d+)?Z$/, "")
-      .slice(0, 19);
+  if (control === "datetime") return localTime(new Date(String(value)));
   return String(value);
+}
+
+function instantOf(text: string): string {
+  const time = new Date(text);
+  return Number.isNaN(time.getTime()) ? text : time.toISOString();
+}
+
+/** A time as a control of a browser has it: in the time zone of the reader, without naming it. */
+function localTime(time: Date): string {
+  if (Number.isNaN(time.getTime())) return "";
+  const pad = (part: number, length = 2) => String(part).padStart(length, "0");
+  const day = [pad(time.getFullYear(), 4), pad(time.getMonth() + 1), pad(time.getDate())].join("-");
+  return `${day}T${[time.getHours(), time.getMinutes(), time.getSeconds()].map((part) => pad(part)).join(":")}`;
 }

@@ -4,13 +4,13 @@ import { messageOf } from "@/api/problem";
 import type { Schema } from "@/api/types";
 import { Button } from "@/design/Button/Button";
 import { SchemaValue } from "@/design/SchemaForm/SchemaValue";
-import { initialValues, type JsonSchema, resolve } from "@/design/SchemaForm/schema";
+import { initialValues, type JsonSchema } from "@/design/SchemaForm/schema";
 import styles from "./Selection.module.css";
 
 /** Pushes one event, written in a form that is made from the event's schema, and shows its receipt. */
 export function PushForm({ accumulator, schema }: { accumulator: string; schema: JsonSchema }) {
   const definitions = schema.$defs ?? {};
-  const [event, setEvent] = useState<unknown>(() => initialValues(resolve(schema, definitions).schema, definitions));
+  const [event, setEvent] = useState<unknown>(() => initialValues(schema, definitions));
   const push = api.useMutation("post", "/api/v1/accumulators/{name}/events");
   const send = () =>
     push.mutate({
