@@ -11,19 +11,25 @@ const AUDIT = "/api/v1/audit";
 export interface Outcome {
   /** The change has happened: say so, and read the answers below the given paths again. */
   succeeded: (text: string) => void;
+  /** The change has failed, perhaps after a part of it, or because the page was out of date: say so, and read again. */
   failed: (error: unknown) => void;
 }
 
 export function useOutcome(...paths: string[]): Outcome {
   const queries = useQueryClient();
   const announce = useToast();
+  const readAgain = () =>
+    void queries.invalidateQueries({
+      predicate: ({ queryKey }) => [AUDIT, ...paths].some((path) => concerns({ path }, queryKey)),
+    });
   return {
     succeeded: (text) => {
       announce(text);
-      void queries.invalidateQueries({
-        predicate: ({ queryKey }) => [AUDIT, ...paths].some((path) => concerns({ path }, queryKey)),
-      });
+      readAgain();
     },
-    failed: (error) => announce(messageOf(error), "error"),
+    failed: (error) => {
+      announce(messageOf(error), "error");
+      readAgain();
+    },
   };
 }

@@ -3,8 +3,8 @@ import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { Answer } from "@/design/Answer/Answer";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
+import { FiringSparkline } from "@/design/FiringSparkline/FiringSparkline";
 import { Panel } from "@/design/Panel/Panel";
-import { Sparkline } from "@/design/Sparkline/Sparkline";
 import { StateBadge } from "@/design/StateBadge/StateBadge";
 import { formatCompact, formatRate } from "@/format/number";
 import { currentRate } from "@/live/firingRates";
@@ -45,7 +45,7 @@ function Reactor({ reactor: { name, health, paused, fires } }: { reactor: Schema
       </Link>
       <StateBadge state={paused ? "paused" : health} />
       <div className={styles.course}>
-        <Sparkline values={history} label={`Firings of ${name} in the last minute: now ${rate}`} />
+        <FiringSparkline name={name} />
       </div>
       <span className={styles.rate}>{rate}</span>
       <span className={styles.fires}>{formatCompact(total ?? fires)} firings</span>

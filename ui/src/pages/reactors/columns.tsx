@@ -3,11 +3,11 @@
 import { Link } from "@tanstack/react-router";
 import type { Schema } from "@/api/types";
 import { Badge } from "@/design/Badge/Badge";
+import { FiringSparkline } from "@/design/FiringSparkline/FiringSparkline";
 import { StateBadge } from "@/design/StateBadge/StateBadge";
 import type { Column } from "@/design/Table/Table";
 import { formatDuration } from "@/format/duration";
 import { formatCompact, formatCount, formatRate } from "@/format/number";
-import { HourSparkline } from "./HourSparkline";
 import styles from "./ReactorsPage.module.css";
 
 export interface Row {
@@ -29,12 +29,12 @@ export const COLUMNS: Column<Row>[] = [
   { header: "Health", width: "150px", cell: ({ state }) => <Health state={state} /> },
   { header: "Rate", align: "right", width: "80px", cell: ({ rate }) => formatRate(rate) },
   {
-    header: "Last hour",
+    header: "Last minute",
     width: "140px",
     isSecondary: true,
     cell: ({ state }) => (
-      <div className={styles.hour}>
-        <HourSparkline name={state.name} />
+      <div className={styles.course}>
+        <FiringSparkline name={state.name} />
       </div>
     ),
   },

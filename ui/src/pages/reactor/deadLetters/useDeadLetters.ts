@@ -2,8 +2,8 @@ import { useState } from "react";
 import { client } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { useOutcome } from "@/api/useOutcome";
-import { plural } from "@/format/number";
-import { isAccepted, resultText } from "./replayResult";
+import { replayInOrder } from "./replayInOrder";
+import { resultText } from "./replayResult";
 
 type DeadLetter = Schema<"DeadLetter">;
 
@@ -29,13 +29,7 @@ export function useDeadLetters(reactor: string) {
   const replay = (letter: DeadLetter) => attempt(async () => resultText(await replayOne(letter)));
   const replayAll = async (letters: DeadLetter[]) => {
     setReplayingAll(true);
-    await attempt(async () => {
-      let accepted = 0;
-      // Oldest first, as they happened.
-      for (const letter of letters.toReversed()) if (isAccepted(await replayOne(letter))) accepted += 1;
-      const failed = letters.length - accepted;
-      return `${plural(accepted, "dead letter")} processed${failed > 0 ? `, ${failed} failed again` : ""}.`;
-    });
+    await attempt(() => replayInOrder(letters, replayOne));
     setReplayingAll(false);
   };
   const drop = (letter: DeadLetter) =>

@@ -63,7 +63,12 @@ export function RerunDialog({ run, from, tasks, edges, hasNewerVersion, onClose 
       actions={
         <>
           <Button onClick={onClose}>Cancel</Button>
-          <Button look="primary" isBusy={isBusy} disabled={!isReady || count === 0} onClick={() => void start()}>
+          <Button
+            look="primary"
+            isBusy={isBusy}
+            disabled={!isReady || count === 0 || preview.isFetching}
+            onClick={() => void start()}
+          >
             {isReady && count > 0 ? `Rerun ${plural(count, "task")}` : "Rerun"}
           </Button>
         </>

@@ -30,6 +30,8 @@ export function BackfillDialog({ workflow, onClose }: { workflow: Schema<"Workfl
   const missing = useMemo(() => countByDay(shown.data?.slots ?? []), [shown.data]);
   const present = useMemo(() => countByDay(shown.data?.present ?? []), [shown.data]);
   const count = range === null ? 0 : (plan.data?.slots.length ?? 0);
+  // Until the answer about these days arrives, the figures are those of the days chosen before.
+  const isCurrent = !plan.isPlaceholderData;
   const body = {
     ...asked,
     ...boundsOf(range?.from ?? month, to ?? month),
@@ -45,7 +47,12 @@ export function BackfillDialog({ workflow, onClose }: { workflow: Schema<"Workfl
       actions={
         <>
           <Button onClick={onClose}>Cancel</Button>
-          <Button look="primary" disabled={count === 0} isBusy={start.isPending} onClick={() => start.mutate({ body })}>
+          <Button
+            look="primary"
+            disabled={count === 0 || !isCurrent}
+            isBusy={start.isPending}
+            onClick={() => start.mutate({ body })}
+          >
             {count === 0 ? "Start runs" : `Start ${plural(count, "run")}`}
           </Button>
         </>
@@ -72,7 +79,7 @@ export function BackfillDialog({ workflow, onClose }: { workflow: Schema<"Workfl
         onOnlyMissing={setOnlyMissing}
       />
       <p className={styles.summary} role="status">
-        {summaryOf(range, plan.data)}
+        {summaryOf(range, isCurrent ? plan.data : undefined)}
       </p>
       {(plan.error ?? shown.error) != null && (
         <p className={styles.error} role="alert">
@@ -98,9 +105,9 @@ function useStart(onClose: () => void) {
 
 function summaryOf(range: DayRange | null, plan: Schema<"BackfillPlan"> | undefined): string {
   if (range === null) return "Choose the first day.";
-  if (plan === undefined) return "";
   const days =
     range.to === null ? `${range.from} (choose the last day, or start this one)` : `${range.from} to ${range.to}`;
+  if (plan === undefined) return `${days}: …`;
   const runs = plural(plan.slots.length, "slot gets a run", "slots get a run");
   const had = plan.present.length > 0 ? `, ${plural(plan.present.length, "slot has", "slots have")} had one` : "";
   return `${days}: ${runs}${had}.`;
