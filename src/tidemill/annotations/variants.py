@@ -46,7 +46,7 @@ def label(annotation: Any) -> str:
     """Return an annotation as its author wrote it, as far as that is known."""
     if annotation is NoneType or annotation is None:
         return "None"
-    if len(parts := union_members(annotation)) > 1:
+    if (parts := union_members(annotation)) != (annotation,):
         return " | ".join(map(label, parts))
     if get_origin(annotation) is None and isinstance(annotation, type):
         return annotation.__qualname__.rpartition(".<locals>.")[2]

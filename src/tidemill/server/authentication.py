@@ -10,6 +10,7 @@ from litestar.enums import ScopeType
 
 from tidemill.access.principal import Principal
 from tidemill.engine.access.services import LOCAL_PRINCIPAL, AccessServices
+from tidemill.engine.access.tickets import TicketService
 from tidemill.kernel.errors import RequestError
 from tidemill.server.oidc.provider import OidcProvider
 
@@ -30,13 +31,19 @@ class NoAuthentication:
     origin is another one, or, after a name was rebound to this address, the host is not a name of this machine.
     """
 
+    def __init__(self, tickets: TicketService | None = None) -> None:
+        self._tickets = tickets
+
     async def authenticate(self, connection: Connection, /) -> Principal | None:
-        """Return the local operator; RequestError for a request of a web page from elsewhere."""
+        """Return the local operator, or whom a ticket stands for; RequestError for a web page from elsewhere."""
         host = connection.headers.get("host", "")
         if not is_loopback(urlsplit(f"//{host}").hostname or ""):
             message = f"this server has no authentication and answers on this machine only, not as '{host}'"
             raise RequestError(message, code="foreign_host", status=403)
         check_origin(connection)
+        # The page acts for the tenant that the operator chose, and only its ticket says which one.
+        if self._tickets is not None and (ticket := _ticket_of(connection)) is not None:
+            return await self._tickets.redeem(ticket, connection.scope["path"])
         return LOCAL_PRINCIPAL
 
 
@@ -54,12 +61,17 @@ class CredentialAuthentication:
             if self._oidc is not None and bearer.count(".") == DOTS_OF_JWT:
                 return await self._oidc.authenticate(bearer)
             return await self._access.keys.authenticate(bearer)
-        if connection.scope["type"] == ScopeType.WEBSOCKET and (ticket := connection.query_params.get("ticket")):
-            return await self._access.tickets.redeem(str(ticket), connection.scope["path"])
+        if (ticket := _ticket_of(connection)) is not None:
+            return await self._access.tickets.redeem(ticket, connection.scope["path"])
         if (token := connection.cookies.get(SESSION_COOKIE)) is not None:
             _check_own_page(connection)
             return await self._access.sessions.authenticate(token)
         return None
+
+
+def _ticket_of(connection: Connection) -> str | None:
+    is_socket = connection.scope["type"] == ScopeType.WEBSOCKET
+    return connection.query_params.get("ticket") or None if is_socket else None
 
 
 def _bearer_token(header: str) -> str:

@@ -11,6 +11,7 @@ from tests.service.server.graph_samples import market
 from tests.service.server.live_client import FixedPrincipal, ask, end_of, live, receive, send
 from tests.service.server.serving_node import Served, served
 from tidemill.access.principal import Principal, Resource, Role
+from tidemill.server.authentication import NoAuthentication
 from tidemill.server.live import connection
 from tidemill.storage.access_ports import AuditFilter
 
@@ -44,6 +45,19 @@ async def test_every_command_has_a_typed_answer(server: Served) -> None:
         "reactor.pause",
         "reactor.fire_with",
     ]
+
+
+async def test_without_authentication_a_ticket_stands_for_the_chosen_tenant() -> None:
+    """S-5: a page that acts for another tenant sees nothing of this one."""
+    async with tm.Node(load=market()) as node, served(node, NoAuthentication(node.access.tickets)) as server:
+        for tenant, expected in (("public", None), ("acme", 4404)):
+            headers = {"tidemill-tenant": tenant}
+            answer = await server.http.post("/tickets", json={"endpoint": SOCKET}, headers=headers)
+            async with live(server, f"{SOCKET}?ticket={answer.json()['ticket']}") as socket:
+                if expected is None:
+                    assert (await ask(socket, {"id": 1, "command": "state"}))["result"]["state"]["name"] == "market"
+                else:
+                    assert (await end_of(socket))[0] == expected
 
 
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [

@@ -5,13 +5,13 @@ import createQueryClient from "openapi-react-query";
 import { Problem } from "./problem";
 import type { paths } from "./schema";
 import { noteRefusal } from "./signedOut";
-import { actingTenant } from "./tenant";
+import { actingTenant, TENANT_HEADER } from "./tenant";
 
 const headers: Middleware = {
   onRequest({ request }) {
     request.headers.set("x-requested-with", "tidemill-ui");
     const tenant = actingTenant();
-    if (tenant !== null) request.headers.set("tidemill-tenant", tenant);
+    if (tenant !== null && !request.headers.has(TENANT_HEADER)) request.headers.set(TENANT_HEADER, tenant);
     return request;
   },
   async onResponse({ request, response }) {

@@ -1,5 +1,9 @@
 /** The tenant that an admin of the instance looks at; `null` is their own. */
 
+/** Its admins are those of the instance. */
+export const INSTANCE_TENANT = "public";
+export const TENANT_HEADER = "tidemill-tenant";
+
 const KEY = "tidemill.tenant";
 
 export function actingTenant(): string | null {

@@ -1,6 +1,6 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { api } from "@/api/client";
-import { actAs, actingTenant } from "@/api/tenant";
+import { actAs, actingTenant, INSTANCE_TENANT, TENANT_HEADER } from "@/api/tenant";
 import { Button } from "@/design/Button/Button";
 import styles from "./SessionMenu.module.css";
 import { useMe } from "./useMe";
@@ -16,7 +16,11 @@ export function SessionMenu() {
       <div className={styles.who} title={`${me.actor} (${me.role})`}>
         {me.actor} · {me.role}
       </div>
-      {me.is_instance_admin ? <TenantChoice own={me.tenant} /> : <div className={styles.tenant}>{me.tenant}</div>}
+      {me.is_instance_admin || actingTenant() !== null ? (
+        <TenantChoice current={me.tenant} />
+      ) : (
+        <div className={styles.tenant}>{me.tenant}</div>
+      )}
       {me.actor !== "local" && (
         <Button look="quiet" onClick={() => signOut.mutate({})} isBusy={signOut.isPending}>
           Sign out
@@ -26,12 +30,13 @@ export function SessionMenu() {
   );
 }
 
-function TenantChoice({ own }: { own: string }) {
-  const { data } = api.useQuery("get", "/api/v1/tenants");
+function TenantChoice({ current }: { current: string }) {
+  // As the one who signed in, not as an admin of the chosen tenant, who knows of no other one.
+  const { data } = api.useQuery("get", "/api/v1/tenants", { headers: { [TENANT_HEADER]: INSTANCE_TENANT } });
   const names = data?.items.map((tenant) => tenant.name) ?? [];
   if (names.length < 2) return null;
   const choose = (name: string) => {
-    actAs(name === "public" ? null : name);
+    actAs(name === INSTANCE_TENANT ? null : name);
     // Everything on the page belongs to the tenant, and so does the connection of the feed.
     location.assign("/");
   };
@@ -39,7 +44,7 @@ function TenantChoice({ own }: { own: string }) {
     <select
       className={styles.choice}
       aria-label="Tenant"
-      value={actingTenant() ?? own}
+      value={current}
       onChange={(event) => choose(event.target.value)}
     >
       {names.map((name) => (

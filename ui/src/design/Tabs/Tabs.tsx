@@ -25,7 +25,6 @@ export function Tabs({ tabs, current, label = "Parts of this page", param = "tab
           key={tab.id}
           to="."
           search={(search: Record<string, unknown>) => ({ ...search, [param]: tab.id })}
-          replace
           className={styles.tab}
           aria-current={tab.id === current ? "page" : undefined}
           activeProps={{}}

@@ -82,7 +82,8 @@ const TABS: Tab[] = [
 ];
 
 function Parts({ reactor, deadLetters }: { reactor: LiveReactor; deadLetters: number | undefined }) {
-  const [tab] = useSearchParam("tab", "live");
+  const [wanted] = useSearchParam("tab", "live");
+  const tab = TABS.some(({ id }) => id === wanted) ? wanted : "live";
   const { graphs, error } = useGraphs(reactor.state.subscribers);
   const { name } = reactor.state;
   return (

@@ -50,7 +50,7 @@ export const COLUMNS: Column<Row>[] = [
   { header: "Buffered", align: "right", width: "84px", isSecondary: true, cell: ({ state }) => state.buffered },
   { header: "Upstream", align: "right", width: "84px", isSecondary: true, cell: ({ state }) => upstreamLag(state) },
   {
-    header: "Dead events",
+    header: "Dead letters",
     align: "right",
     width: "100px",
     isSecondary: true,
