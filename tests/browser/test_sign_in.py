@@ -119,6 +119,19 @@ def test_a_session_that_ends_asks_again_over_the_page(page: Page, server: Secure
     assert server.client.get("/variables/kept").json()["value"] == "typed before"
 
 
+def test_the_tenant_that_was_chosen_ends_with_the_session(page: Page, server: SecuredServer) -> None:
+    """S-5: the next one to sign in begins with their own tenant."""
+    page.goto(server.url)
+    page.evaluate("sessionStorage.setItem('tidemill.tenant', 'public')")
+    sign_in(page, "ada")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Password")).to_be_visible()
+    assert page.evaluate("sessionStorage.getItem('tidemill.tenant')") is None
+    page.evaluate("sessionStorage.setItem('tidemill.tenant', 'acme')")
+    sign_in(page, "rae")
+    expect(page.get_by_text("account:rae · read")).to_be_visible()
+
+
 def test_a_reader_sees_no_buttons_of_changes(page: Page, server: SecuredServer) -> None:
     """S-4: pages offer only what the role allows; admin pages are not even listed."""
     server.client.put("/variables/region", json={"value": "eu"}).raise_for_status()

@@ -69,8 +69,8 @@ async def _authenticate(
     """Return the principal of a connection; RequestError if it has none, or makes too many requests."""
     with context.limits.counting_failures(connection.client.host if connection.client else ""):
         principal = await context.authenticator.authenticate(connection)
-        if principal is None:
-            raise RequestError("this needs a key: send `Authorization: Bearer KEY`", code="no_key", status=401)
+    if principal is None:  # no failure of the address: a request without a credential guesses nothing
+        raise RequestError("this needs a key: send `Authorization: Bearer KEY`", code="no_key", status=401)
     if principal.credential is not None:
         context.limits.count_request(principal.credential)
     return principal

@@ -171,6 +171,14 @@ async def test_guesses_from_one_address_are_slowed_down(server: Served) -> None:
         assert int(refused.headers["retry-after"]) >= 1
 
 
+async def test_requests_without_a_credential_do_not_lock_their_address_out(server: Served) -> None:
+    """S-4: the pages of a browser whose session has ended ask on; its owner can still sign in."""
+    await server.http.post("/accounts", json={"name": "ada", "role": "write", "password": PASSWORD})
+    async with as_token(server, None) as browser:
+        assert {(await browser.get("/me")).status_code for _ in range(40)} == {401}
+        assert (await browser.post("/session", json={"account": "ada", "password": PASSWORD})).status_code == 201
+
+
 async def test_a_key_makes_a_limited_number_of_requests() -> None:
     """S-7: per key, and not for others."""
     node = tm.Node(settings={"requests_per_second": 2})

@@ -4,18 +4,19 @@ import createFetchClient, { type Middleware } from "openapi-fetch";
 import createQueryClient from "openapi-react-query";
 import { Problem } from "./problem";
 import type { paths } from "./schema";
-import { noteRefusal } from "./signedOut";
+import { mayAsk, noteAnswer } from "./signedOut";
 import { actingTenant, TENANT_HEADER } from "./tenant";
 
 const headers: Middleware = {
   onRequest({ request }) {
+    if (!mayAsk(request.url)) throw Problem.signedOut();
     request.headers.set("x-requested-with", "tidemill-ui");
     const tenant = actingTenant();
     if (tenant !== null && !request.headers.has(TENANT_HEADER)) request.headers.set(TENANT_HEADER, tenant);
     return request;
   },
   async onResponse({ request, response }) {
-    noteRefusal(response.status, request.url);
+    noteAnswer(response.status, request.url);
     if (!response.ok) throw await Problem.from(response);
     return undefined;
   },

@@ -28,6 +28,10 @@ export class Problem extends Error {
     return new Problem({ status: 0, code: "unreachable", detail: "The server does not answer." });
   }
 
+  static signedOut(): Problem {
+    return new Problem({ status: 401, code: "signed_out", detail: "The session has ended: sign in again." });
+  }
+
   /** Whether the same request may succeed later without a change. */
   get isTransient(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 502;

@@ -1,20 +1,21 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
-import { useEffect } from "react";
+import { useEffect, useSyncExternalStore } from "react";
 import { Problem } from "@/api/problem";
-import { onSignedOut } from "@/api/signedOut";
+import { isSignedOut, onSignedOutChange } from "@/api/signedOut";
+import { actAs, actingTenant } from "@/api/tenant";
 import { ErrorState } from "@/design/ErrorState/ErrorState";
 import { LiveProvider } from "@/live/LiveProvider";
 import { takeKeptAddress } from "./keptAddress";
 import { Shell } from "./Shell";
 import { SignIn, SignInAgain } from "./SignIn";
-import { useMe } from "./useMe";
+import { ME, useMe } from "./useMe";
 
 /** The product for someone the server knows, the sign-in page for everyone else. */
 export function Root() {
   const me = useMe();
-  const isRefused = me.error instanceof Problem && me.error.status === 401;
-  useSignedOut();
+  const isRefused = useSignedOut();
+  useOwnTenantWhenRefused(me);
   useKeptAddress(me.data !== undefined);
   if (me.data !== undefined) {
     return (
@@ -28,10 +29,23 @@ export function Root() {
   return me.error ? <ErrorState error={me.error} onRetry={() => void me.refetch()} /> : null;
 }
 
-/** Any answer may be the first to say that the session has ended: ask who we are, and the page follows. */
-function useSignedOut(): void {
+/** Any answer may be the first to say that the session has ended: ask who we are, in case it was a late one. */
+function useSignedOut(): boolean {
   const queries = useQueryClient();
-  useEffect(() => onSignedOut(() => void queries.invalidateQueries({ queryKey: ["get", "/api/v1/me"] })), [queries]);
+  const isRefused = useSyncExternalStore(onSignedOutChange, isSignedOut);
+  useEffect(() => {
+    if (isRefused) void queries.invalidateQueries({ queryKey: ME }, { cancelRefetch: false });
+  }, [isRefused, queries]);
+  return isRefused;
+}
+
+/** The tenant that was chosen is gone, or someone else has signed in, who may not act for it. */
+function useOwnTenantWhenRefused({ error, refetch }: ReturnType<typeof useMe>): void {
+  useEffect(() => {
+    if (!(error instanceof Problem) || error.status !== 403 || actingTenant() === null) return;
+    actAs(null);
+    void refetch();
+  }, [error, refetch]);
 }
 
 function useKeptAddress(isSignedIn: boolean): void {

@@ -9,7 +9,12 @@ import { useMe } from "./useMe";
 export function SessionMenu() {
   const { data: me } = useMe();
   const queries = useQueryClient();
-  const signOut = api.useMutation("delete", "/api/v1/session", { onSuccess: () => void queries.resetQueries() });
+  const signOut = api.useMutation("delete", "/api/v1/session", {
+    onSuccess: () => {
+      actAs(null);
+      void queries.resetQueries();
+    },
+  });
   if (me === undefined) return null;
   return (
     <div className={styles.session}>

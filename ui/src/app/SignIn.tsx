@@ -1,7 +1,8 @@
-import { useQueryClient } from "@tanstack/react-query";
+import { type QueryClient, useQueryClient } from "@tanstack/react-query";
 import { Dialog } from "@/design/Dialog/Dialog";
 import styles from "./SignIn.module.css";
 import { SignInForm } from "./SignInForm";
+import { ME } from "./useMe";
 
 /** The page of a server that wants to know who you are; after it comes the page that was asked for. */
 export function SignIn() {
@@ -12,7 +13,7 @@ export function SignIn() {
         <h1 className={styles.title}>
           <img src="/favicon.svg" width="28" height="28" alt="" /> Tidemill
         </h1>
-        <SignInForm onSignedIn={() => void queries.resetQueries()} />
+        <SignInForm onSignedIn={() => void goOn(queries)} />
       </div>
     </main>
   );
@@ -24,7 +25,13 @@ export function SignInAgain() {
   return (
     <Dialog title="Your session has ended" onClose={() => location.assign("/")}>
       <p>Sign in again to go on where you are.</p>
-      <SignInForm onSignedIn={() => void queries.invalidateQueries()} />
+      <SignInForm onSignedIn={() => void goOn(queries)} />
     </Dialog>
   );
+}
+
+/** Asks who we are now: once that is known everything else may be asked again. */
+async function goOn(queries: QueryClient): Promise<void> {
+  await queries.refetchQueries({ queryKey: ME });
+  await queries.invalidateQueries();
 }

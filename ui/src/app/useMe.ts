@@ -4,6 +4,9 @@ import type { Destination } from "./navigation";
 
 type Me = Schema<"Me">;
 
+/** The key of the answer, for those who read it again. */
+export const ME = ["get", "/api/v1/me"];
+
 /** Who uses the page, and what they may do. */
 export function useMe() {
   return api.useQuery("get", "/api/v1/me");
