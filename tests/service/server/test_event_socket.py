@@ -51,13 +51,27 @@ async def test_events_of_other_tenants_are_not_sent(server: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"), [("types=rn.started", "did you mean 'run.started'"), ("after=yesterday", "not the id")]
+    ("query", "said"),
+    [
+        ("types=rn.started", "did you mean 'run.started'"),
+        ("after=yesterday", "not the id"),
+        ("heartbeat=0", "at least 1"),
+        ("heartbeat=nan", "at least 1"),
+    ],
 )
 async def test_a_feed_that_cannot_be_had_says_why(server: Served, query: str, said: str) -> None:
     """http.md: 4400 with the reason."""
     async with live(server, f"/ws/events?{query}") as socket:
         code, reason = await end_of(socket)
         assert (code, said in reason) == (4400, True), reason
+
+
+async def test_a_reader_that_asks_for_heartbeats_hears_that_the_server_is_there(server: Served) -> None:
+    """S-9: a page notices a network that is gone; heartbeats are no events, and come only to those who ask."""
+    async with live(server, "/ws/events?heartbeat=1") as socket, live(server, "/ws/events?types=*") as other:
+        assert [await receive(socket) for _ in range(2)] == [{"type": "events.heartbeat"}] * 2
+        await server.node.push("orderbook", {"bid": "x"})
+        assert (await receive(other))["type"] == "dead_letter.added"
 
 
 async def test_the_feed_takes_no_frames(server: Served) -> None:

@@ -2,7 +2,7 @@
 
 import { FiringRates } from "./firingRates";
 import { RecentEvents } from "./recentEvents";
-import { type ConnectionState, LiveSocket } from "./socket";
+import { BEAT, type ConnectionState, LiveSocket } from "./socket";
 
 export interface FeedEvent {
   id: string;
@@ -11,6 +11,9 @@ export interface FeedEvent {
   tenant: string | null;
   [field: string]: unknown;
 }
+
+/** A sign of life, not an event: it has no id. */
+const HEARTBEAT = "events.heartbeat";
 
 type Listener = (event: FeedEvent) => void;
 
@@ -26,8 +29,13 @@ export class Feed {
 
   start(): void {
     this.socket = new LiveSocket({
-      endpoint: () => (this.last === null ? "/ws/events" : `/ws/events?after=${encodeURIComponent(this.last)}`),
-      onMessage: (frame) => this.receive(frame as FeedEvent),
+      endpoint: () => {
+        const after = this.last === null ? "" : `&after=${encodeURIComponent(this.last)}`;
+        return `/ws/events?heartbeat=${BEAT}${after}`;
+      },
+      onMessage: (frame) => {
+        if (frame.type !== HEARTBEAT) this.receive(frame as FeedEvent);
+      },
       onState: (state) => this.become(state),
     });
   }

@@ -29,6 +29,7 @@ export class ReactorWatch {
   start(): void {
     this.socket = new LiveSocket({
       endpoint: () => `/ws/reactors/${encodeURIComponent(this.name)}`,
+      question: { id: 2, command: "state" },
       onOpen: (send) => send({ id: 1, command: "watch", every: EVERY }),
       onMessage: (frame) => {
         if (frame.state === undefined) return;

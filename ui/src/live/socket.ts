@@ -3,14 +3,21 @@
  *
  * It takes a ticket first, because a browser cannot send a key with a WebSocket, and connects again after any loss, with
  * growing delays. A close code that says that connecting again is useless (no such reactor, not allowed) ends it.
+ * A connection on which nothing is heard for long counts as lost: a network that goes away closes nothing.
  */
 
 import { client } from "@/api/client";
+import { isSignedOut, onSignedOutChange } from "@/api/signedOut";
 import { reconnectDelay } from "./backoff";
+import { onReturn } from "./onReturn";
 
 export type ConnectionState = "connecting" | "live" | "reconnecting" | "closed";
 
 const FINAL_CODES = new Set([4403, 4404]);
+/** Seconds between two signs of life of a connection. */
+export const BEAT = 15;
+/** Without one for this long, in milliseconds, a connection is lost. */
+const SILENCE = 40_000;
 
 export interface SocketHandlers {
   /** The endpoint with its parameters, asked for at every connection. */
@@ -18,6 +25,8 @@ export interface SocketHandlers {
   onMessage: (frame: Record<string, unknown>) => void;
   onState: (state: ConnectionState, reason?: string) => void;
   onOpen?: (send: (frame: object) => void) => void;
+  /** A frame that the server answers, sent at every beat; without it the server sends signs of life by itself. */
+  question?: object;
 }
 
 export class LiveSocket {
@@ -25,8 +34,16 @@ export class LiveSocket {
   private timer: ReturnType<typeof setTimeout> | null = null;
   private attempt = 0;
   private isClosed = false;
+  private heardAt = 0;
+  private readonly cleanups: (() => void)[];
 
   constructor(private readonly handlers: SocketHandlers) {
+    const beat = setInterval(() => this.beat(), BEAT * 1000);
+    this.cleanups = [
+      () => clearInterval(beat),
+      onReturn(() => this.check()),
+      onSignedOutChange(() => !isSignedOut() && this.retryNow()),
+    ];
     handlers.onState("connecting");
     void this.connect();
   }
@@ -37,7 +54,7 @@ export class LiveSocket {
   }
 
   close(): void {
-    this.isClosed = true;
+    this.end();
     if (this.timer !== null) clearTimeout(this.timer);
     this.socket?.close();
   }
@@ -48,6 +65,26 @@ export class LiveSocket {
     clearTimeout(this.timer);
     this.timer = null;
     void this.connect();
+  }
+
+  private end(): void {
+    this.isClosed = true;
+    for (const cleanup of this.cleanups) cleanup();
+  }
+
+  private beat(): void {
+    this.check();
+    if (this.handlers.question !== undefined) this.send(this.handlers.question);
+  }
+
+  /** Gives up a connection that is silent, and does not wait longer for a new one. */
+  private check(): void {
+    this.retryNow();
+    const socket = this.socket;
+    if (socket?.readyState !== WebSocket.OPEN || Date.now() - this.heardAt < SILENCE) return;
+    this.socket = null;
+    socket.close();
+    this.reconnect("nothing was heard of the server");
   }
 
   private async connect(): Promise<void> {
@@ -65,17 +102,24 @@ export class LiveSocket {
     this.socket = socket;
     socket.onopen = () => {
       this.attempt = 0;
+      this.heardAt = Date.now();
       this.handlers.onState("live");
       this.handlers.onOpen?.((frame) => socket.send(JSON.stringify(frame)));
     };
-    socket.onmessage = (message) => this.handlers.onMessage(JSON.parse(String(message.data)));
-    socket.onclose = (event) => this.lost(event);
+    socket.onmessage = (message) => {
+      if (socket !== this.socket) return;
+      this.heardAt = Date.now();
+      this.handlers.onMessage(JSON.parse(String(message.data)));
+    };
+    socket.onclose = (event) => {
+      if (socket === this.socket) this.lost(event);
+    };
   }
 
   private lost(event: CloseEvent): void {
     if (this.isClosed) return;
     if (FINAL_CODES.has(event.code)) {
-      this.isClosed = true;
+      this.end();
       this.handlers.onState("closed", event.reason);
     } else {
       this.reconnect(event.reason);
