@@ -19,6 +19,8 @@ interface Search {
   index?: unknown;
   attempt?: unknown;
   view?: unknown;
+  /** What the log of the task is searched for. */
+  find?: unknown;
 }
 
 export function useSelection(): [selection: Selection | null, change: (change: Change) => void] {
@@ -48,7 +50,8 @@ function readSelection({ task, index, attempt, view }: Search): Selection | null
 
 /** `null` values leave the address; another task forgets what was chosen of the previous one. */
 function toSearch(change: Change): Search {
-  if (change === null) return { task: undefined, index: undefined, attempt: undefined, view: undefined };
+  if (change === null)
+    return { task: undefined, index: undefined, attempt: undefined, view: undefined, find: undefined };
   const isOther = change.task !== undefined;
   const base: Search = isOther ? { index: undefined, attempt: undefined, view: undefined } : {};
   return { ...base, ...Object.fromEntries(Object.entries(change).map(([name, value]) => [name, value ?? undefined])) };

@@ -1,8 +1,9 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { memo, useEffect, useRef } from "react";
+import { leavesEnd } from "./follow";
 import styles from "./LogView.module.css";
+import type { LogLine } from "./logBuffer";
 import { splitMatches, textOf } from "./search";
-import type { LogLine } from "./stream";
 
 interface Props {
   lines: LogLine[];
@@ -22,6 +23,7 @@ const LINE = 20;
 /** The lines of a log; only those in view exist, so that a long one stays smooth. */
 export function LogLines({ lines, wanted, current, isWrapped, isFollowing, onLeaveEnd, showsElements, empty }: Props) {
   const scroll = useRef<HTMLDivElement>(null);
+  const top = useRef(0);
   const virtual = useVirtualizer({
     count: lines.length,
     getScrollElement: () => scroll.current,
@@ -44,8 +46,10 @@ export function LogLines({ lines, wanted, current, isWrapped, isFollowing, onLea
       // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
       tabIndex={0}
       data-wrap={isWrapped || undefined}
-      onWheel={(event) => event.deltaY < 0 && onLeaveEnd()}
-      onKeyDown={(event) => (event.key === "ArrowUp" || event.key === "PageUp") && onLeaveEnd()}
+      onScroll={({ currentTarget }) => {
+        if (isFollowing && leavesEnd(top.current, currentTarget)) onLeaveEnd();
+        top.current = currentTarget.scrollTop;
+      }}
     >
       {lines.length === 0 && <p className={styles.empty}>{empty}</p>}
       <div className={styles.content} style={{ height: virtual.getTotalSize() }}>

@@ -3,13 +3,12 @@ import { Icon } from "@/design/Icon/Icon";
 import { useToast } from "@/design/Toasts/Toasts";
 import { plural } from "@/format/number";
 import styles from "./LogView.module.css";
+import type { LogLine } from "./logBuffer";
 import { LEVELS, recordOf } from "./search";
-import type { LogLine } from "./stream";
 
 interface Props {
-  /** The name of the file that a download makes. */
-  name: string;
   lines: LogLine[];
+  onDownload: () => void;
   search: {
     text: string;
     onChange: (text: string) => void;
@@ -26,7 +25,7 @@ interface Props {
 }
 
 /** The row above a log: find, filter, follow, wrap, take along. */
-export function LogTools({ name, lines, search, level, onLevel, ...toggles }: Props) {
+export function LogTools({ lines, onDownload, search, level, onLevel, ...toggles }: Props) {
   const announce = useToast();
   const copy = async () => {
     await navigator.clipboard.writeText(lines.map(recordOf).join("\n"));
@@ -57,7 +56,7 @@ export function LogTools({ name, lines, search, level, onLevel, ...toggles }: Pr
         <Button look="quiet" aria-label="Copy the log" title="Copy" onClick={() => void copy()}>
           <Icon name="copy" />
         </Button>
-        <Button look="quiet" aria-label="Download the log" title="Download" onClick={() => download(name, lines)}>
+        <Button look="quiet" aria-label="Download the log" title="Download" onClick={onDownload}>
           <Icon name="download" />
         </Button>
       </span>
@@ -88,15 +87,4 @@ function LogSearch({ text, onChange, count, current, step }: Props["search"]) {
       </button>
     </span>
   );
-}
-
-function download(name: string, lines: LogLine[]): void {
-  const url = URL.createObjectURL(
-    new Blob([lines.map((line) => `${recordOf(line)}\n`).join("")], { type: "text/plain" }),
-  );
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = `${name}.log`;
-  link.click();
-  URL.revokeObjectURL(url);
 }

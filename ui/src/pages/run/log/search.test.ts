@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
+import type { LogLine } from "./logBuffer";
 import { findMatches, isAtLeast, recordOf, splitMatches } from "./search";
-import type { LogLine } from "./stream";
 
 function line(message: string, other: Partial<LogLine> = {}): LogLine {
   return {

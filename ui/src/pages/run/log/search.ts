@@ -1,6 +1,6 @@
 /** Searching and filtering lines of a log. */
 
-import type { LogLine } from "./stream";
+import type { LogLine } from "./logBuffer";
 
 const SEVERITY: Record<string, number> = { debug: 10, info: 20, warning: 30, error: 40, critical: 50 };
 

@@ -1,29 +1,33 @@
 /** Follows the log of a task over server-sent events, across lost connections, until the task has ended. */
 
 import { Problem } from "@/api/problem";
-import { actingTenant } from "@/api/tenant";
-import type { Schema } from "@/api/types";
 import { reconnectDelay } from "@/live/backoff";
+import type { LogBuffer, LogLine } from "./logBuffer";
 import { EventParser } from "./sse";
 
-export type LogLine = Schema<"LogLineView">;
+/** Opens a stream that begins after the line with an id; `null` is the first line. */
+export type OpenStream = (last: string | null, signal: AbortSignal) => Promise<ReadableStream<Uint8Array<ArrayBuffer>>>;
 
 export interface LogHandlers {
-  onLines: (lines: LogLine[]) => void;
+  /** Lines were added to the buffer, or taken back. */
+  onChange: () => void;
   onState: (state: LogState, error?: unknown) => void;
-  /** The id after which the stream goes on, kept by the caller across streams. */
-  position: { last: string | null };
 }
 
 export type LogState = "following" | "reconnecting" | "ended" | "failed";
 
-export async function followLog(url: string, handlers: LogHandlers, signal: AbortSignal): Promise<void> {
+export async function followLog(
+  open: OpenStream,
+  buffer: LogBuffer,
+  handlers: LogHandlers,
+  signal: AbortSignal,
+): Promise<void> {
   for (let attempt = 0; !signal.aborted; attempt++) {
     try {
-      await readOnce(url, handlers, signal, () => {
+      await readOnce(open, buffer, handlers, signal, () => {
         attempt = 0;
       });
-      handlers.onState("ended");
+      if (!signal.aborted) handlers.onState("ended");
       return;
     } catch (error) {
       if (signal.aborted) return;
@@ -38,29 +42,28 @@ export async function followLog(url: string, handlers: LogHandlers, signal: Abor
 }
 
 async function readOnce(
-  url: string,
-  { onLines, onState, position }: LogHandlers,
+  open: OpenStream,
+  buffer: LogBuffer,
+  { onChange, onState }: LogHandlers,
   signal: AbortSignal,
   onProgress: () => void,
 ): Promise<void> {
-  const headers = new Headers({ accept: "text/event-stream", "x-requested-with": "tidemill-ui" });
-  const tenant = actingTenant();
-  if (tenant !== null) headers.set("tidemill-tenant", tenant);
-  if (position.last !== null) headers.set("last-event-id", position.last);
-  const response = await fetch(url, { headers, signal, credentials: "same-origin" });
-  if (!response.ok || response.body === null) throw await Problem.from(response);
+  const stream = await open(buffer.last, signal);
+  if (signal.aborted) return;
+  buffer.rewind();
+  onChange();
   onState("following");
   const parser = new EventParser();
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
-    onProgress();
-    const lines: LogLine[] = [];
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  for (let piece = await reader.read(); !piece.done && !signal.aborted; piece = await reader.read()) {
     for (const event of parser.push(piece.value)) {
-      position.last = event.id ?? position.last;
+      // An error is the last event: the status of the answer could not say it any more.
       if (event.type === "error") throw new Problem({ status: 500, ...(JSON.parse(event.data) as object) });
-      if (event.type === "log") lines.push(JSON.parse(event.data) as LogLine);
+      if (event.type !== "log") continue;
+      buffer.add(JSON.parse(event.data) as LogLine, event.id);
+      onProgress();
     }
-    if (lines.length > 0) onLines(lines);
+    onChange();
   }
 }
 

@@ -1,70 +1,60 @@
-import { useEffect, useRef, useState } from "react";
-import { followLog, type LogLine, type LogState } from "./stream";
+import { useCallback, useEffect, useRef, useState } from "react";
+import { type Excerpt, LogBuffer } from "./logBuffer";
+import { type LogSource, openLog } from "./openLog";
+import { followLog, type LogState } from "./stream";
 
-interface Source {
-  run: string;
-  task: string;
-  index: number | null;
-  attempt: number | null;
+interface Followed extends LogSource {
   /** Whether the task has not ended: its log still grows. */
   isActive: boolean;
 }
 
-interface Log {
-  lines: LogLine[];
+interface Log extends Excerpt {
   state: LogState | "connecting";
   error: unknown;
 }
 
-const EMPTY: Log = { lines: [], state: "connecting", error: null };
+const EMPTY: Log = { lines: [], dropped: 0, state: "connecting", error: null };
 
-/** The log of a task, line by line as it is written. */
-export function useLog({ run, task, index, attempt, isActive }: Source): Log {
+/** The log of a task, line by line as it is written; `retry` reads on after an error. */
+export function useLog({ run, task, index, attempt, isActive }: Followed): Log & { retry: () => void } {
   const [log, setLog] = useState(EMPTY);
-  const position = useRef<{ url: string; last: string | null }>({ url: "", last: null });
-  const url = urlOf(run, task, index, attempt);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: a rerun of a task that has ended continues its log
+  const [round, setRound] = useState(0);
+  const followed = useRef({ key: "", buffer: new LogBuffer() });
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a rerun of a task that has ended continues its log, and so does a retry
   useEffect(() => {
-    if (position.current.url !== url) {
-      position.current = { url, last: null };
+    const source = { run, task, index, attempt };
+    const key = JSON.stringify(source);
+    if (followed.current.key !== key) {
+      followed.current = { key, buffer: new LogBuffer() };
       setLog(EMPTY);
     }
+    const { buffer } = followed.current;
     const abort = new AbortController();
-    const batch = makeBatch((lines) => setLog((log) => ({ ...log, lines: [...log.lines, ...lines] })));
+    const frame = oncePerFrame(() => setLog((log) => ({ ...log, ...buffer.excerpt() })));
     const handlers = {
-      position: position.current,
-      onLines: batch.add,
+      onChange: frame.request,
       onState: (state: LogState, error: unknown = null) => setLog((log) => ({ ...log, state, error })),
     };
-    void followLog(url, handlers, abort.signal);
+    void followLog(openLog(source), buffer, handlers, abort.signal);
     return () => {
       abort.abort();
-      batch.flush();
+      frame.cancel();
     };
-  }, [url, isActive]);
-  return log;
+  }, [run, task, index, attempt, isActive, round]);
+  return { ...log, retry: useCallback(() => setRound((round) => round + 1), []) };
 }
 
-/** Lines that arrive within a frame are shown together. */
-function makeBatch(show: (lines: LogLine[]) => void) {
-  let waiting: LogLine[] = [];
+/** What changes within a frame is shown together. */
+function oncePerFrame(show: () => void) {
   let frame: number | null = null;
-  const flush = () => {
+  const request = () => {
+    frame ??= requestAnimationFrame(() => {
+      frame = null;
+      show();
+    });
+  };
+  const cancel = () => {
     if (frame !== null) cancelAnimationFrame(frame);
-    frame = null;
-    if (waiting.length > 0) show(waiting);
-    waiting = [];
   };
-  const add = (lines: LogLine[]) => {
-    waiting.push(...lines);
-    frame ??= requestAnimationFrame(flush);
-  };
-  return { add, flush };
-}
-
-function urlOf(run: string, task: string, index: number | null, attempt: number | null): string {
-  const query = new URLSearchParams();
-  if (index !== null) query.set("index", String(index));
-  if (attempt !== null) query.set("attempt", String(attempt));
-  return `/api/v1/runs/${run}/tasks/${encodeURIComponent(task)}/logs?${query}`;
+  return { request, cancel };
 }
