@@ -16,10 +16,10 @@ from tidemill.engine.workflows.executors.attempt_output import (
     LOG_LINE_LIMIT,
     MESSAGE_LIMIT,
     TAIL_LIMIT,
-    TRACEBACK_LIMIT,
 )
 from tidemill.engine.workflows.executors.interface import ItemOfList, ListInput, SingleInput
 from tidemill.kernel.errors import OperationError
+from tidemill.kernel.tracebacks import TRACEBACK_LIMIT
 from tidemill.testing.faults.executors import FaultyExecutor
 from tidemill.workflows.attempt_results import Cancelled, Deferred, Failed, HandedBack, Skipped, Succeeded
 

@@ -6,6 +6,7 @@ whose result is never read costs one tuple.
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from tidemill.graphs.result_layout import ResultLayout
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError
+from tidemill.kernel.tracebacks import TRACEBACK_LIMIT, format_traceback, shorten
 
 
 class SkippedMarker:
@@ -35,6 +37,11 @@ class NodeError(OperationError):
         self.node = node
         self.cause = cause
         self.__cause__ = cause
+
+    @cached_property
+    def traceback(self) -> str:
+        """Where it was raised: in the generated function, and in the author's code."""
+        return shorten(format_traceback(self.cause), TRACEBACK_LIMIT)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.node, self.cause)

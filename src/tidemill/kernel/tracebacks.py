@@ -6,6 +6,9 @@ from pathlib import Path
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.namespaces import plain_text
 
+TRACEBACK_LIMIT = 64 * 1024
+"""Bytes of a traceback that is kept or sent."""
+
 _TIDEMILL_FOLDER = str(Path(__file__).parents[1])
 
 
@@ -17,6 +20,17 @@ def format_traceback(error: BaseException) -> str:
         return plain_text("".join(captured.format()))
     except AUTHOR_ERRORS:  # author code: formatting an exception may raise
         return describe(error)
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return a text of at most `limit` bytes: a quarter from its beginning, and the rest from its end."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= limit:
+        return encoded.decode()
+    note = f"\n[... {len(encoded)} bytes in all ...]\n"
+    room = limit - len(note)
+    head, tail = encoded[: room // 4], encoded[-(room - room // 4) :]
+    return head.decode(errors="ignore") + note + tail.decode(errors="ignore")
 
 
 def _strip_own_frames(captured: traceback.TracebackException | None, seen: set[int]) -> None:

@@ -11,6 +11,7 @@ from tests.service.server.graph_samples import market
 from tests.service.server.live_client import FixedPrincipal, ask, end_of, live, receive, send
 from tests.service.server.serving_node import Served, served
 from tidemill.access.principal import Principal, Resource, Role
+from tidemill.engine.graphs.client.values import FiringView
 from tidemill.server.authentication import NoAuthentication
 from tidemill.server.live import connection
 from tidemill.storage.access_ports import AuditFilter
@@ -102,6 +103,30 @@ async def test_a_watch_sends_a_state_only_when_it_has_changed(server: Served) ->
         await server.node.push("orderbook", {"bid": 1.0})
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(socket.recv(), 0.2)
+
+
+async def test_a_watch_converts_a_firing_once_and_repeats_it_with_later_states(
+    server: Served, monkeypatch: Any
+) -> None:
+    """S-9: many people look at a reactor that rests, or whose windows are long."""
+    converted: list[str] = []
+    convert = FiringView.of
+
+    def count(firing: tm.Firing) -> FiringView:
+        converted.append(firing.id)
+        return convert(firing)
+
+    monkeypatch.setattr(FiringView, "of", count)
+    await server.node.push("orderbook", {"bid": 1})
+    async with live(server, SOCKET) as socket:
+        first = await ask(socket, {"id": 1, "command": "watch", "every": 0.05})
+        assert first["last_firing"]["inputs"]["orderbook"]["bid"] == 1
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(socket.recv(), 0.3)
+        await server.node.reactor("market").pause()
+        paused = await receive(socket)
+        assert (paused["state"]["paused"], paused["last_firing"]) == (True, first["last_firing"])
+        assert converted == [first["last_firing"]["id"]]
 
 
 async def test_a_slow_command_does_not_hold_up_others(server: Served) -> None:

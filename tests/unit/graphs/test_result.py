@@ -7,6 +7,8 @@ import traceback
 import pytest
 
 import tidemill as tm
+from tidemill.graphs import result
+from tidemill.kernel.tracebacks import TRACEBACK_LIMIT
 
 
 class A(tm.Boundary):
@@ -196,3 +198,20 @@ def test_a_result_outlives_later_calls() -> None:
 
     first, second = graph(x=1), graph(x=2)
     assert (first.outputs, second.outputs) == ({"keep": 1}, {"keep": 2})
+
+
+def test_the_traceback_of_an_error_is_formatted_once_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-9: people look at a failing reactor several times a second."""
+    graph = tm.Graph("verbose")
+
+    @graph.node
+    def fail(x: int) -> int:
+        raise ValueError("x" * 1_000_000)
+
+    error = graph(x=1).error
+    assert error is not None
+    text = error.traceback
+    assert len(text) <= TRACEBACK_LIMIT
+    assert "in fail" in text
+    monkeypatch.setattr(result, "format_traceback", lambda _: "again")
+    assert error.traceback == text

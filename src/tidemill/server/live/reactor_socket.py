@@ -6,7 +6,7 @@ from typing import Any
 from litestar.params import FromPath
 
 from tidemill.access.principal import Permission, Resource
-from tidemill.engine.graphs.client.values import CommandResult, ReactorCommand
+from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
 from tidemill.graphs.state import ReactorState
 from tidemill.kernel.concurrency import FirstErrorGroup
 from tidemill.kernel.errors import NotFoundError, RequestError, TidemillError
@@ -129,12 +129,14 @@ class Commander:
     async def _watch(self, id: FrameId, every: float) -> None:
         """Send the state now, and again whenever it has changed."""
         shown: ReactorState | None = None
+        firing: FiringView | None = None
         while True:
             try:
-                observed = await self._graph_client.observe_reactor(self._session.caller, self._name)
+                observed = await self._graph_client.observe_reactor(self._session.caller, self._name, firing)
             except NotFoundError as error:
                 raise CloseError(CloseCode.UNLOADED, str(error)) from error
+            firing = firing if observed.is_known else observed.last_firing
             if (now := without_clock(observed.state)) != shown:
-                await self._connection.send(StateFrame(id, observed.state, observed.last_firing))
+                await self._connection.send(StateFrame(id, observed.state, firing))
                 shown = now
             await asyncio.sleep(every)  # real time: people watch in real time

@@ -15,10 +15,12 @@ from tidemill.engine.graphs.client.values import (
     AccumulatorDetails,
     CommandResult,
     FiringPage,
+    FiringView,
     GraphDetails,
     GraphResultView,
     GraphSummary,
     HealthReport,
+    KnownFiring,
     ReactorCommand,
     ReactorObservation,
     ReplayResult,
@@ -121,10 +123,11 @@ class GraphClient:
         part = self._readable_reactor(caller, name)
         return await self._at(part).reactor_state(part.tenant, part.name)
 
-    async def observe_reactor(self, caller: Caller, name: str) -> ReactorObservation:
-        """Return the state of a reactor, and its newest firing."""
+    async def observe_reactor(self, caller: Caller, name: str, known: FiringView | None = None) -> ReactorObservation:
+        """Return the state of a reactor, and its newest firing, unless that is the known one."""
         part = self._readable_reactor(caller, name)
-        return await self._at(part).observe(part.tenant, part.name)
+        newest = None if known is None else KnownFiring(known.id, known.attempt)
+        return await self._at(part).observe(part.tenant, part.name, newest)
 
     async def firings(self, caller: Caller, name: str, limit: int = 50, after: str | None = None) -> FiringPage:
         """Return firings of a reactor that are kept, newest first; those older than the firing `after`, if given."""

@@ -21,6 +21,7 @@ from tidemill.engine.graphs.client.values import (
     FiringPage,
     FiringView,
     HealthReport,
+    KnownFiring,
     ReactorCommand,
     ReactorObservation,
     ReplayResult,
@@ -60,11 +61,16 @@ class GraphOperations:
         """Return the current state of a reactor."""
         return self._reactor(tenant, name).state()
 
-    async def observe(self, tenant: str, name: str) -> ReactorObservation:
-        """Return the current state of a reactor, and its newest firing."""
+    async def observe(self, tenant: str, name: str, known: KnownFiring | None) -> ReactorObservation:
+        """Return the current state of a reactor, and its newest firing, unless that is the known one.
+
+        Only a new one is converted to plain values: many clients observe, and a reactor may rest for long.
+        """
         reactor = self._reactor(tenant, name)
-        newest = reactor.firings(1)
-        return ReactorObservation(state=reactor.state(), last_firing=FiringView.of(newest[0]) if newest else None)
+        newest = next(iter(reactor.firings(1)), None)
+        is_known = newest is not None and known == KnownFiring(newest.id, newest.attempt)
+        firing = None if newest is None or is_known else FiringView.of(newest)
+        return ReactorObservation(state=reactor.state(), last_firing=firing, is_known=is_known)
 
     async def health_report(self, tenant: str, name: str) -> HealthReport:
         """Return what is wrong with a reactor and its accumulators."""

@@ -7,7 +7,6 @@ import msgspec
 
 from tidemill.graphs.result import Firing, GraphResult, NodeError, Receipt, to_jsonable
 from tidemill.graphs.state import AccumulatorState, ReactorState
-from tidemill.kernel.tracebacks import format_traceback
 from tidemill.storage.graph_ports import PartKind
 
 ReactorCommand = Literal["force_fire", "fire_with", "pause", "resume", "restart"]
@@ -25,7 +24,7 @@ class NodeFailure(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, error: NodeError) -> "NodeFailure":
         """Return the view of an error."""
-        return cls(node=error.node, message=str(error), traceback=format_traceback(error.cause))
+        return cls(node=error.node, message=str(error), traceback=error.traceback)
 
 
 class GraphResultView(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +97,16 @@ class ReactorObservation(msgspec.Struct, frozen=True, kw_only=True):
 
     state: ReactorState
     last_firing: FiringView | None
+    """None if there is none, or if it is the known one."""
+    is_known: bool
+    """Whether the newest firing is still the one that the caller knows."""
+
+
+class KnownFiring(msgspec.Struct, frozen=True):
+    """A firing that a caller has: a retry has the same id."""
+
+    id: str
+    attempt: int
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from tidemill.kernel.author_errors import describe
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.masking import MaskedStream, SecretMask
 from tidemill.kernel.namespaces import plain_text
-from tidemill.kernel.tracebacks import format_traceback
+from tidemill.kernel.tracebacks import TRACEBACK_LIMIT, format_traceback, shorten
 from tidemill.telemetry.log_fields import drop_reserved, extract_fields, to_storable_field
 from tidemill.workflows.attempt_results import AttemptResult, Failed, Skipped
 from tidemill.workflows.records import AttemptKey, TaskError
@@ -157,7 +157,6 @@ class _LineSplitter:
         return line
 
 
-TRACEBACK_LIMIT = 64 * 1024
 MESSAGE_LIMIT = 4 * 1024
 
 
@@ -168,17 +167,6 @@ def build_task_error(error: BaseException, mask: SecretMask | None = None) -> Ta
     if mask is not None and not mask.is_empty:
         message, trace = mask.mask(message), mask.mask(trace)
     return TaskError(kind, shorten(message, MESSAGE_LIMIT), shorten(trace, TRACEBACK_LIMIT))
-
-
-def shorten(text: str, limit: int) -> str:
-    """Return a text of at most `limit` bytes: a quarter from its beginning, and the rest from its end."""
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= limit:
-        return encoded.decode()
-    note = f"\n[... {len(encoded)} bytes in all ...]\n"
-    room = limit - len(note)
-    head, tail = encoded[: room // 4], encoded[-(room - room // 4) :]
-    return head.decode(errors="ignore") + note + tail.decode(errors="ignore")
 
 
 FIELD_LIMIT = 4 * 1024

@@ -18,7 +18,7 @@ from tidemill.annotations.codec import ENCODER, Codec, UnstorableError, build_co
 from tidemill.annotations.signatures import Parameter
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.annotations.variants import Variant, expand_variants, label
-from tidemill.engine.workflows.executors.attempt_output import MESSAGE_LIMIT, TaskLog, build_task_error, shorten
+from tidemill.engine.workflows.executors.attempt_output import MESSAGE_LIMIT, TaskLog, build_task_error
 from tidemill.engine.workflows.executors.interface import (
     AttemptRequest,
     EncodedItem,
@@ -32,6 +32,7 @@ from tidemill.kernel.author_errors import Fail, describe, is_cancelled_here
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.masking import SecretMask
+from tidemill.kernel.tracebacks import shorten
 from tidemill.telemetry.log_context import ATTEMPT
 from tidemill.telemetry.tracing import enter_trace
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
