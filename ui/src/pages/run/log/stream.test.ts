@@ -56,7 +56,7 @@ test("a log without any id begins anew", async () => {
 
 test.each([
   { status: 503, code: "unavailable" },
-  { status: 409, code: "not_running" },
+  { status: 503, code: "not_running" },
 ])("a server that stops ($code) is asked again, another error is the end, and the lines stay", async (problem) => {
   const closing = errorEvent(problem);
   const fatal = errorEvent({ status: 403, code: "forbidden", detail: "Not yours." });
