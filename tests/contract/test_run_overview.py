@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from tests.contract.run_samples import after, creation, fire_row, make, run_row, task_row
 from tests.contract.samples import NOON
-from tidemill.storage.run_lists import FiredSlot
+from tidemill.storage.run_lists import FiredSlot, ScheduleName
 from tidemill.storage.run_overview import EndedCount, FirstFailure, OverviewQuery, RunOverview, hour_of, start_of
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import ScheduleCursor
@@ -123,7 +123,27 @@ async def test_fired_slots_are_listed_with_their_runs(store: Store) -> None:
         await make(store, creation(run, fire=fire_row(run.id, slot=after(number))))
     assert await store.runs.prune("public", after(1), 10) == 1
     fire = fire_row()
-    found = await store.runs.list_fired_slots("public", fire.workflow, fire.key, after(0), after(1), 10)
-    assert found == [FiredSlot(after(0), "r0", None), FiredSlot(after(1), "r1", S)]
-    assert len(await store.runs.list_fired_slots("public", fire.workflow, fire.key, after(0), after(9), 2)) == 2
-    assert await store.runs.list_fired_slots("other", fire.workflow, fire.key, after(0), after(9), 2) == []
+    name = ScheduleName(fire.workflow, fire.key)
+    found = await store.runs.list_fired_slots("public", [name], after(0), after(1), 10)
+    assert found == {name: [FiredSlot(after(0), "r0", None), FiredSlot(after(1), "r1", S)]}
+    assert len((await store.runs.list_fired_slots("public", [name], after(0), after(9), 2))[name]) == 2
+    assert await store.runs.list_fired_slots("other", [name], after(0), after(9), 2) == {name: []}
+
+
+async def test_fired_slots_of_several_schedules_are_listed_together(store: Store) -> None:
+    """S-9: one query for a calendar, however many schedules there are; the limit is that of each."""
+    for number in range(3):
+        for key in ("x", "y", "z"):
+            run = run_row(f"{key}{number}", state=S, ended_at=after(number))
+            await make(store, creation(run, fire=fire_row(run.id, key=key, slot=after(2 - number))))
+    fire = fire_row()
+    x, y = ScheduleName(fire.workflow, "x"), ScheduleName(fire.workflow, "y")
+    others = [ScheduleName("y", "x"), ScheduleName(fire.workflow, "unknown")]
+    found = await store.runs.list_fired_slots("public", [y, *others, x], after(0), after(9), 2)
+    assert {name: [one.run for one in slots] for name, slots in found.items()} == {
+        y: ["y2", "y1"],
+        x: ["x2", "x1"],
+        others[0]: [],
+        others[1]: [],
+    }
+    assert await store.runs.list_fired_slots("public", [], after(0), after(9), 2) == {}

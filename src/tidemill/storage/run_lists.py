@@ -96,6 +96,13 @@ class TaskStateCount(NamedTuple):
     """Of the one that ended last."""
 
 
+class ScheduleName(NamedTuple):
+    """A schedule of a workflow."""
+
+    workflow: str
+    key: str
+
+
 class FiredSlot(NamedTuple):
     """A slot of a schedule that has been fired, and what became of its run."""
 
@@ -103,6 +110,17 @@ class FiredSlot(NamedTuple):
     run: str
     state: RunState | None
     """None if the run was deleted since."""
+
+
+def group_fired(
+    schedules: Iterable[ScheduleName], rows: Iterable[tuple[str, str, datetime, str, str | None]]
+) -> dict[ScheduleName, list[FiredSlot]]:
+    """Return fired slots by schedule, from rows of its workflow, its key, the slot, the run and its state."""
+    found: dict[ScheduleName, list[FiredSlot]] = {one: [] for one in schedules}
+    for workflow, key, slot, run, state in rows:
+        fired = FiredSlot(slot, run, None if state is None else RunState(state))
+        found[ScheduleName(workflow, key)].append(fired)
+    return found
 
 
 def group_states(rows: Iterable[tuple[str, str, int]]) -> dict[str, dict[RunState, int]]:

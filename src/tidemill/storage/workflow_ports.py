@@ -14,7 +14,7 @@ import msgspec
 from tidemill.storage.backfill_ports import Backfills
 from tidemill.storage.committer import CommitFuture
 from tidemill.storage.pool_ports import Pools
-from tidemill.storage.run_lists import FiredSlot, RunPage, RunQuery, TaskStateCount, WorkflowActivity
+from tidemill.storage.run_lists import FiredSlot, RunPage, RunQuery, ScheduleName, TaskStateCount, WorkflowActivity
 from tidemill.storage.run_overview import FirstFailure, OverviewQuery, RunOverview
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
@@ -185,9 +185,9 @@ class Runs(Protocol):
         """Return the slots in [start, end] that have been fired."""
 
     async def list_fired_slots(
-        self, tenant: str, workflow: str, key: str, start: datetime, end: datetime, limit: int
-    ) -> list[FiredSlot]:
-        """Return the slots in [start, end] that have been fired, with their runs, in order; at most `limit`."""
+        self, tenant: str, schedules: Collection[ScheduleName], start: datetime, end: datetime, limit: int
+    ) -> dict[ScheduleName, list[FiredSlot]]:
+        """Return the slots in [start, end] that each schedule has fired, with their runs, in order; `limit` of each."""
 
     async def find_fired(self, tenant: str, workflow: str, key: str, slot: datetime) -> str | None:
         """Return the run that the fire of a slot has started; None if the slot has not been fired."""

@@ -16,6 +16,7 @@ from tidemill.storage.run_lists import (
     RunPage,
     RunPosition,
     RunQuery,
+    ScheduleName,
     TaskStateCount,
     WorkflowActivity,
     group_recent,
@@ -220,12 +221,15 @@ class MemoryRuns(MemoryTable, Runs):
         return {slot for *of, slot in self._tables.fired_slots if tuple(of) == source and first <= slot <= last}
 
     async def list_fired_slots(
-        self, tenant: str, workflow: str, key: str, start: datetime, end: datetime, limit: int
-    ) -> list[FiredSlot]:
-        slots = sorted(await self.read_fired_slots(tenant, workflow, key, start, end))[:limit]
-        fired = [(slot, self._tables.fired_slots[tenant, workflow, key, slot]) for slot in slots]
-        runs = self._tables.runs
-        return [FiredSlot(slot, run, runs[run].state if run in runs else None) for slot, run in fired]
+        self, tenant: str, schedules: Collection[ScheduleName], start: datetime, end: datetime, limit: int
+    ) -> dict[ScheduleName, list[FiredSlot]]:
+        first, last, runs = to_utc(start), to_utc(end), self._tables.runs
+        found: dict[ScheduleName, list[FiredSlot]] = {one: [] for one in schedules}
+        for (owner, workflow, key, slot), run in self._tables.fired_slots.items():
+            listed = found.get(ScheduleName(workflow, key))
+            if owner == tenant and listed is not None and first <= slot <= last:
+                listed.append(FiredSlot(slot, run, runs[run].state if run in runs else None))
+        return {one: sorted(listed)[:limit] for one, listed in found.items()}
 
     async def find_fired(self, tenant: str, workflow: str, key: str, slot: datetime) -> str | None:
         return self._tables.fired_slots.get((tenant, workflow, key, to_utc(slot)))

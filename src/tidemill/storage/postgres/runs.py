@@ -28,8 +28,10 @@ from tidemill.storage.run_lists import (
     FiredSlot,
     RunPage,
     RunQuery,
+    ScheduleName,
     TaskStateCount,
     WorkflowActivity,
+    group_fired,
     group_recent,
     group_states,
 )
@@ -220,12 +222,13 @@ class PostgresRuns(PostgresTable, Runs):
         return {slot for (slot,) in rows}
 
     async def list_fired_slots(
-        self, tenant: str, workflow: str, key: str, start: datetime, end: datetime, limit: int
-    ) -> list[FiredSlot]:
+        self, tenant: str, schedules: Collection[ScheduleName], start: datetime, end: datetime, limit: int
+    ) -> dict[ScheduleName, list[FiredSlot]]:
         check_timezone(start)
         check_timezone(end)
-        rows = await self._read(self._queries.fired_slots_with_runs, tenant, workflow, key, start, end, limit)
-        return [FiredSlot(slot, run, None if state is None else RunState(state)) for slot, run, state in rows]
+        workflows, keys = [one.workflow for one in schedules], [one.key for one in schedules]
+        rows = await self._read(self._queries.fired_slots_with_runs, tenant, workflows, keys, start, end, limit)
+        return group_fired(schedules, rows)
 
     async def find_fired(self, tenant: str, workflow: str, key: str, slot: datetime) -> str | None:
         check_timezone(slot)

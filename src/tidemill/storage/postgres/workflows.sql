@@ -414,8 +414,15 @@ SELECT slot FROM tidemill.fires
 WHERE tenant = $1 AND workflow = $2 AND key = $3 AND slot BETWEEN $4 AND $5;
 
 -- name: fired_slots_with_runs
-SELECT f.slot, f.run, r.state FROM tidemill.fires AS f LEFT JOIN tidemill.runs AS r ON r.id = f.run
-WHERE f.tenant = $1 AND f.workflow = $2 AND f.key = $3 AND f.slot BETWEEN $4 AND $5 ORDER BY f.slot LIMIT $6;
+SELECT found.workflow, found.key, found.slot, found.run, r.state
+FROM unnest($2::text[], $3::text[]) AS asked (workflow, key)
+CROSS JOIN LATERAL (
+    SELECT f.workflow, f.key, f.slot, f.run FROM tidemill.fires AS f
+    WHERE f.tenant = $1 AND f.workflow = asked.workflow AND f.key = asked.key AND f.slot BETWEEN $4 AND $5
+    ORDER BY f.slot LIMIT $6
+) AS found
+LEFT JOIN tidemill.runs AS r ON r.id = found.run
+ORDER BY found.slot;
 
 -- name: fired_run
 SELECT run FROM tidemill.fires WHERE tenant = $1 AND workflow = $2 AND key = $3 AND slot = $4;

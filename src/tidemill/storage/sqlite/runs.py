@@ -12,8 +12,10 @@ from tidemill.storage.run_lists import (
     FiredSlot,
     RunPage,
     RunQuery,
+    ScheduleName,
     TaskStateCount,
     WorkflowActivity,
+    group_fired,
     group_recent,
     group_states,
 )
@@ -211,13 +213,11 @@ class SqliteRuns(SqliteTable, Runs):
         return {from_micros(slot) for (slot,) in await self._fetch_all(self._queries.fired_slots, values)}
 
     async def list_fired_slots(
-        self, tenant: str, workflow: str, key: str, start: datetime, end: datetime, limit: int
-    ) -> list[FiredSlot]:
-        values = (tenant, workflow, key, to_micros(start), to_micros(end), limit)
+        self, tenant: str, schedules: Collection[ScheduleName], start: datetime, end: datetime, limit: int
+    ) -> dict[ScheduleName, list[FiredSlot]]:
+        values = (json.dumps(list(schedules)), tenant, to_micros(start), to_micros(end), limit)
         rows = await self._fetch_all(self._queries.fired_slots_with_runs, values)
-        return [
-            FiredSlot(from_micros(slot), run, None if state is None else RunState(state)) for slot, run, state in rows
-        ]
+        return group_fired(schedules, ((*key, from_micros(slot), run, state) for *key, slot, run, state in rows))
 
     async def find_fired(self, tenant: str, workflow: str, key: str, slot: datetime) -> str | None:
         rows = await self._fetch_all(self._queries.fired_run, (tenant, workflow, key, to_micros(slot)))

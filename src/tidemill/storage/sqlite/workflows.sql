@@ -261,9 +261,12 @@ SELECT slot FROM fires
 WHERE tenant = ? AND workflow = ? AND key = ? AND slot BETWEEN ? AND ? AND slot IS NOT NULL;
 
 -- name: fired_slots_with_runs
-SELECT fires.slot, fires.run, runs.state FROM fires LEFT JOIN runs ON runs.id = fires.run
-WHERE fires.tenant = ? AND fires.workflow = ? AND fires.key = ? AND fires.slot BETWEEN ? AND ?
-AND fires.slot IS NOT NULL ORDER BY fires.slot LIMIT ?;
+SELECT found.workflow, found.key, found.slot, found.run, runs.state FROM json_each(?1) AS asked
+CROSS JOIN fires AS found ON found.rowid IN (
+    SELECT rowid FROM fires INDEXED BY fires_by_slot
+    WHERE tenant = ?2 AND workflow = asked.value ->> 0 AND key = asked.value ->> 1
+    AND slot BETWEEN ?3 AND ?4 AND slot IS NOT NULL ORDER BY slot LIMIT ?5
+) LEFT JOIN runs ON runs.id = found.run ORDER BY found.slot;
 
 -- name: fired_run
 SELECT run FROM fires WHERE tenant = ? AND workflow = ? AND key = ? AND slot = ?;

@@ -9,7 +9,7 @@ import msgspec
 
 from tidemill.engine.workflows.client.catalog import WatchedSchedule, WorkflowCatalog
 from tidemill.engine.workflows.client.values import Caller
-from tidemill.storage.run_lists import FiredSlot
+from tidemill.storage.run_lists import FiredSlot, ScheduleName
 from tidemill.storage.workflow_ports import Runs
 from tidemill.workflows.states import RunState
 
@@ -61,15 +61,16 @@ async def read_calendar(
     catalog: WorkflowCatalog, runs: Runs, caller: Caller, start: datetime, end: datetime
 ) -> Calendar:
     """Return the slots of all schedules in [start, end]."""
-    slots: list[CalendarSlot] = []
+    listed: dict[ScheduleName, WatchedSchedule] = {}
     dense: list[DenseSchedule] = []
     for watched in await catalog.schedules(caller):
         schedule = watched.schedule
         if (count := schedule.count(start, end)) > DENSE_LIMIT:
             dense.append(DenseSchedule(workflow=watched.workflow, key=schedule.key, rule=str(schedule), slots=count))
-            continue
-        fired = await runs.list_fired_slots(caller.tenant, watched.workflow, schedule.key, start, end, DENSE_LIMIT)
-        slots += _slots_of(watched, fired, catalog.now(), start, end)
+        else:
+            listed[ScheduleName(watched.workflow, schedule.key)] = watched
+    fired = await runs.list_fired_slots(caller.tenant, listed, start, end, DENSE_LIMIT)
+    slots = [slot for name, one in listed.items() for slot in _slots_of(one, fired[name], catalog.now(), start, end)]
     slots.sort(key=lambda one: (one.slot, one.workflow, one.key))
     return Calendar(slots[:SLOT_LIMIT], dense, len(slots) > SLOT_LIMIT)
 
