@@ -23,7 +23,7 @@ from tidemill.storage.sqlite.store import SqliteStore
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import RunNote
 from tidemill.workflows.change import Change
-from tidemill.workflows.records import RunRow
+from tidemill.workflows.records import RunRow, TaskKey
 from tidemill.workflows.states import RunState, TaskState
 
 
@@ -211,3 +211,30 @@ async def test_the_states_of_tasks_are_counted_by_run_and_task(store: Store) -> 
         TaskStateCount("r2", "b", TaskState.SUCCESS, 1, False, 2, after(1), after(5)),
     ]
     assert await store.runs.count_task_states([]) == []
+
+
+async def test_a_run_is_found_without_its_tasks(store: Store) -> None:
+    """S-9: whether a run has changed does not depend on its size."""
+    await make(store, creation(run_row("r1"), task_row("a")))
+    assert await store.runs.find_run("r1") == (await store.runs.load(["r1"]))[0].run
+    assert await store.runs.find_run("unknown") is None
+
+
+async def test_elements_are_listed_from_one_on_and_by_state(store: Store) -> None:
+    """S-9: a page of a mapped task is read without the others."""
+    elements = [task_row("m", TaskState.SUCCESS if one % 2 else TaskState.FAILED, index=one) for one in range(12)]
+    await make(store, creation(run_row("r1"), *reversed(elements), task_row("other"), task_row("n", index=0)))
+    await make(store, creation(run_row("r2"), task_row("m", index=0)))
+
+    async def listed(first: int, *states: TaskState, limit: int = 50, task: str = "m") -> list[int]:
+        rows = await store.runs.list_elements(TaskKey("r1", task, first), states, limit)
+        assert all(row.task == task for row in rows)
+        return [row.index for row in rows]
+
+    assert await store.runs.list_elements(TaskKey("r1", "m", 0), (), 50) == elements
+    assert await listed(9) == [9, 10, 11]
+    assert await listed(2, limit=3) == [2, 3, 4]
+    assert await listed(3, TaskState.FAILED, limit=2) == [4, 6]
+    assert await listed(10, TaskState.FAILED, TaskState.SUCCESS) == [10, 11]
+    assert await listed(0, TaskState.RUNNING) == await listed(12) == await listed(0, task="unknown") == []
+    assert await listed(-1, task="other") == []

@@ -29,7 +29,7 @@ from tidemill.workflows.records import (
     TaskRow,
     VersionKey,
 )
-from tidemill.workflows.states import RunState
+from tidemill.workflows.states import RunState, TaskState
 
 
 class RunRevision(NamedTuple):
@@ -118,6 +118,12 @@ class Runs(Protocol):
 
     async def load(self, ids: Collection[str]) -> list[RunRecord]:
         """Return runs with their task runs; unknown ids are left out."""
+
+    async def find_run(self, run: str) -> RunRow | None:
+        """Return a run without its task runs; None if there is no such run."""
+
+    async def list_elements(self, first: TaskKey, states: Collection[TaskState], limit: int) -> list[TaskRow]:
+        """Return elements of a mapped task in order, from one on: those in some states, or without states all."""
 
     async def find(self, run_filter: RunFilter) -> list[RunRow]:
         """Return runs without their tasks, oldest first."""

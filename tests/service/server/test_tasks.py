@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 import tidemill as tm
 from tests.service.server.serving_node import Served, served
 from tests.service.server.workflow_samples import finish, make_report, read_stream, start
+from tidemill.server.paging import encode_cursor
 
 
 def make_talking(gate: asyncio.Event) -> tm.Workflow:
@@ -75,6 +77,37 @@ async def test_the_elements_of_a_mapped_task_are_listed(server: Served) -> None:
     assert ([one["index"] for one in page["items"]], page["total"]) == (list(range(10)), 12)
     rest = (await server.http.get(f"/runs/{run}/tasks", params={"task": "clean", "cursor": page["next"]})).json()
     assert [(one["index"], one["elements"]) for one in rest["items"]] == [(10, None), (11, None)]
+
+
+async def test_elements_are_read_without_the_rest_of_the_run(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-9: pages, one element, its log, and "nothing has changed" do not depend on the number of elements."""
+    run = await finish(server, day="x", rows=12)
+    etag = (await server.http.get(f"/runs/{run}")).headers["etag"]
+
+    async def load(ids: Any) -> Any:
+        raise AssertionError(f"the whole of {ids} is read")
+
+    monkeypatch.setattr(server.node.store.runs, "load", load)
+    page = (await server.http.get(f"/runs/{run}/tasks", params={"task": "clean", "limit": 3})).json()
+    assert (len(page["items"]), page["total"]) == (3, 12)
+    element = (await server.http.get(f"/runs/{run}/tasks/clean", params={"index": 7})).json()
+    assert (element["index"], element["state"]) == (7, "success")
+    logs = (await server.http.get(f"/runs/{run}/tasks/clean/logs", params={"index": 7})).json()
+    assert [(line["index"], line["fields"]) for line in logs["items"]] == [(7, {"row": 7})]
+    assert (await server.http.get(f"/runs/{run}", headers={"if-none-match": etag})).status_code == 304
+
+
+async def test_a_list_of_elements_ends_and_names_an_unknown_task(server: Served) -> None:
+    """http.md: `next` is null on the last page; a task without elements has none."""
+    run = await finish(server, day="x", rows=4)
+    page = (await server.http.get(f"/runs/{run}/tasks", params={"task": "clean", "limit": 4})).json()
+    assert (len(page["items"]), page["next"]) == (4, None)
+    plain = (await server.http.get(f"/runs/{run}/tasks", params={"task": "fetch"})).json()
+    assert plain == {"items": [], "total": 0, "next": None}
+    unknown = await server.http.get(f"/runs/{run}/tasks", params={"task": "claen"})
+    assert (unknown.status_code, unknown.json()["suggestions"]) == (404, ["clean"])
+    far = await server.http.get(f"/runs/{run}/tasks", params={"task": "clean", "cursor": encode_cursor(2**40)})
+    assert (far.status_code, far.json()["code"]) == (400, "invalid_cursor")
 
 
 async def test_tasks_and_elements_are_listed_by_state(server: Served) -> None:

@@ -31,7 +31,7 @@ from tidemill.server.views.runs import (
     to_run_summary,
 )
 from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage, RunPosition
-from tidemill.workflows.records import RunRecord
+from tidemill.workflows.records import RunRecord, RunRow
 from tidemill.workflows.states import RunState
 
 _From = Annotated[datetime | None, QueryParameter(name="from", description="Runs created at this time or later.")]
@@ -143,11 +143,13 @@ async def get_run(
     of tm.RunResult. The ETag changes with the run.
     """
     client = context.node.workflow_client
+    if "if-none-match" in request.headers:  # mostly nothing has changed: the tasks, maybe many, are not read
+        row = await client.load_run(caller, run)
+        if has_etag(request, etag := _etag_of(row, await read_note(client, row))):
+            return ApiResponse(None, status_code=304, headers={"etag": etag})
     record = await client.load_record(caller, run)
-    note = await read_note(client, record)
-    etag = _etag_of(record, note)
-    if has_etag(request, etag):
-        return ApiResponse(None, status_code=304, headers={"etag": etag})
+    note = await read_note(client, record.run)
+    etag = _etag_of(record.run, note)
     result = await client.load_plain_result(record, with_outputs=outputs)
     return ApiResponse(to_run_details(record, result, note, with_outputs=outputs), headers={"etag": etag})
 
@@ -156,17 +158,17 @@ async def read_run(client: WorkflowClient, caller: Caller, run: str) -> RunDetai
     """Return a run with its tasks, without their outputs."""
     record = await client.load_record(caller, run)
     result = await client.load_plain_result(record)
-    return to_run_details(record, result, await read_note(client, record), with_outputs=False)
+    return to_run_details(record, result, await read_note(client, record.run), with_outputs=False)
 
 
-async def read_note(client: WorkflowClient, record: RunRecord) -> str | None:
+async def read_note(client: WorkflowClient, run: RunRow) -> str | None:
     """Return the note on a run."""
-    return (await client.read_notes([record.run])).get(record.run.id)
+    return (await client.read_notes([run])).get(run.id)
 
 
-def _etag_of(record: RunRecord, note: str | None) -> str:
+def _etag_of(run: RunRow, note: str | None) -> str:
     """Return the ETag of a run: it has another one after each of its changes, and after each change of its note."""
-    return f'"{record.run.revision}-{crc32((note or "").encode()):x}"'
+    return f'"{run.revision}-{crc32((note or "").encode()):x}"'
 
 
 async def list_run_events(
@@ -252,8 +254,8 @@ async def put_run_note(
     client = context.node.workflow_client
     await _make_check(request, client, caller, run)
     await client.note(caller, run, data.text)
-    record = await client.load_record(caller, run)
-    return to_run_summary(record.run, await read_note(client, record))
+    row = await client.load_run(caller, run)
+    return to_run_summary(row, await read_note(client, row))
 
 
 async def _make_check(
@@ -263,10 +265,10 @@ async def _make_check(
     if "if-match" not in request.headers:
         return None
     record = await client.load_record(caller, run)
-    note = await read_note(client, record)
+    note = await read_note(client, record.run)
 
     def check(current: RunRecord) -> None:
-        check_etag(request, _etag_of(current, note))
+        check_etag(request, _etag_of(current.run, note))
 
     check(record)
     return check

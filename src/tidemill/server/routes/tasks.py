@@ -1,8 +1,9 @@
 """Tasks of a run: their states, attempts, outputs and logs, and why they have not run."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Annotated, NamedTuple
 
+import msgspec
 from litestar.params import FromPath, QueryParameter
 
 from tidemill.engine.workflows.client.log_lines import LogFilter, LogPosition
@@ -23,12 +24,11 @@ from tidemill.server.views.tasks import (
     WaitingView,
     WhyView,
     to_attempt,
-    to_index,
     to_log_line,
     to_task,
 )
-from tidemill.workflows.lookup import resolve_task
-from tidemill.workflows.records import RunRecord, TaskRow
+from tidemill.workflows.lookup import resolve_task, split_element
+from tidemill.workflows.records import TaskKey, TaskRow
 from tidemill.workflows.result import TaskResult
 from tidemill.workflows.states import TaskState
 
@@ -43,6 +43,7 @@ _States = Annotated[list[TaskState] | None, QueryParameter(name="state", descrip
 _LogText = Annotated[
     str, QueryParameter(name="q", description="A part of the message or of a field, in letters of either case.")
 ]
+_Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
 _Mapped = Annotated[str | None, QueryParameter(name="task", description="List the elements of this mapped task.")]
 
 
@@ -65,14 +66,25 @@ async def list_tasks(
 ) -> Page[TaskView]:
     """List the tasks of a run in topological order, or the elements of a mapped task."""
     client = context.node.workflow_client
-    record = await client.load_record(caller, run)
     if mapped is not None:
-        found = await _read_task(client, record, mapped, None)
-        views = [to_task([row], one) for row, one in zip(found.rows, found.result.mapped, strict=False)]
-    else:
-        rows, result = record.by_task(), await client.load_plain_result(record)
-        views = [to_task(rows[name], task) for name, task in result.tasks.items()]
+        first = TaskKey(run, mapped, decode_cursor(cursor, _Position) or 0)
+        return await _list_elements(client, caller, first, states or (), limit)
+    record = await client.load_record(caller, run)
+    rows, result = record.by_task(), await client.load_plain_result(record)
+    views = [to_task(rows[name], task) for name, task in result.tasks.items()]
     return page_in_order(views, limit=limit, cursor=cursor, is_listed=lambda task: not states or task.state in states)
+
+
+async def _list_elements(
+    client: WorkflowClient, caller: Caller, first: TaskKey, states: Collection[TaskState], limit: int
+) -> Page[TaskView]:
+    """Return a page of the elements of a mapped task; its cursor is the element that the next page begins with."""
+    record, total = await client.load_elements(caller, first, states, limit + 1)
+    rows = record.tasks[:limit]
+    result = await client.load_plain_result(record._replace(tasks=rows))
+    elements = result.tasks[first.task].mapped if rows else ()
+    views = [to_task([row], one) for row, one in zip(rows, elements, strict=True)]
+    return Page(items=views, total=total, next=encode_cursor(rows[-1].index + 1) if len(record.tasks) > limit else None)
 
 
 async def get_task(
@@ -80,7 +92,7 @@ async def get_task(
 ) -> TaskView:
     """Return a task of a run, or one element of a mapped task."""
     client = context.node.workflow_client
-    found = await _read_task(client, await client.load_record(caller, run), task, index)
+    found = await _read_task(client, caller, run, _label(task, index))
     return to_task(found.rows, found.result)
 
 
@@ -122,7 +134,7 @@ async def get_output(
 ) -> OutputView:
     """Return the output of a task that has succeeded, as plain values."""
     client = context.node.workflow_client
-    found = await _read_task(client, await client.load_record(caller, run), task, index, with_output=True)
+    found = await _read_task(client, caller, run, _label(task, index), with_output=True)
     if not found.result.has_output:
         message = f"task '{_label(task, index)}' of run {run} has no output: it is {found.result.state}"
         raise RequestError(message, code="no_output", status=409, run=run, task=task)
@@ -144,7 +156,7 @@ async def list_logs(
     """List the log lines of a task, by element; as server-sent events, follow them until the task has ended."""
     client, label = context.node.workflow_client, _label(task, index)
     if wants_stream(request):
-        resolve_task(await client.load_record(caller, run), label)  # an unknown one is an error, not a stream
+        await client.load_task(caller, run, label)  # an unknown one is an error, not a stream
         after = _decode_positions(request.headers.get("last-event-id"))
         wanted = LogFilter(attempt, text)
         return event_stream(_follow_logs(client, caller, run, label, wanted, after))  # type: ignore[return-value]
@@ -189,16 +201,15 @@ def _decode_positions(event_id: str | None) -> dict[int, LogPosition]:
 
 
 async def _read_task(
-    client: WorkflowClient, record: RunRecord, task: str, index: int | None, *, with_output: bool = False
+    client: WorkflowClient, caller: Caller, run: str, label: str, *, with_output: bool = False
 ) -> _FoundTask:
     """Return the rows and the result of a task, or of one element; RequestError if the run has none of that name."""
-    name, element = resolve_task(record, _label(task, index))
-    found = [row for row in record.tasks if row.task == name and element in (None, row.index)]
-    rows = sorted(found, key=lambda row: row.index)
-    result = await client.load_plain_result(record._replace(tasks=rows), with_outputs=with_output)
-    whole = result.tasks[name]
-    one = whole if element is None else whole.mapped[0]
-    return _FoundTask(rows, one, None if element is None else to_index(element))
+    record = await client.load_task(caller, run, label)
+    result = await client.load_plain_result(record, with_outputs=with_output)
+    (whole,) = result.tasks.values()
+    is_element = split_element(label)[1] is not None
+    one = whole.mapped[0] if is_element else whole
+    return _FoundTask(record.tasks, one, record.tasks[0].index if is_element else None)
 
 
 def _label(task: str, index: int | None) -> str:

@@ -82,6 +82,14 @@ class MemoryRuns(MemoryTable, Runs):
             RunRecord(tables.runs[run], _sorted_tasks(tables.tasks.get(run, {}))) for run in ids if run in tables.runs
         ]
 
+    async def find_run(self, run: str) -> RunRow | None:
+        return self._tables.runs.get(run)
+
+    async def list_elements(self, first: TaskKey, states: Collection[TaskState], limit: int) -> list[TaskRow]:
+        rows = _sorted_tasks(self._tables.tasks.get(first.run, {}))
+        elements = [row for row in rows if row.task == first.task and row.index >= max(0, first.element)]
+        return [row for row in elements if not states or row.state in states][:limit]
+
     async def find(self, run_filter: RunFilter) -> list[RunRow]:
         rows = sorted((row for row in self._tables.runs.values() if _matches_filter(row, run_filter)), key=_age_key)
         return rows[max(len(rows) - run_filter.limit, 0) :]

@@ -118,6 +118,14 @@ class PostgresRuns(PostgresTable, Runs):
             tasks[row["run"]].append(decode_task(row))
         return [RunRecord(decode_run(row), tasks[row["id"]]) for row in runs]
 
+    async def find_run(self, run: str) -> RunRow | None:
+        rows = await self._read(self._queries.runs, [run])
+        return decode_run(rows[0]) if rows else None
+
+    async def list_elements(self, first: TaskKey, states: Collection[TaskState], limit: int) -> list[TaskRow]:
+        values = (first.run, first.task, max(0, first.element), list(states), limit)
+        return [decode_task(row) for row in await self._read(self._queries.elements_from, *values)]
+
     async def find(self, run_filter: RunFilter) -> list[RunRow]:
         statement, arguments = self._select_query(run_filter)
         rows = await self._read(statement, run_filter.tenant, list(run_filter.states), run_filter.limit, *arguments)

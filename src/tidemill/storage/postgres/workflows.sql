@@ -292,6 +292,10 @@ LIMIT $3;
 -- name: backfill_states
 SELECT backfill, state, count(*) FROM tidemill.runs WHERE backfill = ANY($1::text[]) GROUP BY backfill, state;
 
+-- name: elements_from
+SELECT * FROM tidemill.task_runs WHERE run = $1 AND task = $2 AND element >= $3
+AND (cardinality($4::text[]) = 0 OR state = ANY($4::text[])) ORDER BY element LIMIT $5;
+
 -- name: task_state_counts
 SELECT run, task, state, count(*), max(element) >= 0, max(tries), min(started_at), max(ended_at) FROM tidemill.task_runs
 WHERE run = ANY($1::text[]) GROUP BY run, task, state ORDER BY run, task, state COLLATE "C";

@@ -97,6 +97,14 @@ class SqliteRuns(SqliteTable, Runs):
             records[key.run].tasks.append(task)
         return list(records.values())
 
+    async def find_run(self, run: str) -> RunRow | None:
+        rows = await self._fetch_all(self._queries.runs_of, (json.dumps([run]),))
+        return decode_run(rows[0]) if rows else None
+
+    async def list_elements(self, first: TaskKey, states: Collection[TaskState], limit: int) -> list[TaskRow]:
+        values = (first.run, first.task, max(0, first.element), json.dumps(list(states)), limit)
+        return [decode_keyed_task(row)[1] for row in await self._fetch_all(self._queries.elements_from, values)]
+
     async def find(self, run_filter: RunFilter) -> list[RunRow]:
         values = {
             "tenant": run_filter.tenant,

@@ -140,6 +140,10 @@ SELECT {run_columns} FROM runs WHERE id IN (SELECT value FROM json_each(?)) ORDE
 -- name: tasks_of
 SELECT {task_columns} FROM task_runs WHERE run IN (SELECT value FROM json_each(?)) ORDER BY run, task, element;
 
+-- name: elements_from
+SELECT {task_columns} FROM task_runs WHERE run = ?1 AND task = ?2 AND element >= ?3
+AND (json_array_length(?4) = 0 OR state IN (SELECT value FROM json_each(?4))) ORDER BY element LIMIT ?5;
+
 -- name: task_state_counts
 SELECT run, task, state, count(*), max(element) >= 0, max(tries), min(started_at), max(ended_at) FROM task_runs
 WHERE run IN (SELECT value FROM json_each(?)) GROUP BY run, task, state ORDER BY run, task, state;

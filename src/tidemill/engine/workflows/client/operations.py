@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tidemill.annotations.codec import decode_untyped
 from tidemill.engine.workflows.client.nodes import list_nodes
-from tidemill.engine.workflows.client.values import Caller, ClearResult
+from tidemill.engine.workflows.client.values import Caller, ClearResult, ElementPage
 from tidemill.engine.workflows.executors.code import VersionCache
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.engine.workflows.leader.explain import executor_capacity, explain_context
@@ -23,7 +23,7 @@ from tidemill.engine.workflows.version_switch import find_readable_spec, load_ve
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
-from tidemill.kernel.limits import is_storable, make_storable
+from tidemill.kernel.limits import MAX_INTEGER, is_storable, make_storable
 from tidemill.storage.workflow_ports import RunFilter, RunNote
 from tidemill.workflows.change import Applied, Change
 from tidemill.workflows.clearing import (
@@ -34,7 +34,7 @@ from tidemill.workflows.clearing import (
 )
 from tidemill.workflows.definition import WORKER_EXECUTOR
 from tidemill.workflows.explain import ExplainContext, WorkerView, explain_task, explain_waiting
-from tidemill.workflows.lookup import pinned_note, resolve_task, unknown_run, unknown_task
+from tidemill.workflows.lookup import pinned_note, resolve_task, split_element, unknown_run, unknown_task
 from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, RunRow, TaskError, TaskKey, TaskRow, VersionKey
 from tidemill.workflows.result import RunResult, build_run_result, last_errors
 from tidemill.workflows.run_draft import TaskRef
@@ -67,6 +67,43 @@ class RunOperations:
             if record.run.tenant == caller.tenant:
                 return record
         raise unknown_run(run)
+
+    async def load_run(self, caller: Caller, run: str) -> RunRow:
+        """Return a run without its tasks; RequestError if the caller's tenant has no such run."""
+        row = await self._store.runs.find_run(run) if is_storable(run) else None
+        if row is None or row.tenant != caller.tenant:
+            raise unknown_run(run)
+        return row
+
+    async def load_task(self, caller: Caller, run: str, label: str) -> RunRecord:
+        """Return a run with the rows of one task alone, "clean", or of one element, "clean[7]", in their order.
+
+        RequestError if the run has none of that name. An element is read without the others: they may be many.
+        """
+        name, number = split_element(label)
+        if number is not None and number.isdecimal() and int(number) <= MAX_INTEGER:
+            found = (await self.load_elements(caller, TaskKey(run, name, int(number)), limit=1)).record
+            if [row.index for row in found.tasks] == [int(number)]:
+                return found
+        record = await self.load_record(caller, run)
+        name, element = resolve_task(record, label)
+        rows = [row for row in record.tasks if row.task == name and element in (None, row.index)]
+        return record._replace(tasks=sorted(rows, key=lambda row: row.index))
+
+    async def load_elements(
+        self, caller: Caller, first: TaskKey, states: Collection[TaskState] = (), limit: int = 50
+    ) -> ElementPage:
+        """Return elements of a mapped task from one on, in some states, and the number of all that match.
+
+        Neither depends on the size of the run: the store selects and counts.
+        """
+        run = await self.load_run(caller, first.run)
+        counts = await self._store.runs.count_task_states([run.id])
+        if all(one.task != first.task for one in counts):
+            raise unknown_task(run.workflow, [first.task], dict.fromkeys(one.task for one in counts))
+        matching = (one for one in counts if one.task == first.task and one.is_mapped)
+        total = sum(one.number for one in matching if not states or one.state in states)
+        return ElementPage(RunRecord(run, await self._store.runs.list_elements(first, states, limit)), total)
 
     async def load_result(self, caller: Caller, run: str) -> RunResult:
         """Return the present state of a run with the results of its tasks.

@@ -29,6 +29,15 @@ class RunSnapshot(NamedTuple):
     """The new events, if they were requested."""
 
 
+class ElementPage(NamedTuple):
+    """Some elements of a mapped task."""
+
+    record: RunRecord
+    """The run, with these elements alone."""
+    total: int
+    """The number of all that match."""
+
+
 class ClearResult(msgspec.Struct, frozen=True, kw_only=True):
     """The tasks that clearing a run reruns."""
 

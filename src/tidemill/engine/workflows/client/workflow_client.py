@@ -60,7 +60,7 @@ from tidemill.storage.run_lists import (
 )
 from tidemill.storage.workflow_ports import Owner, RunFilter
 from tidemill.workflows.definition import Trigger
-from tidemill.workflows.lookup import resolve_task, unknown_run
+from tidemill.workflows.lookup import unknown_run
 from tidemill.workflows.records import RunRow, TaskKey
 from tidemill.workflows.result import RunResult
 from tidemill.workflows.states import RunState
@@ -261,9 +261,7 @@ class WorkflowClient(RunOperations):
         is_last = not follow
         while True:
             changed = self._leader.notifier.change_signal(run)
-            record = await self.load_record(caller, run)
-            name, index = resolve_task(record, task)
-            rows = [row for row in record.tasks if row.task == name and index in (None, row.index)]
+            rows = (await self.load_task(caller, run, task)).tasks
             lines: list[list[LogLine]] = []
             for row in rows:
                 key = TaskKey(run, row.task, row.index)
@@ -289,9 +287,7 @@ class WorkflowClient(RunOperations):
         limit: int = 50,
     ) -> LogPage:
         """Return log lines of a task, or of one of its elements, after an element and position; and their number."""
-        record = await self.load_record(caller, run)
-        name, index = resolve_task(record, task)
-        rows = [row for row in record.tasks if row.task == name and index in (None, row.index)]
+        rows = (await self.load_task(caller, run, task)).tasks
         keys = [TaskKey(run, row.task, row.index) for row in rows]
         return await read_log_page(self._store.logs, keys, wanted, after=after, limit=limit)
 
