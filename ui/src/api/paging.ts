@@ -1,6 +1,6 @@
 /** Lists with cursors, for `api.useInfiniteQuery`: `api.useInfiniteQuery("get", path, init, PAGED)`. */
 
-import { useEffect } from "react";
+import { useCallback, useEffect } from "react";
 
 export const PAGED = {
   pageParamName: "cursor",
@@ -24,6 +24,14 @@ interface PagedQuery {
 export function useEveryPage(query: PagedQuery): void {
   const { hasNextPage, isFetching, isError, fetchNextPage } = query;
   useEffect(() => {
+    if (hasNextPage && !isFetching && !isError) fetchNextPage();
+  }, [hasNextPage, isFetching, isError, fetchNextPage]);
+}
+
+/** Reads the next page, for lists that are read as far as they are looked at; it waits for a request in progress. */
+export function useMore(query: PagedQuery): () => void {
+  const { hasNextPage, isFetching, isError, fetchNextPage } = query;
+  return useCallback(() => {
     if (hasNextPage && !isFetching && !isError) fetchNextPage();
   }, [hasNextPage, isFetching, isError, fetchNextPage]);
 }

@@ -1,6 +1,6 @@
-import { useCallback, useMemo } from "react";
+import { useMemo } from "react";
 import { api } from "./client";
-import { itemsOf, PAGED } from "./paging";
+import { itemsOf, PAGED, useMore } from "./paging";
 import type { RunState } from "./types";
 
 export interface RunFilter {
@@ -19,10 +19,7 @@ export function useRuns(filter: RunFilter) {
     { params: { query: { ...filter, limit: 100 } } },
     { ...PAGED, placeholderData: (previous) => previous },
   );
-  const { data, hasNextPage, isFetching, fetchNextPage } = query;
-  const loadMore = useCallback(() => {
-    if (hasNextPage && !isFetching) void fetchNextPage();
-  }, [hasNextPage, isFetching, fetchNextPage]);
+  const { data } = query;
   const runs = useMemo(() => itemsOf(data), [data]);
-  return { query, runs, total: data?.pages[0]?.total ?? 0, loadMore };
+  return { query, runs, total: data?.pages[0]?.total ?? 0, loadMore: useMore(query) };
 }

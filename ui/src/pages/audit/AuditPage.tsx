@@ -1,5 +1,5 @@
-import { useInfiniteQuery } from "@tanstack/react-query";
-import { client } from "@/api/client";
+import { api } from "@/api/client";
+import { itemsOf, PAGED, useMore } from "@/api/paging";
 import { useSearchParam } from "@/app/useSearchParam";
 import { Answer } from "@/design/Answer/Answer";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
@@ -10,7 +10,6 @@ import { plural } from "@/format/number";
 import { AuditList } from "./AuditList";
 import styles from "./AuditPage.module.css";
 
-const PATH = "/api/v1/audit";
 const PAGE_SIZE = 100;
 
 /** Who has changed what, newest first; filters are exact, as the log is. */
@@ -19,6 +18,7 @@ export function AuditPage() {
   const [action, setAction] = useSearchParam("action", "");
   const [target, setTarget] = useSearchParam("target", "");
   const entries = useAuditEntries({ actor, action, target });
+  const more = useMore(entries);
   const total = entries.data?.pages[0]?.total;
   const isFiltered = actor !== "" || action !== "" || target !== "";
   return (
@@ -35,14 +35,14 @@ export function AuditPage() {
     >
       <Panel title="Changes" aside={total !== undefined && plural(total, "change")} isFlush className={styles.panel}>
         <Answer query={entries}>
-          {({ pages }) =>
+          {(data) =>
             total === 0 ? (
               <NoEntries isFiltered={isFiltered} />
             ) : (
               <AuditList
-                entries={pages.flatMap(({ items }) => items)}
+                entries={itemsOf(data)}
                 total={total ?? 0}
-                onEnd={() => entries.hasNextPage && !entries.isFetchingNextPage && void entries.fetchNextPage()}
+                onEnd={more}
                 onFilter={{ actor: setActor, action: setAction, target: setTarget }}
               />
             )
@@ -53,24 +53,9 @@ export function AuditPage() {
   );
 }
 
-function useAuditEntries(filter: { actor: string; action: string; target: string }) {
-  return useInfiniteQuery({
-    queryKey: ["get", PATH, { params: { query: filter } }],
-    queryFn: async ({ pageParam }) => {
-      const query = {
-        actor: filter.actor || null,
-        action: filter.action || null,
-        target: filter.target || null,
-        limit: PAGE_SIZE,
-        cursor: pageParam,
-      };
-      const { data } = await client.GET(PATH, { params: { query } });
-      if (data === undefined) throw new Error("The server sent no audit log.");
-      return data;
-    },
-    initialPageParam: null as string | null,
-    getNextPageParam: (last) => last.next,
-  });
+function useAuditEntries({ actor, action, target }: { actor: string; action: string; target: string }) {
+  const filter = { actor: actor || null, action: action || null, target: target || null };
+  return api.useInfiniteQuery("get", "/api/v1/audit", { params: { query: { ...filter, limit: PAGE_SIZE } } }, PAGED);
 }
 
 function NoEntries({ isFiltered }: { isFiltered: boolean }) {

@@ -1,7 +1,6 @@
 import { Link } from "@tanstack/react-router";
-import { useCallback } from "react";
 import { api } from "@/api/client";
-import { itemsOf, PAGED } from "@/api/paging";
+import { itemsOf, PAGED, useMore } from "@/api/paging";
 import type { Schema } from "@/api/types";
 import { useMayWrite } from "@/app/useMe";
 import { Answer } from "@/design/Answer/Answer";
@@ -23,10 +22,7 @@ type Backfill = Schema<"BackfillView">;
 export function BackfillsPage() {
   const mayWrite = useMayWrite();
   const query = api.useInfiniteQuery("get", "/api/v1/backfills", { params: { query: { limit: 100 } } }, PAGED);
-  const { hasNextPage, isFetching, fetchNextPage } = query;
-  const more = useCallback(() => {
-    if (hasNextPage && !isFetching) void fetchNextPage();
-  }, [hasNextPage, isFetching, fetchNextPage]);
+  const more = useMore(query);
   return (
     <Page title="Backfills" actions={mayWrite && <NewBackfill />} isFull>
       <Panel

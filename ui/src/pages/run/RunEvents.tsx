@@ -1,6 +1,5 @@
-import { useCallback } from "react";
 import { api } from "@/api/client";
-import { itemsOf, PAGED } from "@/api/paging";
+import { itemsOf, PAGED, useMore } from "@/api/paging";
 import type { Schema } from "@/api/types";
 import { Answer } from "@/design/Answer/Answer";
 import { StateBadge } from "@/design/StateBadge/StateBadge";
@@ -17,10 +16,7 @@ export function RunEvents({ run }: { run: string }) {
     { params: { path: { run }, query: { limit: 200 } } },
     PAGED,
   );
-  const { hasNextPage, isFetchingNextPage, fetchNextPage } = query;
-  const more = useCallback(() => {
-    if (hasNextPage && !isFetchingNextPage) void fetchNextPage();
-  }, [hasNextPage, isFetchingNextPage, fetchNextPage]);
+  const more = useMore(query);
   return (
     <Answer query={query}>
       {(data) => (

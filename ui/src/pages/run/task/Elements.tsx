@@ -1,7 +1,6 @@
 import { Link } from "@tanstack/react-router";
-import { useCallback } from "react";
 import { api } from "@/api/client";
-import { itemsOf, PAGED } from "@/api/paging";
+import { itemsOf, PAGED, useMore } from "@/api/paging";
 import { useSearchParam } from "@/app/useSearchParam";
 import { Answer } from "@/design/Answer/Answer";
 import { Elapsed } from "@/design/Elapsed/Elapsed";
@@ -50,10 +49,7 @@ function ElementTable({ run, task, state }: { run: string; task: string; state: 
     { params: { path: { run }, query: { task, limit: 200, ...states } } },
     PAGED,
   );
-  const { hasNextPage, isFetchingNextPage, fetchNextPage } = query;
-  const more = useCallback(() => {
-    if (hasNextPage && !isFetchingNextPage) void fetchNextPage();
-  }, [hasNextPage, isFetchingNextPage, fetchNextPage]);
+  const more = useMore(query);
   return (
     <div className={styles.table}>
       <Answer query={query}>

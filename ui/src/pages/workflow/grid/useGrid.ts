@@ -1,6 +1,6 @@
-import { useCallback, useMemo } from "react";
+import { useMemo } from "react";
 import { api } from "@/api/client";
-import { itemsOf, PAGED } from "@/api/paging";
+import { itemsOf, PAGED, useMore } from "@/api/paging";
 import type { Schema } from "@/api/types";
 
 export type GridRun = Schema<"GridRun">;
@@ -14,13 +14,10 @@ export function useGrid(name: string) {
     { params: { path: { name }, query: { limit: 100 } } },
     PAGED,
   );
-  const { data, hasNextPage, isFetching, fetchNextPage } = query;
+  const { data } = query;
   const runs = useMemo(() => itemsOf(data), [data]);
   const tasks = useMemo(() => taskNames(data?.pages ?? []), [data]);
-  const loadMore = useCallback(() => {
-    if (hasNextPage && !isFetching) void fetchNextPage();
-  }, [hasNextPage, isFetching, fetchNextPage]);
-  return { query, runs, tasks, loadMore };
+  return { query, runs, tasks, loadMore: useMore(query) };
 }
 
 /** The rows: tasks of the current version, then those that only older runs have. */
