@@ -45,3 +45,15 @@ test("lines far from a change are folded", () => {
   ]);
   expect(parts).toHaveLength(2 + 2 + 2 + 2);
 });
+
+test("texts that differ too much are one replaced block between their equal ends", () => {
+  const lines = (name: string) => ["head", ...Array.from({ length: 1500 }, (_, index) => `${name} ${index}`), "tail"];
+  const found = diffLines(lines("old").join("\n"), lines("new").join("\n"));
+  expect(found.map(({ kind }) => kind)).toEqual([
+    "same",
+    ...Array(1500).fill("removed"),
+    ...Array(1500).fill("added"),
+    "same",
+  ]);
+  expect(found.at(-1)).toEqual({ kind: "same", text: "tail", before: 1502, after: 1502 });
+});

@@ -33,11 +33,14 @@ interface Edit {
   y: number;
 }
 
+/** More edits than this are not searched for: memory grows with their square. */
+const MOST_EDITS = 1000;
+
 /** The edits in order. `furthest[k]` is how far one gets on diagonal k with d edits; the trace remembers it for each d. */
 function shortestEdit(old: string[], young: string[]): Edit[] {
   const trace: Map<number, number>[] = [];
   let furthest = new Map<number, number>([[1, 0]]);
-  for (let d = 0; d <= old.length + young.length; d++) {
+  for (let d = 0; d <= Math.min(MOST_EDITS, old.length + young.length); d++) {
     trace.push(furthest);
     furthest = new Map(furthest);
     for (let k = -d; k <= d; k += 2) {
@@ -47,7 +50,21 @@ function shortestEdit(old: string[], young: string[]): Edit[] {
       if (x >= old.length && x - k >= young.length) return walkBack(trace, old.length, young.length);
     }
   }
-  return [];
+  return replaceBlock(old, young);
+}
+
+/** Everything between the lines that both texts begin and end with, removed and added as a whole. */
+function replaceBlock(old: string[], young: string[]): Edit[] {
+  let [start, oldEnd, youngEnd] = [0, old.length, young.length];
+  while (start < oldEnd && start < youngEnd && old[start] === young[start]) start++;
+  while (oldEnd > start && youngEnd > start && old[oldEnd - 1] === young[youngEnd - 1]) {
+    oldEnd--;
+    youngEnd--;
+  }
+  const edits: Edit[] = [];
+  for (let x = start; x < oldEnd; x++) edits.push({ kind: "removed", x, y: start });
+  for (let y = start; y < youngEnd; y++) edits.push({ kind: "added", x: oldEnd, y });
+  return edits;
 }
 
 function isDown(furthest: Map<number, number>, k: number, d: number): boolean {
