@@ -1,4 +1,4 @@
-/** The tenant that an admin of the instance looks at; `null` is their own. */
+/** Tenants: whose things a page shows. */
 
 /** Its admins are those of the instance. */
 export const INSTANCE_TENANT = "public";
@@ -6,6 +6,7 @@ export const TENANT_HEADER = "tidemill-tenant";
 
 const KEY = "tidemill.tenant";
 
+/** The tenant that an admin of the instance looks at; `null` is their own. */
 export function actingTenant(): string | null {
   return sessionStorage.getItem(KEY);
 }

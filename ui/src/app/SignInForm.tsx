@@ -1,12 +1,11 @@
 import { type FormEvent, useState } from "react";
 import { api } from "@/api/client";
 import { messageOf } from "@/api/problem";
+import { INSTANCE_TENANT } from "@/api/tenant";
 import { Button } from "@/design/Button/Button";
 import { Field } from "@/design/Field/Field";
 import { keepAddress } from "./keptAddress";
 import styles from "./SignInForm.module.css";
-
-const INSTANCE_TENANT = "public";
 
 /** Signs in with an account, a key, or at the issuer: whichever the server offers. */
 export function SignInForm({ onSignedIn }: { onSignedIn: () => void }) {

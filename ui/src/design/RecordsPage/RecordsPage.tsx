@@ -12,11 +12,13 @@ import { Panel } from "../Panel/Panel";
 import { SearchInput } from "../SearchInput/SearchInput";
 import { type Column, Table } from "../Table/Table";
 
+export type RecordsQuery<Row> = UseQueryResult<{ items: Row[]; total: number }, unknown>;
+
 interface Props<Row> {
   title: string;
   /** One of them: "variable". */
   noun: string;
-  query: UseQueryResult<{ items: Row[]; total: number }, unknown>;
+  query: RecordsQuery<Row>;
   columns: Column<Row>[];
   rowKey: (row: Row) => string;
   /** The text in which a search looks. */

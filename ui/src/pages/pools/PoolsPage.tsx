@@ -1,11 +1,9 @@
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { type OpenDialog, useDialog } from "@/app/useDialog";
 import { useMayRunInstance } from "@/app/useMe";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
 import { Meter } from "@/design/Meter/Meter";
-import { RecordsPage } from "@/design/RecordsPage/RecordsPage";
-import { RowActions } from "@/design/RowActions/RowActions";
+import { NamedRecords, type RecordAction } from "@/design/RecordsPage/NamedRecords";
 import type { Column } from "@/design/Table/Table";
 import { DeletePool } from "./DeletePool";
 import { PoolForm } from "./PoolForm";
@@ -14,25 +12,17 @@ type Pool = Schema<"PoolSummary">;
 
 /** Named limits of slots over all nodes: how much of each is used, and its size. */
 export function PoolsPage() {
-  const dialog = useDialog();
-  const mayChange = useMayRunInstance();
-  const pools = api.useQuery("get", "/api/v1/pools", { params: { query: { limit: 500 } } });
-  const chosen = pools.data?.items.find(({ name }) => name === dialog.subject);
   return (
-    <RecordsPage
+    <NamedRecords
       title="Pools"
       noun="pool"
-      query={pools}
-      columns={mayChange ? [...COLUMNS, actions(dialog)] : COLUMNS}
-      rowKey={({ name }) => name}
-      searchText={({ name }) => name}
+      query={api.useQuery("get", "/api/v1/pools", { params: { query: { limit: 500 } } })}
+      columns={COLUMNS}
       empty={<NoPools />}
-      onNew={mayChange ? () => dialog.open("new") : undefined}
-    >
-      {dialog.kind === "new" && <PoolForm onClose={dialog.close} />}
-      {dialog.kind === "resize" && chosen && <PoolForm pool={chosen} onClose={dialog.close} />}
-      {dialog.kind === "delete" && chosen && <DeletePool name={chosen.name} onClose={dialog.close} />}
-    </RecordsPage>
+      mayChange={useMayRunInstance()}
+      newForm={(close) => <PoolForm onClose={close} />}
+      actions={ACTIONS}
+    />
   );
 }
 
@@ -45,21 +35,10 @@ const COLUMNS: Column<Pool>[] = [
   { header: "Waiting tasks", align: "right", cell: ({ waiting }) => waiting },
 ];
 
-function actions(dialog: OpenDialog): Column<Pool> {
-  return {
-    header: "Actions",
-    align: "right",
-    cell: ({ name }) => (
-      <RowActions
-        subject={name}
-        actions={[
-          { label: "Resize", act: () => dialog.open("resize", name) },
-          { label: "Delete", act: () => dialog.open("delete", name), isDangerous: true },
-        ]}
-      />
-    ),
-  };
-}
+const ACTIONS: RecordAction<Pool>[] = [
+  { label: "Resize", dialog: (pool, close) => <PoolForm pool={pool} onClose={close} /> },
+  { label: "Delete", dialog: ({ name }, close) => <DeletePool name={name} onClose={close} />, isDangerous: true },
+];
 
 function NoPools() {
   return (

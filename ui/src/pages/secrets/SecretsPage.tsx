@@ -1,10 +1,8 @@
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { type OpenDialog, useDialog } from "@/app/useDialog";
 import { useMayAdminister } from "@/app/useMe";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
-import { RecordsPage } from "@/design/RecordsPage/RecordsPage";
-import { RowActions } from "@/design/RowActions/RowActions";
+import { NamedRecords, type RecordAction } from "@/design/RecordsPage/NamedRecords";
 import type { Column } from "@/design/Table/Table";
 import { Time } from "@/design/Time/Time";
 import { DeleteSecret } from "./DeleteSecret";
@@ -14,25 +12,17 @@ type Secret = Schema<"SecretStatus">;
 
 /** Encrypted values that author code reads: set and delete, but never show. */
 export function SecretsPage() {
-  const dialog = useDialog();
-  const mayChange = useMayAdminister();
-  const secrets = api.useQuery("get", "/api/v1/secrets", { params: { query: { limit: 500 } } });
-  const chosen = secrets.data?.items.find(({ name }) => name === dialog.subject);
   return (
-    <RecordsPage
+    <NamedRecords
       title="Secrets"
       noun="secret"
-      query={secrets}
-      columns={mayChange ? [...COLUMNS, actions(dialog)] : COLUMNS}
-      rowKey={({ name }) => name}
-      searchText={({ name }) => name}
+      query={api.useQuery("get", "/api/v1/secrets", { params: { query: { limit: 500 } } })}
+      columns={COLUMNS}
       empty={<NoSecrets />}
-      onNew={mayChange ? () => dialog.open("new") : undefined}
-    >
-      {dialog.kind === "new" && <SecretForm onClose={dialog.close} />}
-      {dialog.kind === "replace" && chosen && <SecretForm secret={chosen.name} onClose={dialog.close} />}
-      {dialog.kind === "delete" && chosen && <DeleteSecret name={chosen.name} onClose={dialog.close} />}
-    </RecordsPage>
+      mayChange={useMayAdminister()}
+      newForm={(close) => <SecretForm onClose={close} />}
+      actions={ACTIONS}
+    />
   );
 }
 
@@ -44,21 +34,10 @@ const COLUMNS: Column<Secret>[] = [
   { header: "By", isSecondary: true, cell: ({ updated_by }) => updated_by },
 ];
 
-function actions(dialog: OpenDialog): Column<Secret> {
-  return {
-    header: "Actions",
-    align: "right",
-    cell: ({ name }) => (
-      <RowActions
-        subject={name}
-        actions={[
-          { label: "Replace", act: () => dialog.open("replace", name) },
-          { label: "Delete", act: () => dialog.open("delete", name), isDangerous: true },
-        ]}
-      />
-    ),
-  };
-}
+const ACTIONS: RecordAction<Secret>[] = [
+  { label: "Replace", dialog: ({ name }, close) => <SecretForm secret={name} onClose={close} /> },
+  { label: "Delete", dialog: ({ name }, close) => <DeleteSecret name={name} onClose={close} />, isDangerous: true },
+];
 
 function NoSecrets() {
   return (

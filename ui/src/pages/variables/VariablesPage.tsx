@@ -1,10 +1,8 @@
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
-import { type OpenDialog, useDialog } from "@/app/useDialog";
 import { useMayWrite } from "@/app/useMe";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
-import { RecordsPage } from "@/design/RecordsPage/RecordsPage";
-import { RowActions } from "@/design/RowActions/RowActions";
+import { NamedRecords, type RecordAction } from "@/design/RecordsPage/NamedRecords";
 import type { Column } from "@/design/Table/Table";
 import { Time } from "@/design/Time/Time";
 import { DeleteVariable } from "./DeleteVariable";
@@ -15,26 +13,17 @@ type Variable = Schema<"VariableView">;
 
 /** Values that operators set and author code reads: list, set, delete. */
 export function VariablesPage() {
-  const dialog = useDialog();
-  const mayWrite = useMayWrite();
-  const variables = api.useQuery("get", "/api/v1/variables", { params: { query: { limit: 500 } } });
-  const chosen = variables.data?.items.find(({ name }) => name === dialog.subject);
   return (
-    <RecordsPage
+    <NamedRecords
       title="Variables"
       noun="variable"
-      query={variables}
-      columns={mayWrite ? [...COLUMNS, actions(dialog)] : COLUMNS}
-      rowKey={({ name }) => name}
-      searchText={({ name }) => name}
+      query={api.useQuery("get", "/api/v1/variables", { params: { query: { limit: 500 } } })}
+      columns={COLUMNS}
       empty={<NoVariables />}
-      onOpen={mayWrite ? ({ name }) => dialog.open("edit", name) : undefined}
-      onNew={mayWrite ? () => dialog.open("new") : undefined}
-    >
-      {dialog.kind === "new" && <VariableForm onClose={dialog.close} />}
-      {dialog.kind === "edit" && chosen && <VariableForm variable={chosen} onClose={dialog.close} />}
-      {dialog.kind === "delete" && chosen && <DeleteVariable name={chosen.name} onClose={dialog.close} />}
-    </RecordsPage>
+      mayChange={useMayWrite()}
+      newForm={(close) => <VariableForm onClose={close} />}
+      actions={ACTIONS}
+    />
   );
 }
 
@@ -45,21 +34,10 @@ const COLUMNS: Column<Variable>[] = [
   { header: "By", isSecondary: true, cell: ({ updated_by }) => updated_by },
 ];
 
-function actions(dialog: OpenDialog): Column<Variable> {
-  return {
-    header: "Actions",
-    align: "right",
-    cell: ({ name }) => (
-      <RowActions
-        subject={name}
-        actions={[
-          { label: "Edit", act: () => dialog.open("edit", name) },
-          { label: "Delete", act: () => dialog.open("delete", name), isDangerous: true },
-        ]}
-      />
-    ),
-  };
-}
+const ACTIONS: RecordAction<Variable>[] = [
+  { label: "Edit", dialog: (variable, close) => <VariableForm variable={variable} onClose={close} /> },
+  { label: "Delete", dialog: ({ name }, close) => <DeleteVariable name={name} onClose={close} />, isDangerous: true },
+];
 
 function ShortValue({ value }: { value: unknown }) {
   const text = JSON.stringify(value);
