@@ -1,5 +1,5 @@
-import { useState } from "react";
 import type { Schema } from "@/api/types";
+import { useDialog } from "@/app/useDialog";
 import { useMayWrite } from "@/app/useMe";
 import { Button } from "@/design/Button/Button";
 import { Icon } from "@/design/Icon/Icon";
@@ -14,14 +14,14 @@ interface Props {
 
 /** What can be done with a run in its state. */
 export function RunActions({ run, onRetry, onClear }: Props) {
-  const [isCancelling, setCancelling] = useState(false);
+  const dialog = useDialog();
   if (!useMayWrite()) return null;
   const isActive = !hasEnded(run.state);
   return (
     <>
       <Button onClick={onClear}>Clear tasks…</Button>
       {isActive && (
-        <Button look="danger" onClick={() => setCancelling(true)}>
+        <Button look="danger" onClick={() => dialog.open("cancel")}>
           Cancel…
         </Button>
       )}
@@ -30,7 +30,7 @@ export function RunActions({ run, onRetry, onClear }: Props) {
           <Icon name="retry" /> Retry…
         </Button>
       )}
-      {isCancelling && <CancelDialog run={run.id} onClose={() => setCancelling(false)} />}
+      {dialog.kind === "cancel" && isActive && <CancelDialog run={run.id} onClose={dialog.close} />}
     </>
   );
 }

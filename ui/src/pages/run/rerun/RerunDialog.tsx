@@ -19,6 +19,7 @@ interface Props {
   run: string;
   /** `null` reruns what failed; otherwise these tasks are cleared, with all tasks after them. */
   from: string[] | null;
+  onFrom: (from: string[]) => void;
   tasks: string[];
   edges: GraphEdge[];
   /** Whether a newer version of the workflow is loaded. */
@@ -27,17 +28,16 @@ interface Props {
 }
 
 /** Retries a run or clears tasks of it, after it has shown what reruns and which results are reused. */
-export function RerunDialog({ run, from, tasks, edges, hasNewerVersion, onClose }: Props) {
-  const [chosen, setChosen] = useState(from ?? []);
+export function RerunDialog({ run, from, onFrom, tasks, edges, hasNewerVersion, onClose }: Props) {
   const [isLatest, setLatest] = useState(false);
   const [isBusy, setBusy] = useState(false);
   const queries = useQueryClient();
   const announce = useToast();
   const isRetry = from === null;
-  const isReady = isRetry || chosen.length > 0;
+  const isReady = from === null || from.length > 0;
   const preview = useQuery({
-    queryKey: ["rerun", run, isRetry, chosen, isLatest],
-    queryFn: () => rerun(run, isRetry ? null : chosen, isLatest, true),
+    queryKey: ["rerun", run, from, isLatest],
+    queryFn: () => rerun(run, from, isLatest, true),
     enabled: isReady,
     staleTime: 0,
     placeholderData: (previous) => previous,
@@ -46,7 +46,7 @@ export function RerunDialog({ run, from, tasks, edges, hasNewerVersion, onClose 
   const start = async () => {
     setBusy(true);
     try {
-      const done = await rerun(run, isRetry ? null : chosen, isLatest, false);
+      const done = await rerun(run, from, isLatest, false);
       announce(`${plural(done.reruns.length, "task reruns", "tasks rerun")}.`);
       await queries.invalidateQueries({ predicate: ({ queryKey }) => String(queryKey[1]).startsWith("/api/v1/runs") });
       onClose();
@@ -74,7 +74,7 @@ export function RerunDialog({ run, from, tasks, edges, hasNewerVersion, onClose 
         </>
       }
     >
-      {!isRetry && <TaskChoice tasks={tasks} chosen={chosen} onChange={setChosen} />}
+      {from !== null && <TaskChoice tasks={tasks} chosen={from} onChange={onFrom} />}
       {hasNewerVersion && (
         <label className={styles.option}>
           <input type="checkbox" checked={isLatest} onChange={() => setLatest(!isLatest)} />

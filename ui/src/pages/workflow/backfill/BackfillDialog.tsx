@@ -11,13 +11,20 @@ import { plural } from "@/format/number";
 import styles from "./BackfillDialog.module.css";
 import { BackfillOptions } from "./BackfillOptions";
 import { Calendar } from "./Calendar";
-import { boundsOf, choose, countByDay, type DayRange, dayOf, weeksOf } from "./calendar";
+import { boundsOf, choiceText, choose, countByDay, type DayRange, dayOf, readChoice, weeksOf } from "./calendar";
 import { useSlots } from "./useSlots";
 
+interface Props {
+  workflow: Schema<"WorkflowDetails">;
+  /** The month that is shown and the days that are chosen, as the address has them. */
+  choice: string;
+  onChoice: (choice: string) => void;
+  onClose: () => void;
+}
+
 /** Runs past slots of a schedule: days are chosen on a calendar of slots, and counted before anything starts. */
-export function BackfillDialog({ workflow, onClose }: { workflow: Schema<"WorkflowDetails">; onClose: () => void }) {
-  const [month, setMonth] = useState(() => dayOf(new Date()).slice(0, 7));
-  const [range, setRange] = useState<DayRange | null>(null);
+export function BackfillDialog({ workflow, choice, onChoice, onClose }: Props) {
+  const { month, range } = readChoice(choice, dayOf(new Date()));
   const [limit, setLimit] = useState(1);
   const [isOnlyMissing, setOnlyMissing] = useState(true);
   const [key, setKey] = useState(workflow.schedule?.key ?? null);
@@ -60,9 +67,9 @@ export function BackfillDialog({ workflow, onClose }: { workflow: Schema<"Workfl
     >
       <Calendar
         month={month}
-        onMonth={setMonth}
+        onMonth={(month) => onChoice(choiceText({ month, range }))}
         range={range}
-        onDay={(day) => setRange(choose(range, day))}
+        onDay={(day) => onChoice(choiceText({ month, range: choose(range, day) }))}
         missing={missing}
         present={present}
       />

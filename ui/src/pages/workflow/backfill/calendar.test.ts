@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { boundsOf, choose, countByDay, dayOf, monthOf, weeksOf } from "./calendar";
+import { boundsOf, choiceText, choose, countByDay, dayOf, monthOf, readChoice, weeksOf } from "./calendar";
 
 test("a month has whole weeks from Monday on", () => {
   const weeks = weeksOf("2026-11");
@@ -26,4 +26,17 @@ test("slots are counted on the day of the reader", () => {
   expect(countByDay([noon, noon]).get("2026-01-05")).toBe(2);
   const { from, to } = boundsOf("2026-01-05", "2026-01-05");
   expect([dayOf(from), dayOf(to)]).toEqual(["2026-01-05", "2026-01-05"]);
+});
+
+test.each([
+  { month: "2026-01", range: null },
+  { month: "2026-02", range: { from: "2026-01-05", to: null } },
+  { month: "2026-01", range: { from: "2026-01-05", to: "2026-01-09" } },
+])("a choice of days survives its way through the address: %o", (choice) => {
+  expect(readChoice(choiceText(choice), "2026-11-16")).toEqual(choice);
+});
+
+test("an address without a choice shows the month of today", () => {
+  for (const text of ["", "soon", "2026-01:soon"])
+    expect(readChoice(text, "2026-11-16")).toEqual({ month: "2026-11", range: null });
 });

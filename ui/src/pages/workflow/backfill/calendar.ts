@@ -53,6 +53,24 @@ export interface DayRange {
   to: string | null;
 }
 
+/** What a calendar shows, and which days are chosen: `2026-01:2026-01-05..2026-01-09` in an address. */
+export interface CalendarChoice {
+  month: string;
+  range: DayRange | null;
+}
+
+export function choiceText({ month, range }: CalendarChoice): string {
+  if (range === null) return month;
+  return `${month}:${range.from}${range.to === null ? "" : `..${range.to}`}`;
+}
+
+/** A text that means nothing chooses nothing, in the month of today. */
+export function readChoice(text: string, today: string): CalendarChoice {
+  const found = /^(\d{4}-\d{2})(?::(\d{4}-\d{2}-\d{2})(?:\.\.(\d{4}-\d{2}-\d{2}))?)?$/.exec(text);
+  const [, month = monthOf(today), from, to = null] = found ?? [];
+  return { month, range: from === undefined ? null : { from, to } };
+}
+
 /** The range after a click: the first click begins one, the second ends it, in either order. */
 export function choose(range: DayRange | null, day: string): DayRange {
   if (range === null || range.to !== null) return { from: day, to: null };
