@@ -70,6 +70,7 @@ def test_a_backfill_is_chosen_on_the_calendar(page: Page, pipelines: Pipelines) 
     dialog.get_by_role("button", name=re.compile("^2 March")).click()
     expect(dialog.get_by_text("2026-03-02 to 2026-03-04: 2 slots get a run, 1 slot has had one.")).to_be_visible()
     assert violations(page) == []
+    page.reload()  # the days are in the address
     dialog.get_by_role("button", name="Start 2 runs").click()
     expect(page).to_have_url(f"{pipelines.url}/backfills")
     row = page.get_by_role("row", name=re.compile("load")).first

@@ -45,6 +45,7 @@ def test_the_log_streams_and_is_searched(page: Page, pipelines: Pipelines, gated
     page.get_by_label("Search the log").fill("WAITING 2")
     expect(log.locator("mark", has_text="waiting 2").first).to_be_visible()
     expect(page.get_by_text(re.compile(r"^1 of \d+$"))).to_be_visible()
+    expect(page).to_have_url(re.compile("find=WAITING"))
     page.get_by_label("Search the log").fill("")
     page.get_by_label("Least level").select_option("error")
     expect(log.get_by_text("No line has this level.")).to_be_visible()
@@ -106,6 +107,8 @@ def test_tasks_are_cleared_from_one_on(page: Page, pipelines: Pipelines) -> None
     open_page(page, f"{pipelines.url}/runs/{run}?task=clean")
     page.get_by_role("button", name="Rerun from here").click()
     dialog = page.get_by_role("dialog", name="Clear tasks and rerun")
+    expect(dialog.get_by_role("checkbox", name="clean")).to_be_checked()
+    page.reload()  # the dialog is in the address
     expect(dialog.get_by_role("checkbox", name="clean")).to_be_checked()
     expect(dialog.get_by_text("2 tasks rerun, 1 result is reused.")).to_be_visible()
     dialog.get_by_role("button", name="Rerun 2 tasks").click()
