@@ -6,6 +6,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from tidemill.engine.access.services import AccessServices
+from tidemill.engine.event_feed.changes import publish_change
 from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -51,7 +52,9 @@ class NodeOperations:
     @cached_property
     def access(self) -> AccessServices:
         """The tenants, API keys, secrets and audit log of this node's store."""
-        return AccessServices(self._run_store, self._graph_runtime.clock, self.settings)
+        access = AccessServices(self._run_store, self._graph_runtime.clock, self.settings)
+        access.audit.on_recorded = partial(publish_change, self._graph_runtime.node_events)
+        return access
 
     def _resolve_tenant(self, tenant: str | None) -> str:
         if not self._is_open:

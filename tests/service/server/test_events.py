@@ -72,6 +72,29 @@ async def test_events_come_as_they_happen_and_resume(server: Served) -> None:
         assert (last["type"], last["run"]) == ("run.ended", run.id)
 
 
+async def test_changes_of_others_are_events(server: Served) -> None:
+    """S-9: a page follows what other people change; those of the instance concern every tenant."""
+    async with following(server, params={"types": "change.made"}) as lines:
+        for path, body in (("/variables/region", {"value": "eu"}), ("/pools/gpu", {"slots": 2})):
+            (await server.http.put(path, json=body)).raise_for_status()
+        (await server.http.patch("/workflows/report", json={"paused": True})).raise_for_status()
+        changes = await read(lines, 3)
+    assert [(one["action"], one["target"], one["tenant"]) for one in changes] == [
+        ("variable.set", "region", "public"),
+        ("pool.set", "gpu", None),
+        ("workflow.pause", "report", "public"),
+    ]
+
+
+async def test_changes_are_events_of_their_tenant_only(server: Served) -> None:
+    """S-5: no tenant learns what another one has changed."""
+    async with following(server, params={"types": "change.made"}) as lines:
+        for tenant, name in (("acme", "theirs"), ("public", "ours")):
+            headers = {"tidemill-tenant": tenant}
+            (await server.http.put(f"/variables/{name}", json={"value": 1}, headers=headers)).raise_for_status()
+        assert [one["target"] for one in await read(lines, 1)] == ["ours"]
+
+
 async def test_bad_requests_are_refused_before_the_stream(server: Served) -> None:
     """http.md: unknown names with suggestions."""
     unknown = await server.http.get("/events", params={"types": "run.ende"})

@@ -37,3 +37,10 @@ test("firings make nothing outdated, the health of a reactor its answers", () =>
   expect(isOutdated({ type: "reactor.fired", reactor: "market" }, key)).toBe(false);
   expect(isOutdated({ type: "reactor.health", reactor: "market" }, key)).toBe(true);
 });
+
+test("a change by other people makes what it is about outdated, and the audit log", () => {
+  const event = { type: "change.made", action: "workflow.pause", target: "report" };
+  const [workflows, pools, audit] = ["workflows", "pools", "audit"].map((name) => ["get", `/api/v1/${name}`, {}]);
+  expect([workflows, pools, audit].map((key) => isOutdated(event, key ?? []))).toEqual([true, false, true]);
+  expect(isOutdated({ ...event, action: "pool.set" }, pools ?? [])).toBe(true);
+});

@@ -11,6 +11,29 @@ export interface Outdated {
 
 const OVERVIEW: Outdated = { path: "/api/v1/overview" };
 
+/** The paths that changes make outdated, by the noun of their action: `pool.set` is about pools. */
+const CHANGED: Record<string, string[]> = {
+  workflow: ["/api/v1/workflows", "/api/v1/schedules", "/api/v1/overview"],
+  trigger: ["/api/v1/triggers", "/api/v1/workflows"],
+  reactor: ["/api/v1/reactors", "/api/v1/graphs", "/api/v1/overview"],
+  accumulator: ["/api/v1/accumulators", "/api/v1/reactors"],
+  dead_letter: ["/api/v1/accumulators", "/api/v1/reactors", "/api/v1/overview"],
+  package: ["/api/v1/packages", "/api/v1/import-errors"],
+  run: ["/api/v1/runs"],
+  backfill: ["/api/v1/backfills"],
+  pool: ["/api/v1/pools"],
+  variable: ["/api/v1/variables"],
+  secret: ["/api/v1/secrets"],
+  key: ["/api/v1/keys"],
+  account: ["/api/v1/accounts"],
+  tenant: ["/api/v1/tenants"],
+};
+
+function outdatedByChange({ action }: FeedEvent): Outdated[] {
+  const [noun = ""] = String(action).split(".");
+  return ["/api/v1/audit", ...(CHANGED[noun] ?? [])].map((path) => ({ path }));
+}
+
 /** One entry per type of event; `type.*` stands for all types of that kind. */
 const TABLE: Record<string, (event: FeedEvent) => Outdated[]> = {
   "run.*": (event) => [
@@ -53,6 +76,7 @@ const TABLE: Record<string, (event: FeedEvent) => Outdated[]> = {
   ],
   "leadership.*": () => [{ path: "/api/v1/nodes" }, { path: "/api/v1/system" }, OVERVIEW],
   "node.*": () => [{ path: "/api/v1/nodes" }, OVERVIEW],
+  "change.made": outdatedByChange,
   "events.gap": () => [{ path: "" }],
 };
 

@@ -3,8 +3,8 @@
 import type { FeedEvent } from "./feed";
 
 const KEPT = 100;
-/** Too many to read: pages count them instead. */
-const NOISE = new Set(["task.state", "reactor.fired"]);
+/** Too many to read, or in the audit log. */
+const NOISE = new Set(["task.state", "reactor.fired", "change.made"]);
 
 export class RecentEvents {
   private events: readonly FeedEvent[] = [];

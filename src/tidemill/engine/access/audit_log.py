@@ -1,6 +1,6 @@
 """The audit log: one entry for every change that a principal makes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import timedelta
 from types import MappingProxyType
@@ -22,6 +22,9 @@ current_request_id: ContextVar[str | None] = ContextVar("current_request_id", de
 
 class AuditLog:
     """Writes audit entries, reads them, and deletes those that are older than the retention."""
+
+    on_recorded: Callable[[AuditEntry], None] | None = None
+    """Called after each entry."""
 
     def __init__(self, entries: AuditEntries, clock: Clock, settings: Settings) -> None:
         self._entries = entries
@@ -50,6 +53,8 @@ class AuditLog:
             request_id=current_request_id.get(),
         )
         await self._entries.append(entry)
+        if self.on_recorded is not None:
+            self.on_recorded(entry)
 
     async def find(self, audit_filter: AuditFilter) -> tuple[list[AuditEntry], int]:
         """Return entries, newest first, and the number of all that match."""

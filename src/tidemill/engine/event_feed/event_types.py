@@ -30,6 +30,7 @@ NODE_EVENT_TYPES = {
     events.LEADERSHIP_LOST: "this node does not lead any more: node, epoch",
     events.NODE_JOINED: "a server, a worker or another node appeared in the store: node, name, kind",
     events.NODE_LEFT: "a node has left the store, or was removed because it is gone: node, name, kind",
+    events.CHANGE_MADE: "a person or a program has changed something, as the audit log says: action, target",
     events.EVENTS_GAP: "events were missed, which are no longer known here: reason",
 }
 """Events of the node that a reader is connected to."""
