@@ -24,7 +24,7 @@ export function useShortcuts(shortcuts: Shortcuts): void {
   }, [shortcuts]);
 }
 
-function actionOf(event: KeyboardEvent, shortcuts: Shortcuts, isAfterLeader: boolean): (() => void) | undefined {
+export function actionOf(event: KeyboardEvent, shortcuts: Shortcuts, isAfterLeader: boolean): (() => void) | undefined {
   if (event.ctrlKey || event.metaKey) return shortcuts[`mod+${event.key.toLowerCase()}`];
   if (event.altKey || isTyping(event) || isPressing(event) || document.querySelector("dialog[open]")) return undefined;
   return (isAfterLeader ? shortcuts[`g ${event.key}`] : undefined) ?? shortcuts[event.key];
@@ -38,5 +38,5 @@ function isTyping(event: KeyboardEvent): boolean {
 /** Enter on a link or a button is for that link or button. */
 function isPressing(event: KeyboardEvent): boolean {
   const target = event.target as HTMLElement | null;
-  return event.key === "Enter" && (target?.matches("a, button, summary") ?? false);
+  return event.key === "Enter" && (target?.matches("a, button, summary, [role=button]") ?? false);
 }

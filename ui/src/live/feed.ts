@@ -61,7 +61,7 @@ export class Feed {
 
   private receive(event: FeedEvent): void {
     this.last = event.id;
-    this.rates.note(event);
+    this.rates.note(event, new Date());
     this.recent.note(event);
     for (const listener of this.listeners) listener(event);
   }
@@ -69,6 +69,7 @@ export class Feed {
   private become(state: ConnectionState): void {
     this.state = state;
     if (state === "live") this.rates.begin(new Date());
+    else this.rates.end(new Date());
     for (const listener of this.stateListeners) listener();
   }
 }

@@ -1,20 +1,22 @@
 import { describe, expect, it } from "vitest";
+import type { FeedEvent } from "./feed";
 import { currentRate, FiringRates, SPAN } from "./firingRates";
 
 const START = Date.parse("2026-01-01T00:00:00Z");
 
-function fired(second: number, firings: number) {
-  const at = new Date(START + second * 1000 + 300).toISOString();
-  return { id: "1", type: "reactor.fired", at, tenant: null, reactor: "market", firings, total: 1000 + firings };
+/** An event of a server whose clock is wrong, and when it arrives. */
+function fired(second: number, firings: number): [FeedEvent, Date] {
+  const event = { id: "1", type: "reactor.fired", at: "2031-07-01T12:00:00Z", tenant: null, reactor: "market" };
+  return [{ ...event, firings, total: 1000 + firings }, new Date(START + second * 1000 + 300)];
 }
 
 describe("FiringRates", () => {
   it("adds up the firings of each second", () => {
     const rates = new FiringRates();
     rates.begin(new Date(START));
-    rates.note(fired(0, 17));
-    rates.note(fired(0, 3));
-    rates.note(fired(2, 5));
+    rates.note(...fired(0, 17));
+    rates.note(...fired(0, 3));
+    rates.note(...fired(2, 5));
     const history = rates.history("market", new Date(START + 3000));
     expect(history).toHaveLength(SPAN);
     expect(history.slice(-4)).toEqual([null, 20, 0, 5]);
@@ -26,9 +28,21 @@ describe("FiringRates", () => {
   it("forgets what is older than it shows, and knows nothing of other reactors", () => {
     const rates = new FiringRates();
     rates.begin(new Date(START));
-    rates.note(fired(0, 17));
-    rates.note(fired(SPAN + 5, 1));
+    rates.note(...fired(0, 17));
+    rates.note(...fired(SPAN + 5, 1));
     expect(rates.history("market", new Date(START + (SPAN + 6) * 1000))).toEqual([...Array(SPAN - 1).fill(0), 1]);
     expect(currentRate(rates.history("other", new Date(START)))).toBe(0);
+  });
+
+  it("knows nothing of the time without a connection", () => {
+    const rates = new FiringRates();
+    rates.begin(new Date(START));
+    rates.note(...fired(0, 7));
+    rates.end(new Date(START + 1000));
+    rates.end(new Date(START + 2000));
+    rates.begin(new Date(START + 2000));
+    rates.note(...fired(2, 5000));
+    rates.note(...fired(5, 9));
+    expect(rates.history("market", new Date(START + 6000)).slice(-7)).toEqual([null, 7, null, null, null, 0, 9]);
   });
 });

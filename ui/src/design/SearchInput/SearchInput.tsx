@@ -1,5 +1,6 @@
 import { useEffect, useState } from "react";
 import { Icon } from "../Icon/Icon";
+import { Reports } from "./reports";
 import styles from "./SearchInput.module.css";
 
 const PAUSE = 200;
@@ -13,12 +14,18 @@ interface Props {
 /** A search field that reports what was typed once typing pauses. `/` focuses it. */
 export function SearchInput({ label, value, onChange }: Props) {
   const [text, setText] = useState(value);
-  useEffect(() => setText(value), [value]);
+  const [reports] = useState(() => new Reports());
   useEffect(() => {
-    if (text === value) return;
-    const timer = setTimeout(() => onChange(text), PAUSE);
+    if (!reports.takeBack(value)) setText(value);
+  }, [value, reports]);
+  useEffect(() => {
+    if (text === reports.expected(value)) return;
+    const timer = setTimeout(() => {
+      reports.add(text);
+      onChange(text);
+    }, PAUSE);
     return () => clearTimeout(timer);
-  }, [text, value, onChange]);
+  }, [text, value, onChange, reports]);
   return (
     <span className={styles.search}>
       <Icon name="search" size={14} />

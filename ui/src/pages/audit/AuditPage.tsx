@@ -1,3 +1,4 @@
+import { keepPreviousData } from "@tanstack/react-query";
 import { api } from "@/api/client";
 import { itemsOf, PAGED, useMore } from "@/api/paging";
 import { useSearchParam } from "@/app/useSearchParam";
@@ -55,7 +56,12 @@ export function AuditPage() {
 
 function useAuditEntries({ actor, action, target }: { actor: string; action: string; target: string }) {
   const filter = { actor: actor || null, action: action || null, target: target || null };
-  return api.useInfiniteQuery("get", "/api/v1/audit", { params: { query: { ...filter, limit: PAGE_SIZE } } }, PAGED);
+  return api.useInfiniteQuery(
+    "get",
+    "/api/v1/audit",
+    { params: { query: { ...filter, limit: PAGE_SIZE } } },
+    { ...PAGED, placeholderData: keepPreviousData },
+  );
 }
 
 function NoEntries({ isFiltered }: { isFiltered: boolean }) {

@@ -1,3 +1,4 @@
+import { keepPreviousData } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useCallback, useMemo } from "react";
 import { api } from "@/api/client";
@@ -24,9 +25,12 @@ type Schedule = Schema<"ScheduleView">;
 /** Every workflow: how its last runs went, what it does now, and when it runs next. */
 export function WorkflowsPage() {
   const [text, setText] = useSearchParam("q", "");
-  const workflows = api.useQuery("get", "/api/v1/workflows", {
-    params: { query: { q: text, limit: 200, recent: 20 } },
-  });
+  const workflows = api.useQuery(
+    "get",
+    "/api/v1/workflows",
+    { params: { query: { q: text, limit: 200, recent: 20 } } },
+    { placeholderData: keepPreviousData },
+  );
   return (
     <Page title="Workflows" actions={<SearchInput label="Search workflows" value={text} onChange={setText} />}>
       <Panel title="All workflows" aside={workflows.data && plural(workflows.data.total, "workflow")} isFlush>

@@ -1,4 +1,5 @@
 import { Button } from "@/design/Button/Button";
+import { useCopy } from "@/design/CopyButton/useCopy";
 import { Icon } from "@/design/Icon/Icon";
 import { useToast } from "@/design/Toasts/Toasts";
 import { plural } from "@/format/number";
@@ -27,10 +28,9 @@ interface Props {
 /** The row above a log: find, filter, follow, wrap, take along. */
 export function LogTools({ lines, onDownload, search, level, onLevel, ...toggles }: Props) {
   const announce = useToast();
-  const copy = async () => {
-    await navigator.clipboard.writeText(lines.map(recordOf).join("\n"));
-    announce(`Copied ${plural(lines.length, "line")}.`);
-  };
+  const copy = useCopy();
+  const copyLines = () =>
+    copy(lines.map(recordOf).join("\n"), () => announce(`Copied ${plural(lines.length, "line")}.`));
   return (
     <div className={styles.tools}>
       <LogSearch {...search} />
@@ -53,7 +53,7 @@ export function LogTools({ lines, onDownload, search, level, onLevel, ...toggles
         <Button look="quiet" aria-pressed={toggles.isWrapped} onClick={toggles.onWrap}>
           Wrap
         </Button>
-        <Button look="quiet" aria-label="Copy the log" title="Copy" onClick={() => void copy()}>
+        <Button look="quiet" aria-label="Copy the log" title="Copy" onClick={copyLines}>
           <Icon name="copy" />
         </Button>
         <Button look="quiet" aria-label="Download the log" title="Download" onClick={onDownload}>
