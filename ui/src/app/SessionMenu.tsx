@@ -1,6 +1,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { api } from "@/api/client";
-import { actAs, actingTenant, INSTANCE_TENANT, TENANT_HEADER } from "@/api/tenant";
+import { actAs, actingTenant, INSTANCE_TENANT } from "@/api/tenant";
+import { useAllTenants } from "@/api/wholeLists";
 import { Button } from "@/design/Button/Button";
 import styles from "./SessionMenu.module.css";
 import { useMe } from "./useMe";
@@ -36,8 +37,7 @@ export function SessionMenu() {
 }
 
 function TenantChoice({ current }: { current: string }) {
-  // As the one who signed in, not as an admin of the chosen tenant, who knows of no other one.
-  const { data } = api.useQuery("get", "/api/v1/tenants", { headers: { [TENANT_HEADER]: INSTANCE_TENANT } });
+  const { data } = useAllTenants();
   const names = data?.items.map((tenant) => tenant.name) ?? [];
   if (names.length < 2) return null;
   const choose = (name: string) => {

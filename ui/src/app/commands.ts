@@ -1,7 +1,7 @@
 /** What the command palette offers. */
 
 import { useMemo } from "react";
-import { api } from "@/api/client";
+import { useAllPackages, useAllReactors, useAllWorkflows } from "@/api/wholeLists";
 import type { IconName } from "@/design/Icon/Icon";
 import { NAVIGATION } from "./navigation";
 import { toggleTheme } from "./theme";
@@ -22,9 +22,9 @@ const RUN_ID = /^[0-9a-z]{6,}$/;
 
 export function useCommands(typed: string): Command[] {
   const { data: me } = useMe();
-  const { data: workflows } = api.useQuery("get", "/api/v1/workflows", { params: { query: { limit: 500 } } });
-  const { data: reactors } = api.useQuery("get", "/api/v1/reactors", { params: { query: { limit: 500 } } });
-  const { data: packages } = api.useQuery("get", "/api/v1/packages");
+  const { data: workflows } = useAllWorkflows();
+  const { data: reactors } = useAllReactors();
+  const { data: packages } = useAllPackages();
   const named = useMemo(
     () => [
       ...commandsOf("workflow", "/workflows", "workflow", workflows?.items),

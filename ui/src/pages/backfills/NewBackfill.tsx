@@ -1,11 +1,11 @@
 import { useNavigate } from "@tanstack/react-router";
-import { api } from "@/api/client";
+import { useAllSchedules } from "@/api/wholeLists";
 import styles from "./NewBackfill.module.css";
 
 /** Leads to the calendar of a workflow that has a schedule. */
 export function NewBackfill() {
   const navigate = useNavigate();
-  const { data } = api.useQuery("get", "/api/v1/schedules", { params: { query: { limit: 500 } } });
+  const { data } = useAllSchedules();
   const names = [...new Set(data?.items.map(({ workflow }) => workflow))].sort();
   const open = (name: string) =>
     void navigate({ to: "/workflows/$name", params: { name }, search: { dialog: "backfill" } as object });

@@ -1,6 +1,6 @@
 import { Link, useNavigate } from "@tanstack/react-router";
-import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
+import { useAllPackages } from "@/api/wholeLists";
 import { useDialog } from "@/app/useDialog";
 import { useMayAdminister } from "@/app/useMe";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
@@ -19,7 +19,7 @@ export function PackagesPage() {
   const dialog = useDialog();
   const navigate = useNavigate();
   const mayUpload = useMayAdminister();
-  const packages = api.useQuery("get", "/api/v1/packages", { params: { query: { limit: 500 } } });
+  const packages = useAllPackages();
   return (
     <RecordsPage
       title="Packages"

@@ -1,7 +1,7 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useCallback, useEffect } from "react";
-import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
+import { useAllReactors } from "@/api/wholeLists";
 import { matchScore } from "@/app/match";
 import { useSearchParam } from "@/app/useSearchParam";
 import { Answer } from "@/design/Answer/Answer";
@@ -19,7 +19,7 @@ import { useFiringRates } from "./useFiringRates";
 /** All reactors: how they are, how fast they are, and what went wrong. */
 export function ReactorsPage() {
   const [text, setText] = useSearchParam("q", "");
-  const reactors = api.useQuery("get", "/api/v1/reactors", { params: { query: { limit: 500 } } });
+  const reactors = useAllReactors();
   return (
     <Page title="Reactors" actions={<SearchInput label="Search reactors" value={text} onChange={setText} />}>
       <Panel title="All reactors" aside={reactors.data && plural(reactors.data.total, "reactor")} isFlush>

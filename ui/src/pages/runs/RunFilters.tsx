@@ -1,5 +1,5 @@
 import { useCallback } from "react";
-import { api } from "@/api/client";
+import { useAllWorkflows } from "@/api/wholeLists";
 import { Button } from "@/design/Button/Button";
 import { FilterChips } from "@/design/FilterChips/FilterChips";
 import { SearchInput } from "@/design/SearchInput/SearchInput";
@@ -16,7 +16,7 @@ interface Props {
 
 /** What to show of all runs: text, workflow, states, days. */
 export function RunFilters({ search, onChange }: Props) {
-  const { data } = api.useQuery("get", "/api/v1/workflows", { params: { query: { limit: 500 } } });
+  const { data } = useAllWorkflows();
   const type = useCallback((q: string) => onChange({ q }), [onChange]);
   const names = new Set([...(data?.items.map(({ name }) => name) ?? []), search.workflow].filter(Boolean));
   return (

@@ -1,4 +1,4 @@
-import { api } from "@/api/client";
+import { useAllSchedules } from "@/api/wholeLists";
 import { Answer } from "@/design/Answer/Answer";
 import { Page } from "@/design/Page/Page";
 import { Panel } from "@/design/Panel/Panel";
@@ -10,7 +10,7 @@ const TIME_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /** When the clock starts workflows: a week as a calendar, and the schedules with their next slots. */
 export function SchedulesPage() {
-  const schedules = api.useQuery("get", "/api/v1/schedules", { params: { query: { limit: 500 } } });
+  const schedules = useAllSchedules();
   return (
     <Page title="Schedules" subtitle={`Times are in ${TIME_ZONE}, the time zone of your browser.`}>
       <Calendar />

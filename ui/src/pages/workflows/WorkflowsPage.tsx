@@ -3,6 +3,7 @@ import { Link, useNavigate } from "@tanstack/react-router";
 import { useCallback, useMemo } from "react";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
+import { useAllSchedules } from "@/api/wholeLists";
 import { useMayWrite } from "@/app/useMe";
 import { useSearchParam } from "@/app/useSearchParam";
 import { Answer } from "@/design/Answer/Answer";
@@ -14,7 +15,7 @@ import { SearchInput } from "@/design/SearchInput/SearchInput";
 import { StateBadge } from "@/design/StateBadge/StateBadge";
 import { type Column, Table } from "@/design/Table/Table";
 import { Time } from "@/design/Time/Time";
-import { plural } from "@/format/number";
+import { formatCount, plural } from "@/format/number";
 import { useListNavigation } from "@/keyboard/useListNavigation";
 import { PauseButton } from "./PauseButton";
 import { RecentRuns } from "./RecentRuns";
@@ -33,7 +34,7 @@ export function WorkflowsPage() {
   );
   return (
     <Page title="Workflows" actions={<SearchInput label="Search workflows" value={text} onChange={setText} />}>
-      <Panel title="All workflows" aside={workflows.data && plural(workflows.data.total, "workflow")} isFlush>
+      <Panel title="All workflows" aside={workflows.data && extentOf(workflows.data)} isFlush>
         <Answer query={workflows}>
           {({ items }) =>
             items.length > 0 ? <WorkflowTable workflows={items} /> : <NoWorkflows isSearch={text !== ""} />
@@ -44,10 +45,16 @@ export function WorkflowsPage() {
   );
 }
 
+/** How many there are; the list ends where people would search instead of reading on. */
+function extentOf({ items, total }: { items: Workflow[]; total: number }): string {
+  if (items.length === total) return plural(total, "workflow");
+  return `the first ${formatCount(items.length)} of ${plural(total, "workflow")}: search for the others`;
+}
+
 function WorkflowTable({ workflows }: { workflows: Workflow[] }) {
   const navigate = useNavigate();
   const mayWrite = useMayWrite();
-  const { data } = api.useQuery("get", "/api/v1/schedules", { params: { query: { limit: 500 } } });
+  const { data } = useAllSchedules();
   const schedules = useMemo(() => soonestOf(data?.items ?? []), [data]);
   const open = useCallback(
     (index: number) => void navigate({ to: "/workflows/$name", params: { name: workflows[index]?.name ?? "" } }),
