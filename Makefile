@@ -43,7 +43,8 @@ test: $(READY) $(UI) $(DOCS) ## Run the whole suite; narrow it with ARGS="-k rea
 
 browser: $(READY) $(UI) $(DOCS) ## Run the tests of the web UI in a real Chromium; narrow them with ARGS
 	$(BIN)/python -m scripts.chromium
-	$(BIN)/python -m pytest -n auto --dist loadfile tests/browser $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile tests/browser --ignore=tests/browser/test_smoothness.py $(ARGS)
+	$(BIN)/python -m pytest tests/browser/test_smoothness.py
 
 versions: $(READY) ## Run the quick tests on every other supported version of Python that is installed
 	@own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \

@@ -10,6 +10,8 @@ import {
   type NodeProps,
   Position,
   ReactFlow,
+  type ReactFlowState,
+  useStore,
 } from "@xyflow/react";
 import { type KeyboardEvent, type ReactNode, useMemo } from "react";
 import type { Tone } from "../tone";
@@ -105,7 +107,7 @@ export function GraphView({ label, nodes, edges, direction = "LR", gap, first, o
         panOnDrag
         proOptions={{ hideAttribution: true }}
       >
-        <Background gap={18} size={1} color="var(--line)" />
+        <Dots />
         <Controls showInteractive={false} position="bottom-right" />
       </ReactFlow>
     </div>
@@ -125,8 +127,16 @@ function selectByKey(event: KeyboardEvent, onSelect: Props["onSelect"]): void {
   onSelect(node.dataset.id ?? "");
 }
 
+/** From this far away nothing can be read: drawing the states alone keeps a graph of a thousand nodes smooth. */
+const isFar = ({ transform: [, , zoom] }: ReactFlowState): boolean => zoom < 0.3;
+
+function Dots() {
+  return useStore(isFar) ? null : <Background gap={18} size={1} color="var(--line)" />;
+}
+
 function Box({ data }: NodeProps<Node<FlowData>>) {
   const { node, direction } = data;
+  const isOutline = useStore(isFar);
   const [from, to] = direction === "LR" ? [Position.Left, Position.Right] : [Position.Top, Position.Bottom];
   return (
     <div
@@ -135,10 +145,11 @@ function Box({ data }: NodeProps<Node<FlowData>>) {
       data-ground={node.ground}
       data-selected={node.isSelected || undefined}
       data-faint={node.isFaint || undefined}
+      data-outline={isOutline || undefined}
     >
       <Handle type="target" position={from} className={styles.handle} />
       {node.label !== undefined && <span className="visually-hidden">{node.label}</span>}
-      {node.content}
+      {!isOutline && node.content}
       <Handle type="source" position={to} className={styles.handle} />
     </div>
   );
@@ -148,7 +159,9 @@ function Box({ data }: NodeProps<Node<FlowData>>) {
 function RoutedEdge({ sourceX, sourceY, targetX, targetY, data, label, markerEnd }: EdgeProps<Edge<RouteData>>) {
   const { via, direction, label: at } = data ?? { via: [], direction: "LR" as const, label: null };
   const path = curveThrough([{ x: sourceX, y: sourceY }, ...via, { x: targetX, y: targetY }], direction);
+  const isOutline = useStore(isFar);
   const [labelX, labelY] = at ? [at.x, at.y] : [(sourceX + targetX) / 2, (sourceY + targetY) / 2];
+  if (isOutline) return <BaseEdge path={path} />;
   return <BaseEdge path={path} label={label} labelX={labelX} labelY={labelY} {...(markerEnd ? { markerEnd } : {})} />;
 }
 

@@ -66,8 +66,8 @@ const COLUMNS: VirtualColumn<Backfill>[] = [
   },
   { header: "State", width: "110px", cell: ({ state }) => <StateBadge state={state} /> },
   { header: "Progress", width: "minmax(120px, 2fr)", cell: (backfill) => <Progress runs={backfill.runs} /> },
-  { header: "First slot", width: "130px", isSecondary: true, cell: ({ from }) => from && <Time at={from} /> },
-  { header: "Last slot", width: "130px", isSecondary: true, cell: ({ to }) => to && <Time at={to} /> },
+  { header: "From", width: "130px", isSecondary: true, cell: ({ from }) => from && <Time at={from} /> },
+  { header: "To", width: "130px", isSecondary: true, cell: ({ to }) => to && <Time at={to} /> },
   { header: "At a time", width: "80px", align: "right", isSecondary: true, cell: ({ limit }) => limit },
   {
     header: "Created",

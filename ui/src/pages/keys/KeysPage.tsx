@@ -2,6 +2,7 @@ import { useState } from "react";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { type OpenDialog, useDialog } from "@/app/useDialog";
+import { useMayAdminister } from "@/app/useMe";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
 import { RecordsPage } from "@/design/RecordsPage/RecordsPage";
 import { CreatedKey } from "./CreatedKey";
@@ -12,6 +13,7 @@ import { RevokeKey } from "./RevokeKey";
 /** API keys of programs: create, see when each was used last, revoke. */
 export function KeysPage() {
   const dialog = useDialog();
+  const mayAdmin = useMayAdminister();
   const keys = api.useQuery("get", "/api/v1/keys", { params: { query: { limit: 500 } } });
   return (
     <RecordsPage
@@ -22,7 +24,7 @@ export function KeysPage() {
       rowKey={({ id }) => id}
       searchText={({ id, label, role }) => `${id} ${label} ${role}`}
       empty={<NoKeys />}
-      onNew={() => dialog.open("new")}
+      onNew={mayAdmin ? () => dialog.open("new") : undefined}
     >
       <KeyDialogs dialog={dialog} keys={keys.data?.items ?? []} />
     </RecordsPage>
@@ -50,7 +52,7 @@ function KeyDialogs({ dialog, keys }: { dialog: OpenDialog; keys: Schema<"ApiKey
 
 function NoKeys() {
   return (
-    <EmptyState title="There is no key." commands={["tidemill key create --role write"]}>
+    <EmptyState title="There is no key." commands={[`tidemill --server ${location.origin} key create --role write`]}>
       A program proves with a key who it is: it sends <code>Authorization: Bearer KEY</code> with each request.
     </EmptyState>
   );

@@ -42,7 +42,7 @@ const ACTIONS: RecordAction<Pool>[] = [
 
 function NoPools() {
   return (
-    <EmptyState title="There is no pool." commands={["tidemill pool set warehouse 4"]}>
+    <EmptyState title="There is no pool." commands={[`tidemill --server ${location.origin} pool set warehouse 4`]}>
       A pool limits how many tasks run at a time, over all nodes. A task takes a slot with{" "}
       <code>@workflow.task(pool="warehouse")</code>.
     </EmptyState>

@@ -50,7 +50,7 @@ function ShortValue({ value }: { value: unknown }) {
 
 function NoVariables() {
   return (
-    <EmptyState title="No variable is set." commands={["tidemill variable set region eu"]}>
+    <EmptyState title="No variable is set." commands={[`tidemill --server ${location.origin} variable set region eu`]}>
       A task reads a variable with <code>ctx.variable("region")</code>. A change takes effect at the next attempt.
     </EmptyState>
   );

@@ -9,7 +9,7 @@ export function HealthMark({ reactor }: { reactor: LiveReactor }) {
   const { state, connection, retryNow } = reactor;
   return (
     <>
-      <StateBadge state={state.health} />
+      {!(state.paused && state.health === "live") && <StateBadge state={state.health} />}
       {state.paused && <Badge tone="violet">paused · {formatCount(state.buffered)} buffered</Badge>}
       {connection !== "live" && connection !== "connecting" && (
         <span role="status">

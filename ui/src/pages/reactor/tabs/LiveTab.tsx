@@ -70,7 +70,7 @@ function Legend({ isSelected }: { isSelected: boolean }) {
         <i className={styles.swatch} data-route /> route of the {isSelected ? "selected" : "last"} firing
       </span>
       <span>
-        <i className={styles.swatch} data-ground="amber" /> p99 over 100 µs
+        <i className={styles.swatch} data-ground="amber" /> p99 of its firings over 100 µs
       </span>
       <span>
         <i className={styles.swatch} data-ground="red" /> over 1 ms
