@@ -220,7 +220,7 @@ async def test_async_functions_are_awaited(harness: ExecutorHarness) -> None:
         ("wrong_inside", "task 'wrong_inside' returned a value of class list, but declares list[int]"),
         ("wrong_bool", "task 'wrong_bool' returned a value of class bool, but declares int"),
         ("wrong_literal", "task 'wrong_literal' returned a value of class str, but declares Literal['a', 'b']"),
-        ("wrong_range", "task 'wrong_range' returned a value of class int, but declares Annotated[int, "),
+        ("wrong_range", "task 'wrong_range' returned a value of class int, but declares int: Expected `int` >= 0"),
         ("unstorable", "task 'unstorable' returned a value that cannot be stored: a Thing"),
         ("unstorable_class", "task 'unstorable_class' returned a value that cannot be stored: Thing"),
     ],

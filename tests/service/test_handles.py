@@ -36,7 +36,11 @@ def report(node: tm.Node) -> dict[str, Any]:
     """Return everything that may be compared between two nodes."""
     firings = node.reactor("r").firings(limit=200)
     state = msgspec.to_builtins(node.reactor("r").state())
-    state.pop("subscribers")
+    for timed in ("subscribers", "since", "p50", "p99"):
+        state.pop(timed)
+    for accumulator in state["accumulators"].values():
+        for timed in ("since", "pushes", "push_seconds"):
+            accumulator.pop(timed)
     return {
         "firings": [(one.inputs, one.ok, one.results["g"].outputs, one.at, one.degraded) for one in firings],
         "ids": [one.id.rpartition("-")[2] for one in firings],

@@ -180,7 +180,8 @@ async def test_a_fetch_that_brings_nothing_is_no_failure() -> None:
             return []
 
     subscription: Any = Empty()
-    following = _NatsFollowing(subscription, Hearing(1), last_sequence=5, delivery_count=5)
+    client: Any = None  # it is asked only for the lag
+    following = _NatsFollowing(client, subscription, Hearing(1), last_sequence=5, delivery_count=5)
     assert await following._deliver_batch()
     assert following._last_sequence == 5
 

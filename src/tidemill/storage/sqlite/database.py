@@ -287,6 +287,6 @@ class SqliteTable:
         """Run one statement for each row, as one unit of work."""
         return self._committer.submit(lambda connection: connection.executemany(statement, rows))
 
-    async def _fetch_all(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    async def _fetch_all(self, statement: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> list[Any]:
         """Return the rows of a query."""
         return await self._database.read(lambda connection: connection.execute(statement, values).fetchall())

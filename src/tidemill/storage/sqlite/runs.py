@@ -102,7 +102,13 @@ class SqliteRuns(SqliteTable, Runs):
         return decode_run(rows[0]) if rows else None
 
     async def list_elements(self, first: TaskKey, states: Collection[TaskState], limit: int) -> list[TaskRow]:
-        values = (first.run, first.task, max(0, first.element), json.dumps(list(states)), limit)
+        values = {
+            "run": first.run,
+            "task": first.task,
+            "element": max(0, first.element),
+            "states": json.dumps(list(states)),
+            "limit": limit,
+        }
         return [decode_keyed_task(row)[1] for row in await self._fetch_all(self._queries.elements_from, values)]
 
     async def find(self, run_filter: RunFilter) -> list[RunRow]:
@@ -113,8 +119,7 @@ class SqliteRuns(SqliteTable, Runs):
             "states": json.dumps([str(state) for state in run_filter.states]),
             "limit": run_filter.limit,
         }
-        statement = self._select_query(run_filter)
-        newest_first = await self._database.read(lambda connection: connection.execute(statement, values).fetchall())
+        newest_first = await self._fetch_all(self._select_query(run_filter), values)
         return [decode_run(row) for row in reversed(newest_first)]
 
     def _select_query(self, run_filter: RunFilter) -> str:
@@ -223,7 +228,13 @@ class SqliteRuns(SqliteTable, Runs):
     async def list_fired_slots(
         self, tenant: str, schedules: Collection[ScheduleName], start: datetime, end: datetime, limit: int
     ) -> dict[ScheduleName, list[FiredSlot]]:
-        values = (json.dumps(list(schedules)), tenant, to_micros(start), to_micros(end), limit)
+        values = {
+            "schedules": json.dumps(list(schedules)),
+            "tenant": tenant,
+            "start": to_micros(start),
+            "end": to_micros(end),
+            "limit": limit,
+        }
         rows = await self._fetch_all(self._queries.fired_slots_with_runs, values)
         return group_fired(schedules, ((*key, from_micros(slot), run, state) for *key, slot, run, state in rows))
 

@@ -141,8 +141,8 @@ SELECT {run_columns} FROM runs WHERE id IN (SELECT value FROM json_each(?)) ORDE
 SELECT {task_columns} FROM task_runs WHERE run IN (SELECT value FROM json_each(?)) ORDER BY run, task, element;
 
 -- name: elements_from
-SELECT {task_columns} FROM task_runs WHERE run = ?1 AND task = ?2 AND element >= ?3
-AND (json_array_length(?4) = 0 OR state IN (SELECT value FROM json_each(?4))) ORDER BY element LIMIT ?5;
+SELECT {task_columns} FROM task_runs WHERE run = :run AND task = :task AND element >= :element
+AND (json_array_length(:states) = 0 OR state IN (SELECT value FROM json_each(:states))) ORDER BY element LIMIT :limit;
 
 -- name: task_state_counts
 SELECT run, task, state, count(*), max(element) >= 0, max(tries), min(started_at), max(ended_at) FROM task_runs
@@ -265,11 +265,11 @@ SELECT slot FROM fires
 WHERE tenant = ? AND workflow = ? AND key = ? AND slot BETWEEN ? AND ? AND slot IS NOT NULL;
 
 -- name: fired_slots_with_runs
-SELECT found.workflow, found.key, found.slot, found.run, runs.state FROM json_each(?1) AS asked
+SELECT found.workflow, found.key, found.slot, found.run, runs.state FROM json_each(:schedules) AS asked
 CROSS JOIN fires AS found ON found.rowid IN (
     SELECT rowid FROM fires INDEXED BY fires_by_slot
-    WHERE tenant = ?2 AND workflow = asked.value ->> 0 AND key = asked.value ->> 1
-    AND slot BETWEEN ?3 AND ?4 AND slot IS NOT NULL ORDER BY slot LIMIT ?5
+    WHERE tenant = :tenant AND workflow = asked.value ->> 0 AND key = asked.value ->> 1
+    AND slot BETWEEN :start AND :end AND slot IS NOT NULL ORDER BY slot LIMIT :limit
 ) LEFT JOIN runs ON runs.id = found.run ORDER BY found.slot;
 
 -- name: fired_run
