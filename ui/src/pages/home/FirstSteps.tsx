@@ -16,7 +16,7 @@ const STEPS: { title: string; text: string; commands: string[] }[] = [
   },
   {
     title: "Run the package",
-    text: "Stop this node first, or choose another port. Save a file, and the change takes effect at once.",
+    text: "It gets an address of its own. Save a file, and the change takes effect at once.",
     commands: ["tidemill dev hello"],
   },
 ];
@@ -57,7 +57,9 @@ export function FirstSteps() {
         </ul>
       </Panel>
       <Panel title="Or look at something that runs already">
-        <p className={styles.text}>Three live examples: a market maker, sensors with alerts, and a nightly report.</p>
+        <p className={styles.text}>
+          Live examples: a market maker, sensors with alerts, a nightly report, and small jobs.
+        </p>
         <CommandLine command="tidemill demo" />
       </Panel>
     </Page>
