@@ -22,7 +22,7 @@ from scripts.source_definitions import (
     read_methods,
     read_values,
 )
-from tidemill import testing
+from tidemill import sources, testing
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference" / "python"
 NOTE = "`make map` writes this page from the code."
@@ -61,6 +61,12 @@ PAGES = {
             "AsyncRemoteReactor": "tidemill.client.asynchronous.reactor",
             "AsyncEventPusher": "tidemill.client.async_pusher",
         },
+    ),
+    "sources.md": Page(
+        "The module tidemill.sources",
+        "The interface of sources, and the sources beside Kafka and NATS: `tm.sources`.",
+        "tm.sources.",
+        dict.fromkeys(sources.__all__, "tidemill.sources"),
     ),
     "testing.md": Page(
         "The module tidemill.testing",

@@ -159,11 +159,14 @@ _MODULE_OF_NAME = {
 }
 """The module of each public name; the imports above tell type checkers the same."""
 
+_SUBMODULES = ("sources", "testing")
+"""Modules that `tm.<name>` imports on first use."""
+
 
 def __getattr__(name: str) -> Any:
     """Import a name from its module on first use."""
-    if name == "testing":
-        return importlib.import_module("tidemill.testing")
+    if name in _SUBMODULES:
+        return importlib.import_module(f"tidemill.{name}")
     if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module 'tidemill' has no attribute '{name}'")
     importlib.import_module("tidemill.telemetry.logs").install_last_resort_handler()
@@ -173,4 +176,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return every public name, imported or not."""
-    return sorted({*globals(), *__all__, "testing"})
+    return sorted({*globals(), *__all__, *_SUBMODULES})

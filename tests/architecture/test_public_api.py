@@ -46,9 +46,21 @@ def test_type_checkers_and_programs_find_a_name_in_the_same_place() -> None:
     assert sorted(seen) == list(tidemill.__all__)
 
 
+def test_the_sources_are_found_by_type_checkers_and_programs_alike() -> None:
+    """`tm.sources` imports a source, and its client, only when a program names it."""
+    (module,) = (one for one in modules() if one.name == "tidemill.sources")
+    (block,) = (node for node in module.tree.body if isinstance(node, ast.If))
+    seen = {one.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for one in node.names}
+    assert seen == tidemill.sources._MODULE_OF_NAME
+    assert sorted(seen) == list(tidemill.sources.__all__)
+    assert not [name for name in seen if not getattr(tidemill.sources, name).__doc__]
+    with pytest.raises(AttributeError, match=r"module 'tidemill.sources' has no attribute 'WebSockt'"):
+        tidemill.sources.WebSockt  # noqa: B018
+
+
 def test_names_are_available_before_their_first_use() -> None:
     """In `dir`, for `pickle`, and with a clear error for a misspelled name."""
-    assert {"testing", *tidemill.__all__} <= set(dir(tidemill))
+    assert {"sources", "testing", *tidemill.__all__} <= set(dir(tidemill))
     assert pickle.loads(pickle.dumps(tidemill.RunState)) is tidemill.RunState
     with pytest.raises(AttributeError, match="module 'tidemill' has no attribute 'Wrkflow'"):
         tidemill.Wrkflow  # noqa: B018

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ class Unreliable:
         raise ConnectionError("cut")
 
 
-def reading(source: Unreliable, **options: Any) -> tm.Reactor:
+def reading(source: tm.Source, **options: Any) -> tm.Reactor:
     @tm.stream(source)
     def numbers(event: int) -> int:
         return event
@@ -140,3 +141,89 @@ async def test_a_restart_by_an_operator_does_not_wait_for_the_next_try() -> None
         await node.restart_accumulator("numbers")
         await until_health(node, "live")
         assert source.starts == 2
+
+
+class Scripted:
+    """A source whose iterator yields what a test gives it; exceptions are raised."""
+
+    encoding = "msgpack"
+
+    def __init__(self, *script: Any) -> None:
+        self.script = list(script)
+        self.checkpoints: list[Any] = []
+        self.acknowledged: list[Any] = []
+        self.context: tm.sources.SourceContext | None = None
+
+    async def start(self, checkpoint: Any, context: tm.sources.SourceContext) -> AsyncIterator[Any]:
+        self.checkpoints.append(checkpoint)
+        self.context = context
+        return self.deliveries()
+
+    async def deliveries(self) -> AsyncIterator[Any]:
+        while self.script:
+            delivery = self.script.pop(0)
+            if isinstance(delivery, Exception):
+                raise delivery
+            yield delivery
+            self.acknowledged.append(delivery)
+        await asyncio.Event().wait()
+
+
+async def until(node: tm.Node, condition: Callable[[], bool]) -> None:
+    """Return when a condition holds."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await node.settle()
+
+
+async def test_a_list_is_delivered_as_a_whole_and_acknowledged_after_it(tmp_path: Path) -> None:
+    """G-6: the code after a `yield` runs when every event of the list is committed; `encoding` counts."""
+    source = Scripted([(b"\x01", 1), (b"\x02", 2)], (b"\xc1", 3), (b"\x04", 4))
+    reactor = reading(source, strategy="sequential", durability="boundary")
+    async with tm.Node(store=f"sqlite:///{tmp_path}/n.db", load=[reactor]) as node:
+        await until(node, lambda: len(source.acknowledged) == 3)
+        assert node.reactor("r").state().accumulators["numbers"].emitted == 3
+        assert [letter.event for letter in await node.reactor("r").dead_letters()] == [b"\xc1"]
+    source.script = [(b"\x05", 5)]
+    async with tm.Node(store=f"sqlite:///{tmp_path}/n.db", load=[reactor]) as node:
+        await until(node, lambda: len(source.acknowledged) == 4)
+    assert source.checkpoints == [None, 4]
+
+
+async def test_a_source_is_given_what_it_needs_and_its_lag_and_gaps_are_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """G-22: the state shows the lag that the source has set; a gap is recorded."""
+    source = Scripted((b"\x01", 1))
+    async with tm.Node(load=[reading(source)], settings={"nats_servers": "nats://here"}) as node:
+        await until(node, lambda: bool(source.acknowledged))
+        context = source.context
+        assert context is not None
+        assert (context.name, context.settings.nats_servers) == ("numbers", "nats://here")
+        assert stream_state(node).upstream_lag is None
+        context.lag = 7
+        assert stream_state(node).upstream_lag == 7
+        context.report_gap("events 3 to 5 are missing")
+        (event,) = node.reactor("r").events()
+    assert (event.action, event.name, event.reason) == ("gap", "numbers", "events 3 to 5 are missing")
+    assert "accumulator.source_gap" in caplog.messages
+
+
+async def test_a_pause_that_the_other_side_asks_for_is_no_failure() -> None:
+    """G-20: the reason is shown, the pause is kept, and the tries of the settings are untouched."""
+    pauses = [tm.sources.Disconnected("the server restarts", retry_after=0.0) for _ in range(9)]
+    source = Scripted(*pauses, (b"\x01", 1), tm.sources.Disconnected("closed for the night", retry_after=3600))
+    async with tm.Node(load=[reading(source)], settings={"component_max_failures": 2}) as node:
+        await until(node, lambda: stream_state(node).reason == "closed for the night")
+        assert len(source.checkpoints) == 10
+        assert (stream_state(node).health, stream_state(node).restarts) == ("disconnected", 0)
+        assert node.reactor("r").events() == []
+
+
+async def test_the_reason_of_a_lost_connection_is_shown_as_it_was_written() -> None:
+    """G-9: people read it; any other error shows with its type."""
+    source = Scripted(tm.sources.Disconnected("the feed at wss://feed is closed for the day"))
+    async with tm.Node(load=[reading(source)], settings={"backoff_base": "1h", "backoff_max": "1h"}) as node:
+        await until_health(node, "disconnected")
+        assert stream_state(node).reason == "the feed at wss://feed is closed for the day"
+        assert [event.reason for event in node.reactor("r").events()] == [stream_state(node).reason]

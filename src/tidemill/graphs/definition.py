@@ -1,6 +1,6 @@
 """The declarations as frozen values: accumulators, sources, criteria, reactors, nodes."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
@@ -39,8 +39,12 @@ class AccumulatorKind(StrEnum):
 class Source(Protocol):
     """A source of a stream's events. Implement `start` to write your own."""
 
-    def start(self, checkpoint: Any) -> AsyncIterator[tuple[Any, Any]]:
-        """Yield (event, checkpoint) pairs, starting after `checkpoint` (None: from the beginning)."""
+    def start(self, checkpoint: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any] | Awaitable[AsyncIterator[Any]]:
+        """Yield (event, checkpoint) pairs, or lists of them, starting after `checkpoint` (None: from the beginning).
+
+        A coroutine connects first, and returns the iterator. With a parameter named `context` it gets a
+        `tm.sources.SourceContext`.
+        """
 
 
 class Kafka(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,7 @@ EVENT_BY_ACTION = {
     "cancelled": events.COMPONENT_STOP_TIMED_OUT,
     "restored": events.CHECKPOINT_PARTIALLY_RESTORED,
     "undelivered": events.FIRING_UNDELIVERED,
+    "gap": events.SOURCE_GAP,
 }
 
 
@@ -169,6 +170,10 @@ class Supervisor:
         stream.restart_state.record_restart(self._clock.monotonic())
         if stream.restart_state.has_tries_left:
             self._record(stream, "restarted", f"after {delay:g} s")
+
+    def on_source_gap(self, stream: Supervised, reason: str) -> None:
+        """Record that events of a source are missing."""
+        self._record(stream, "gap", reason)
 
     async def _restart_later(self, component: Supervised, delay: float, episode: int) -> None:
         await self._clock.sleep(delay)

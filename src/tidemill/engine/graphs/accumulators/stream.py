@@ -14,11 +14,13 @@ from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.emit import PendingReceipt, resolve_receipt
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.sources.reader import SourceListener
+from tidemill.engine.graphs.supervisor import SHORTEST_SOURCE_RETRY
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, Fail, is_cancelled_here
 from tidemill.kernel.errors import OperationError
+from tidemill.sources.interface import Disconnected
 from tidemill.telemetry import events
 from tidemill.telemetry.logs import FAILURES_PER_REMINDER
 
@@ -56,16 +58,32 @@ class Stream(RunningAccumulator):
     async def run_loop(self) -> None:
         """Read the source until it ends; a source that fails is read again after a growing delay."""
         session = _SourceSession(self)
-        while (delay := await self._read_source(session)) is not None:
-            await self.clock.sleep(delay)
-            self.runtime.supervisor.on_source_retry(self, delay)
-            if self.restart_state.has_tries_left:
-                self.set_health(AccumulatorHealth.CONNECTING)
+        while (error := await self._read_source(session)) is not None:
+            if isinstance(error, Disconnected) and error.retry_after is not None:
+                await self._pause(str(error), error.retry_after)
+            else:
+                await self._back_off(str(error) if isinstance(error, Disconnected) else repr(error))
         if session.is_current:
             self.set_health(AccumulatorHealth.SOCKET_ONLY)  # the source has ended; pushes are still accepted
 
-    async def _read_source(self, session: "_SourceSession") -> float | None:
-        """Read the source until it ends (None) or is lost: then return the delay before the next try."""
+    async def _back_off(self, reason: str) -> None:
+        """Count a failed try, and wait for the next."""
+        delay = self.on_disconnected(reason)
+        self.set_health(AccumulatorHealth.DISCONNECTED)
+        await self.clock.sleep(delay)
+        self.runtime.supervisor.on_source_retry(self, delay)
+        if self.restart_state.has_tries_left:
+            self.set_health(AccumulatorHealth.CONNECTING)
+
+    async def _pause(self, reason: str, delay: float) -> None:
+        """Wait because the other side has asked for it: no failure."""
+        logger.info(events.SOURCE_PAUSED, extra={"accumulator": self.name, "reason": reason, "delay": delay})
+        self.set_health(AccumulatorHealth.DISCONNECTED, reason)
+        await self.clock.sleep(max(delay, SHORTEST_SOURCE_RETRY))
+        self.set_health(AccumulatorHealth.CONNECTING)
+
+    async def _read_source(self, session: "_SourceSession") -> BaseException | None:
+        """Read the source until it ends (None) or is lost: then return the error of the source."""
         try:
             await self.reader.run(session, self.offset)
         except AUTHOR_ERRORS as error:  # author code: a source may raise anything
@@ -73,9 +91,7 @@ class Stream(RunningAccumulator):
                 raise
             if isinstance(error, Fail):
                 raise  # `crash` ends the accumulator
-            delay = self.on_disconnected(repr(error))
-            self.set_health(AccumulatorHealth.DISCONNECTED)
-            return delay
+            return error
         return None
 
     def is_current_reader(self, task: "asyncio.Task[Any] | None") -> bool:
@@ -129,7 +145,7 @@ class Stream(RunningAccumulator):
     async def _push_event(self, event: Any, checkpoint: Any) -> Receipt:
         continues = self.is_async and not self.is_journaled  # read now: a stop removes the targets
         try:
-            return await self.push(event, offset=checkpoint)
+            return await self.push(event, self.reader.encoding, checkpoint)
         except asyncio.CancelledError:
             if continues:  # the event is processed without this task, or became a dead letter
                 self._advance_offset(checkpoint)
@@ -157,8 +173,12 @@ class Stream(RunningAccumulator):
         for event, checkpoint in events:
             if self._is_blocked():
                 break
-            steps.append(self.begin_event(event, "json", checkpoint))
+            steps.append(self.begin_event(event, self.reader.encoding, checkpoint))
         return steps
+
+    def on_gap(self, reason: str) -> None:
+        """Record that the source has lost events."""
+        self.runtime.supervisor.on_source_gap(self, reason)
 
     def _advance_offset(self, checkpoint: Any) -> None:
         self.offset = checkpoint
@@ -184,6 +204,10 @@ class _SourceSession(SourceListener):
 
     def on_disconnected(self, reason: str) -> float:
         return self._stream.on_disconnected(reason) if self.is_current else 0.0
+
+    def on_gap(self, reason: str) -> None:
+        if self.is_current:
+            self._stream.on_gap(reason)
 
     async def on_event(self, event: Any, checkpoint: Any) -> None:
         with self._delivering():

@@ -11,6 +11,7 @@ from tidemill.graphs.definition import Accumulator, Kafka, Nats, Source
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.settings import Settings
+from tidemill.sources.interface import Delivery, Encoding, SourceContext
 
 
 class SourceListener(Protocol):
@@ -28,9 +29,15 @@ class SourceListener(Protocol):
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
         """Process events with their checkpoints, in order; return when all have reached the reactors."""
 
+    def on_gap(self, reason: str) -> None:
+        """Record that the source has lost events."""
+
 
 class SourceReader(Protocol):
     """Reads a source until it ends or fails."""
+
+    encoding: Encoding = "json"
+    """How the bytes of its events are decoded."""
 
     @property
     def upstream_lag(self) -> int | None:
@@ -47,30 +54,52 @@ class SourceReader(Protocol):
         """
 
 
-class CustomSourceReader(SourceReader):
-    """Reads a source that the author implemented.
+class IteratorReader(SourceReader):
+    """Reads a source by iterating over what its `start` returns: those of `tm.sources`, and those of authors.
 
     It counts as connected from its first event on: nothing else shows that a generator has connected. A `start` that
     is a coroutine and returns the iterator is connected when it returns.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, name: str, settings: Settings, clock: Clock) -> None:
         self._source = source
+        self._name = name
+        self._settings = settings
+        self._clock = clock
+        self._context: SourceContext | None = None
+        self.encoding = getattr(source, "encoding", "json")
+        self._takes_context = "context" in inspect.signature(source.start).parameters
+
+    @property
+    def upstream_lag(self) -> int | None:
+        return None if self._context is None else self._context.lag
 
     async def run(self, listener: SourceListener, checkpoint: Any) -> None:
-        events: Any = self._source.start(checkpoint)
-        if inspect.isawaitable(events):
-            events = await events
-            listener.on_connected()
-        async with _closing_iterator(events):
-            async for event, position in events:
+        context = SourceContext(self._name, self._settings, self._clock, listener.on_gap)
+        self._context = context
+        try:
+            deliveries: Any = self._source.start(checkpoint, **({"context": context} if self._takes_context else {}))
+            if inspect.isawaitable(deliveries):
+                deliveries = await deliveries
                 listener.on_connected()
-                await listener.on_event(event, position)
+            async with _closing_iterator(deliveries):
+                async for delivery in deliveries:
+                    listener.on_connected()
+                    await _deliver(delivery, listener)
+        finally:
+            self._context = None
 
 
-def _closing_iterator(events: AsyncIterator[Any]) -> Any:
+async def _deliver(delivery: Delivery, listener: SourceListener) -> None:
+    if isinstance(delivery, list):
+        await listener.on_events(delivery)
+    else:
+        await listener.on_event(*delivery)
+
+
+def _closing_iterator(deliveries: AsyncIterator[Any]) -> Any:
     """Close a generator when the loop ends early; other iterators cannot be closed."""
-    return aclosing(events) if hasattr(events, "aclose") else nullcontext()
+    return aclosing(deliveries) if hasattr(deliveries, "aclose") else nullcontext()
 
 
 def open_reader(accumulator: Accumulator, settings: Settings, clock: Clock) -> SourceReader:
@@ -86,7 +115,7 @@ def open_reader(accumulator: Accumulator, settings: Settings, clock: Clock) -> S
         return reader
     if source is None:
         raise OperationError(f"accumulator '{accumulator.name}' has no source to read")
-    return CustomSourceReader(source)
+    return IteratorReader(source, accumulator.name, settings, clock)
 
 
 def _resolve_servers(name: str, declared: str | None, setting: str | None, extra: str) -> str:

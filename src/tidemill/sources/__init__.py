@@ -1,0 +1,32 @@
+"""Sources of streams: `@tm.stream(tm.sources.WebSocket("wss://feed.example/prices"))`.
+
+Every source here is written against the interface that is open to all: an object with `start(checkpoint)`. A name
+imports its module on first use, and a module imports the client of its broker or database when it connects.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidemill.sources.interface import Disconnected, SourceContext
+
+__all__ = ["Disconnected", "SourceContext"]
+
+_MODULE_OF_NAME = {
+    "Disconnected": "tidemill.sources.interface",
+    "SourceContext": "tidemill.sources.interface",
+}
+"""The module of each public name; the imports above tell type checkers the same."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name from its module on first use."""
+    if name not in _MODULE_OF_NAME:
+        raise AttributeError(f"module 'tidemill.sources' has no attribute '{name}'")
+    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return every public name, imported or not."""
+    return sorted({*globals(), *__all__})
