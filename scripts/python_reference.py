@@ -75,6 +75,12 @@ PAGES = {
         "tm.testing.",
         dict.fromkeys(testing.__all__, "tidemill.testing"),
     ),
+    "testing-sources.md": Page(
+        "The module tidemill.testing.sources",
+        "The contract suite of sources: `tm.testing.sources`.",
+        "tm.testing.sources.",
+        dict.fromkeys(["SourceUnderTest", "checks"], "tidemill.testing.sources"),
+    ),
 }
 
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidemill.sources.interface import Disconnected, SourceContext
+    from tidemill.sources.tail import Tail
 
-__all__ = ["Disconnected", "SourceContext"]
+__all__ = ["Disconnected", "SourceContext", "Tail"]
 
 _MODULE_OF_NAME = {
     "Disconnected": "tidemill.sources.interface",
     "SourceContext": "tidemill.sources.interface",
+    "Tail": "tidemill.sources.tail",
 }
 """The module of each public name; the imports above tell type checkers the same."""
 

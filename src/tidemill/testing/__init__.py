@@ -6,6 +6,7 @@ async with tm.testing.node(load=[market, maker]) as node:
 """
 
 from tidemill.kernel.clock import VirtualClock
+from tidemill.testing import sources as sources
 from tidemill.testing.node import TestNode, node
 
 __all__ = ["TestNode", "VirtualClock", "node"]

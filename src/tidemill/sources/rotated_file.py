@@ -1,0 +1,206 @@
+"""Follows a growing file through rotations: complete lines, with the position after each. Blocking; for a thread.
+
+A position is the inode of a file, an offset in it, and a checksum of its beginning: a file system gives the inode of a
+deleted file to a new one. Files that were rotated by renaming stay readable under their new names, so a reader that was
+away finishes them, in the order of their last writes, before it reads the current one.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Literal, NamedTuple
+from zlib import crc32
+
+CHUNK_SIZE = 65_536
+HEAD_SIZE = 256  # bytes at the beginning of a file that identify it, together with its inode
+MAX_COUNTER_DIGITS = 4  # longer numbers are dates
+_ROTATED_SUFFIX = re.compile(r"[.\-_]\d[\d.T:_\-]*")  # ".1", "-20261231", ".2026-12-31"
+
+
+class FilePosition(NamedTuple):
+    """The position after a line."""
+
+    inode: int
+    offset: int
+    head_checksum: int
+
+
+class RotatedFile:
+    """Reads one path, under which one file after the other appears."""
+
+    def __init__(self, path: Path, max_line: int) -> None:
+        self._path = path
+        self._max_line = max_line
+        self._generation: _Generation | None = None
+        self._is_rotated = False  # whether the path was another file when the current one had nothing more
+        self.gap: str | None = None
+        """What was lost, until the caller has reported it."""
+
+    def open(self, position: FilePosition | None, begin: Literal["start", "end"]) -> None:
+        """Open the file of a position, or the current one; raise OSError if there is none."""
+        if position is None:
+            self._generation = _Generation(self._path, self._max_line)
+            if begin == "end":
+                self._generation.skip_to_end()
+            return
+        found = next((one for one in self._generation_paths() if _is_at(one, position)), None)
+        if found is None:
+            self.gap = (
+                f"'{self._path}' is not the file that was read before, which is gone, compressed or truncated: "
+                f"lines after its byte {position.offset} may be lost"
+            )
+        self._generation = _Generation(found or self._path, self._max_line, position.offset if found else 0)
+
+    def read_lines(self) -> list[tuple[bytes, FilePosition]]:
+        """Return the next complete lines; an empty list if there are none for now."""
+        current = self._generation
+        assert current is not None, "the file is opened first"
+        if lines := current.read_lines():
+            self._is_rotated = False
+            return lines
+        if current.is_truncated:
+            self.gap = (
+                f"'{current.path}' was truncated at byte {current.position.offset}: "
+                "lines that were written shortly before may be lost"
+            )
+            current.rewind()
+            return current.read_lines()
+        return self._read_next_generation(current) if self._is_replaced(current) else []
+
+    def _is_replaced(self, current: "_Generation") -> bool:
+        try:
+            return os.stat(self._path).st_ino != current.inode
+        except FileNotFoundError:  # between two steps of a rotation
+            return False
+
+    def _read_next_generation(self, current: "_Generation") -> list[tuple[bytes, FilePosition]]:
+        """Continue with the next file, unless its predecessor may still be written to."""
+        if not self._is_rotated:  # the writer may not have noticed the rotation yet: look again after the next pause
+            self._is_rotated = True
+            return []
+        self._is_rotated = False
+        last = current.take_rest()
+        current.close()
+        self._generation = _Generation(self._path_after(current.inode), self._max_line)
+        return last or self._generation.read_lines()
+
+    def _path_after(self, inode: int) -> Path:
+        paths = self._generation_paths()
+        later = [index + 1 for index, path in enumerate(paths) if _inode(path) == inode]
+        return paths[later[0]] if later and later[0] < len(paths) else self._path
+
+    def _generation_paths(self) -> list[Path]:
+        """Return the files that were rotated away by renaming, oldest first, and the current one."""
+        rotated = [
+            (entry.stat().st_mtime_ns, _age_rank(suffix), entry.name)
+            for entry in os.scandir(self._path.parent)
+            if entry.name.startswith(self._path.name)
+            and _ROTATED_SUFFIX.fullmatch(suffix := entry.name.removeprefix(self._path.name))
+            and entry.is_file()
+        ]
+        return [*(self._path.with_name(name) for *_, name in sorted(rotated)), self._path]
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._generation is not None:
+            self._generation.close()
+
+
+class _Generation:
+    """One open file, read from an offset."""
+
+    def __init__(self, path: Path, max_line: int, offset: int = 0) -> None:
+        self.path = path
+        self._max_line = max_line
+        self._descriptor = os.open(path, os.O_RDONLY)
+        self.inode = os.fstat(self._descriptor).st_ino
+        self._offset = offset  # after the last complete line
+        self._rest = b""  # the beginning of the line after it
+        self._is_skipping = False  # whether the rest of a line that is too long is read and dropped
+        self._head_size = 0
+        self._head_checksum = 0
+
+    @property
+    def position(self) -> FilePosition:
+        """The position after the last complete line."""
+        size = min(self._offset, HEAD_SIZE)
+        if size != self._head_size:
+            self._head_size, self._head_checksum = size, crc32(os.pread(self._descriptor, size, 0))
+        return FilePosition(self.inode, self._offset, self._head_checksum)
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the file is shorter than what was read of it."""
+        return os.fstat(self._descriptor).st_size < self._offset + len(self._rest)
+
+    def read_lines(self) -> list[tuple[bytes, FilePosition]]:
+        """Return complete lines of the next part of the file, without their ends; blank lines are left out."""
+        lines: list[tuple[bytes, FilePosition]] = []
+        while not lines and (chunk := os.pread(self._descriptor, CHUNK_SIZE, self._offset + len(self._rest))):
+            *complete, rest = (self._rest + chunk).split(b"\n")
+            for line in complete:
+                self._offset += len(line) + 1
+                self._add_line(lines, line)
+            self._rest = rest
+            if len(rest) > self._max_line:
+                self._offset += len(rest)
+                self._add_line(lines, rest[: self._max_line])  # what does not fit is no event: a dead letter shows it
+                self._rest, self._is_skipping = b"", True
+        return lines
+
+    def _add_line(self, lines: list[tuple[bytes, FilePosition]], line: bytes) -> None:
+        was_skipping, self._is_skipping = self._is_skipping, False
+        if not was_skipping and (text := line.rstrip(b"\r")):
+            lines.append((text, self.position))
+
+    def take_rest(self) -> list[tuple[bytes, FilePosition]]:
+        """Return the last line if it has no end: nothing is added to a file that was rotated away."""
+        self._offset += len(self._rest)
+        lines: list[tuple[bytes, FilePosition]] = []
+        self._add_line(lines, self._rest)
+        self._rest = b""
+        return lines
+
+    def skip_to_end(self) -> None:
+        """Continue after the last complete line that the file has now."""
+        size = os.fstat(self._descriptor).st_size
+        while size > 0:
+            begin = max(0, size - CHUNK_SIZE)
+            end = os.pread(self._descriptor, size - begin, begin).rfind(b"\n")
+            if end >= 0:
+                self._offset = begin + end + 1
+                return
+            size = begin
+
+    def rewind(self) -> None:
+        """Continue at the beginning."""
+        self._offset, self._rest, self._is_skipping = 0, b"", False
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
+def _age_rank(suffix: str) -> int:
+    """Order files whose last writes are equally old: ".2" is older than ".1", and dates are in the order of names."""
+    digits = suffix[1:]
+    return -int(digits) if digits.isdigit() and len(digits) <= MAX_COUNTER_DIGITS else 0
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _is_at(path: Path, position: FilePosition) -> bool:
+    """Return whether a position is one of this file."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_ino != position.inode or status.st_size < position.offset:
+                return False
+            return crc32(file.read(min(position.offset, HEAD_SIZE))) == position.head_checksum
+    except FileNotFoundError:
+        return False

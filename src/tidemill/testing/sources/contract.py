@@ -1,0 +1,240 @@
+"""The contract of sources, one function per promise."""
+
+import asyncio
+import inspect
+import tracemalloc
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from tidemill.graphs.authoring import stream
+from tidemill.graphs.definition import Reactor, Source
+from tidemill.graphs.graph import Graph
+from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
+from tidemill.graphs.state import AccumulatorState
+from tidemill.node import Node
+from tidemill.testing.sources.reading import ACCUMULATOR, POLL_INTERVAL, Numbered, reading, wait_until
+from tidemill.testing.sources.under_test import SourceUnderTest
+
+Check: TypeAlias = Callable[[SourceUnderTest], Awaitable[None]]
+"""A check of the contract: an async function that raises AssertionError if the source breaks its promise."""
+
+QUICK_RETRIES = {"backoff_base": "20ms", "backoff_max": "100ms"}
+FILLER = "x" * 5_000
+FILLED_EVENTS = 4_000  # 20 MB in all
+MEMORY_LIMIT = 5_000_000  # bytes that a source may hold while nothing takes its events
+
+
+def checks(*, resumes: bool = True, server: bool = True) -> tuple[Check, ...]:
+    """Return the checks for a source. Each takes a fresh `SourceUnderTest`, and raises AssertionError.
+
+    `resumes=False` leaves out what a source cannot promise that has no positions to continue from. `server=False`
+    leaves out what needs a server that can be stopped.
+    """
+    found: list[Check] = [delivers_in_order, ends_when_cancelled, survives_invalid_events]
+    if resumes:
+        found += [resumes_after_every_checkpoint, repeats_nothing, acknowledges_after_delivery]
+        found += [waits_for_a_slow_consumer]
+    if server:
+        found += [reports_an_unreachable_server, reports_a_lost_connection]
+    if server and resumes:
+        found += [loses_nothing_when_the_server_dies]
+    return tuple(found)
+
+
+async def delivers_in_order(subject: SourceUnderTest) -> None:
+    """Every event arrives, once, in the order in which it was appended; every checkpoint can be stored."""
+    source = subject.make_source()
+    async with reading(source) as consumer:
+        await _receive_first(subject, source, lambda: consumer.is_connected, consumer.events)
+        await _append(subject, range(1, 51))
+        await consumer.until_count(51)
+        _compare(consumer.numbers, range(51))
+
+
+async def resumes_after_every_checkpoint(subject: SourceUnderTest) -> None:
+    """A source that is started with the checkpoint of an event continues with the next one."""
+    await _append(subject, range(8))
+    async with reading(subject.make_source()) as consumer:
+        await consumer.until_count(8)
+    for number, checkpoint in consumer.events[:-1]:
+        async with reading(subject.make_source(), checkpoint) as later:
+            await later.until_count(7 - number)
+            _compare(later.numbers, range(number + 1, 8))
+
+
+async def repeats_nothing(subject: SourceUnderTest) -> None:
+    """A source that is started at the end delivers only what was appended since."""
+    await _append(subject, range(5))
+    async with reading(subject.make_source()) as consumer:
+        await consumer.until_count(5)
+    async with reading(subject.make_source(), consumer.events[-1][1]) as later:
+        await _append(subject, range(5, 8))
+        await later.until_count(3)
+        _compare(later.numbers, range(5, 8))
+
+
+async def acknowledges_after_delivery(subject: SourceUnderTest) -> None:
+    """An event whose delivery did not end comes again: from the last checkpoint, and without any."""
+    await _append(subject, range(6))
+    source = subject.make_source()
+    async with reading(source, limit=1) as first:
+        await first.until_count(1)
+    async with reading(source, limit=4) as second:  # nothing was acknowledged yet
+        await second.until_count(4)
+        _compare(second.numbers, range(4))
+    async with reading(source, second.events[2][1]) as third:
+        await third.until_count(3)
+        _compare(third.numbers, range(3, 6))
+
+
+async def ends_when_cancelled(subject: SourceUnderTest) -> None:
+    """A source that waits for events closes its connection as soon as its task is cancelled."""
+    source = subject.make_source()
+    async with reading(source) as consumer:
+        await _receive_first(subject, source, lambda: consumer.is_connected, consumer.events)
+    for _ in range(100):
+        if not (count := await subject.open_connections()):
+            return
+        await asyncio.sleep(POLL_INTERVAL)  # real time: the server notices it a moment later
+    raise AssertionError(f"the server still has {count} connection(s) after the source was cancelled")
+
+
+async def survives_invalid_events(subject: SourceUnderTest) -> None:
+    """An event that does not fit is a dead letter; the source stays connected, and delivers the next one."""
+    source = subject.make_source()
+    definitions, seen = _watch(source)
+    async with Node(load=definitions) as node:
+        await _receive_first(subject, source, lambda: _health(node) is AccumulatorHealth.LIVE, seen)
+        await subject.append_invalid()
+        await _append(subject, [1])
+        await wait_until(lambda: seen[-1] == 1, lambda: f"the event after an invalid one did not arrive: {seen}")
+        state = _state(node)
+        found = (state.health, state.dead_letters, state.restarts)
+        expected = (AccumulatorHealth.LIVE, 1, 0)
+        assert found == expected, f"health, dead letters and restarts are {found}, not {expected}"
+
+
+async def waits_for_a_slow_consumer(subject: SourceUnderTest) -> None:
+    """While nothing takes its events, a source holds only a few of them."""
+    await _append(subject, range(FILLED_EVENTS), FILLER)
+    tracemalloc.start()
+    try:
+        async with reading(subject.make_source(), limit=1) as consumer:
+            await consumer.until_count(1)
+            for _ in range(50):
+                await asyncio.sleep(POLL_INTERVAL)  # real time: what the server sends meanwhile must not pile up
+            _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    total = FILLED_EVENTS * len(FILLER)
+    assert peak < MEMORY_LIMIT, f"the source took {peak:,} bytes of {total:,} while its first event was not taken yet"
+
+
+async def reports_an_unreachable_server(subject: SourceUnderTest) -> None:
+    """Without its server the accumulator is not live, and says why; with it, it is."""
+    await subject.stop_server()
+    source = subject.make_source()
+    definitions, seen = _watch(source)
+    async with Node(load=definitions, settings=QUICK_RETRIES) as node:
+        await _until_health(node, AccumulatorHealth.DISCONNECTED)
+        assert _state(node).reason, "a source without its server must raise an error that says so"
+        await subject.start_server()
+        await _receive_first(subject, source, lambda: _health(node) is AccumulatorHealth.LIVE, seen)
+        await _until_health(node, AccumulatorHealth.LIVE)
+
+
+async def reports_a_lost_connection(subject: SourceUnderTest) -> None:
+    """The accumulator is disconnected while its server is away, its reactor degraded; both are live again after."""
+    source = subject.make_source()
+    definitions, seen = _watch(source)
+    async with Node(load=definitions, settings=QUICK_RETRIES) as node:
+        await _receive_first(subject, source, lambda: _health(node) is AccumulatorHealth.LIVE, seen)
+        await subject.stop_server()
+        await _until_health(node, AccumulatorHealth.DISCONNECTED)
+        state = node.reactor("contract").state()
+        assert (state.health, state.disconnected) == (ReactorHealth.DEGRADED, [ACCUMULATOR])
+        await subject.start_server()
+        await _until_health(node, AccumulatorHealth.LIVE)
+        assert node.reactor("contract").state().health is ReactorHealth.LIVE
+
+
+async def loses_nothing_when_the_server_dies(subject: SourceUnderTest) -> None:
+    """Events from before and after a crash of the server arrive once, in order, without a gap."""
+    source = subject.make_source()
+    definitions, seen = _watch(source)
+    async with Node(load=definitions, settings=QUICK_RETRIES) as node:
+        for life in range(3):
+            await _append(subject, range(40 * life, 40 * life + 20))
+            await _until_count(seen, 40 * life + 1)
+            await subject.stop_server()  # within the delivery
+            await _until_health(node, AccumulatorHealth.DISCONNECTED)
+            await subject.start_server()
+            await _append(subject, range(40 * life + 20, 40 * life + 40))
+        await _until_count(seen, 120)
+    _compare(seen, range(120))
+
+
+# -- what the checks share
+
+
+def _watch(source: Source) -> tuple[list[Reactor | Graph], list[int]]:
+    """Return a reactor on the source with a graph, and the list of numbers that the graph sees."""
+    seen: list[int] = []
+
+    @stream(source)
+    def numbers(event: Numbered) -> Numbered:
+        return event
+
+    reactor = Reactor("contract", [numbers], strategy="sequential")
+    graph = Graph("watch", reactor=reactor)
+
+    @graph.node
+    def see(numbers: Numbered) -> int:
+        seen.append(numbers.number)
+        return numbers.number
+
+    return [reactor, graph], seen
+
+
+async def _append(subject: SourceUnderTest, numbers: Iterable[int], filler: str = "") -> None:
+    await subject.append([{"number": number, "filler": filler} for number in numbers])
+
+
+async def _receive_first(
+    subject: SourceUnderTest, source: Source, is_connected: Callable[[], bool], received: Sequence[Any]
+) -> None:
+    """Append event 0, and wait for it. A `start` that says when it has connected is waited for before."""
+    if inspect.iscoroutinefunction(source.start):
+        await wait_until(is_connected, lambda: "the source did not connect")
+    await _append(subject, [0])
+    await wait_until(lambda: bool(received), lambda: "the first event did not arrive")
+
+
+def _state(node: Node) -> AccumulatorState:
+    return node.reactor("contract").state().accumulators[ACCUMULATOR]
+
+
+def _health(node: Node) -> AccumulatorHealth:
+    return _state(node).health
+
+
+async def _until_health(node: Node, health: AccumulatorHealth) -> None:
+    await wait_until(
+        lambda: _health(node) is health,
+        lambda: f"the accumulator is {_health(node)}, not {health} (reason: {_state(node).reason})",
+    )
+
+
+async def _until_count(seen: Sequence[int], count: int) -> None:
+    await wait_until(lambda: len(seen) >= count, lambda: f"got {len(seen)} of {count} events")
+
+
+def _compare(found: Sequence[int], expected: Sequence[int]) -> None:
+    if list(found) == list(expected):
+        return
+    missing = sorted(set(expected) - set(found))
+    repeated = sorted({number for number in found if list(found).count(number) > 1})
+    raise AssertionError(
+        f"expected the events {expected[0]} to {expected[-1]} in order; got {list(found)[:60]} "
+        f"(missing: {missing}, repeated: {repeated})"
+    )

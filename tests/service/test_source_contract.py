@@ -1,0 +1,218 @@
+"""`tm.testing.sources`: a good source passes every check; one that breaks a promise fails the check of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import tidemill as tm
+from tidemill.testing.sources import Check, SourceUnderTest, checks
+
+
+class Topic:
+    """A server in memory: numbered payloads, the number of acknowledged ones, and its connections."""
+
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+        self.acknowledged = 0
+        self.connections = 0
+        self.is_up = True
+        self.changed = asyncio.Event()
+
+    def notify(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class Subscription:
+    """A good source; the classes below break one promise each."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+
+    async def start(self, checkpoint: int | None) -> AsyncIterator[tuple[Any, Any]]:
+        self.check_up()
+        return self.read(self.topic.acknowledged if checkpoint is None else checkpoint)
+
+    def check_up(self) -> None:
+        if not self.topic.is_up:
+            raise ConnectionError("the topic is down")
+
+    async def read(self, position: int) -> AsyncIterator[tuple[Any, Any]]:
+        self.topic.connections += 1
+        try:
+            while True:
+                self.check_up()
+                if position >= len(self.topic.payloads):
+                    await self.topic.changed.wait()
+                    continue
+                payload = self.topic.payloads[position]
+                position += 1
+                yield self.delivery(payload, position)
+                self.topic.acknowledged = position
+        finally:
+            self.topic.connections -= 1
+
+    def delivery(self, payload: bytes, position: int) -> tuple[Any, Any]:
+        return payload, position
+
+
+class Reversing(Subscription):
+    async def read(self, position: int) -> AsyncIterator[tuple[Any, Any]]:
+        await self.topic.changed.wait()
+        async for payload, after in super().read(position):
+            pair = self.topic.payloads[3:1:-1] if after in (3, 4) else None
+            yield (payload if pair is None else pair[after - 3]), after
+
+
+class OffByOne(Subscription):
+    def delivery(self, payload: bytes, position: int) -> tuple[Any, Any]:
+        return payload, position - 1
+
+
+class FromTheStart(Subscription):
+    async def start(self, checkpoint: int | None) -> AsyncIterator[tuple[Any, Any]]:
+        return await super().start(0)
+
+
+class Hasty(Subscription):
+    """Acknowledges before it delivers."""
+
+    def delivery(self, payload: bytes, position: int) -> tuple[Any, Any]:
+        self.topic.acknowledged = position
+        return payload, position
+
+
+class Unstorable(Subscription):
+    def delivery(self, payload: bytes, position: int) -> tuple[Any, Any]:
+        return payload, object()
+
+
+class Leaking(Subscription):
+    async def read(self, position: int) -> AsyncIterator[tuple[Any, Any]]:
+        self.topic.connections += 1
+        async for pair in super().read(position):
+            yield pair
+
+
+class Decoding(Subscription):
+    """Raises for an invalid event instead of delivering it."""
+
+    def delivery(self, payload: bytes, position: int) -> tuple[Any, Any]:
+        return msgspec.json.decode(payload), position
+
+
+class Greedy(Subscription):
+    """Reads everything into memory."""
+
+    async def read(self, position: int) -> AsyncIterator[tuple[Any, Any]]:
+        kept = [bytes(bytearray(payload)) for payload in self.topic.payloads]
+        async for pair in super().read(position):
+            yield pair
+        del kept
+
+
+class Silent(Subscription):
+    """Waits for the server instead of reporting that it is away."""
+
+    def check_up(self) -> None:
+        pass
+
+
+class Forgetful(Subscription):
+    """Continues at the end after the server was away."""
+
+    async def start(self, checkpoint: int | None) -> AsyncIterator[tuple[Any, Any]]:
+        self.check_up()
+        return self.read(len(self.topic.payloads))
+
+
+class MemoryServer(SourceUnderTest):
+    def __init__(self, source_class: type[Subscription] = Subscription) -> None:
+        self.topic = Topic()
+        self.source_class = source_class
+
+    def make_source(self) -> tm.Source:
+        return self.source_class(self.topic)
+
+    async def append(self, events: Sequence[Mapping[str, Any]]) -> None:
+        self.topic.payloads += map(msgspec.json.encode, events)
+        self.topic.notify()
+
+    async def append_invalid(self) -> None:
+        self.topic.payloads.append(b"{")
+        self.topic.notify()
+
+    async def stop_server(self) -> None:
+        self.topic.is_up = False
+        self.topic.notify()
+
+    async def start_server(self) -> None:
+        self.topic.is_up = True
+
+    async def open_connections(self) -> int | None:
+        return self.topic.connections
+
+
+@pytest.mark.parametrize("check", checks())
+async def test_a_good_source_passes_every_check(check: Check) -> None:
+    await check(MemoryServer())
+
+
+BROKEN = [
+    ("delivers_in_order", Reversing, r"got \[0, 1, 3, 2, "),
+    ("delivers_in_order", Unstorable, "cannot be stored"),
+    ("resumes_after_every_checkpoint", OffByOne, "expected the events 1 to 7 in order; got .0, 1"),
+    ("repeats_nothing", FromTheStart, "expected the events 5 to 7 in order; got .0, 1"),
+    ("acknowledges_after_delivery", Hasty, r"missing: \[0\]"),
+    ("ends_when_cancelled", Leaking, "still has 1 connection"),
+    ("survives_invalid_events", Decoding, "the event after an invalid one did not arrive"),
+    ("waits_for_a_slow_consumer", Greedy, "the source took 20,"),
+    ("reports_an_unreachable_server", Silent, "the accumulator is live, not disconnected"),
+    ("reports_a_lost_connection", Silent, "the accumulator is live, not disconnected"),
+    ("loses_nothing_when_the_server_dies", Forgetful, "got 0 of 1 events"),
+    ("loses_nothing_when_the_server_dies", FromTheStart, r"repeated: \[0, 1, "),
+]
+
+
+def test_every_check_has_a_source_that_fails_it() -> None:
+    """A check that cannot fail checks nothing."""
+    assert {name for name, _, _ in BROKEN} == {check.__name__ for check in checks()}
+    assert set(checks(resumes=False, server=False)) < set(checks(server=False)) < set(checks())
+
+
+@pytest.mark.parametrize(("name", "source_class", "finding"), BROKEN)
+async def test_a_source_that_breaks_a_promise_fails_its_check(
+    name: str, source_class: type[Subscription], finding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.testing.sources.reading.DEADLINE", 0.5)
+    (check,) = (one for one in checks() if one.__name__ == name)
+    with pytest.raises(AssertionError, match=finding):
+        await check(MemoryServer(source_class))
+
+
+class File(SourceUnderTest):
+    """A file that `tm.sources.Tail` follows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.touch()
+
+    def make_source(self) -> tm.Source:
+        return tm.sources.Tail(self.path, every="5ms")
+
+    async def append(self, events: Sequence[Mapping[str, Any]]) -> None:
+        with self.path.open("ab") as file:
+            file.writelines(msgspec.json.encode(event) + b"\n" for event in events)
+
+    async def append_invalid(self) -> None:
+        with self.path.open("ab") as file:
+            file.write(b"Traceback (most recent call last):\n")
+
+
+@pytest.mark.parametrize("check", checks(server=False))
+async def test_a_tailed_file_keeps_the_contract(check: Check, tmp_path: Path) -> None:
+    await check(File(tmp_path / "app.log"))
