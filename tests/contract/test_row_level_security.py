@@ -16,7 +16,7 @@ from tidemill.storage.postgres.store import PostgresStore
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import RunFilter
 
-INSTANCE_TABLES = {"schema_versions", "writers", "leases", "owners", "pools"}
+INSTANCE_TABLES = {"schema_versions", "writers", "leases", "owners", "pools", "instance"}
 """Tables that belong to no tenant."""
 INSERT_VARIABLE = "INSERT INTO tidemill.variables VALUES ('acme', 'n', NULL, now(), 'x')"
 

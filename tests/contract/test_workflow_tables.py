@@ -11,8 +11,9 @@ from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.backfill_ports import Backfill
+from tidemill.storage.note_ports import RunNote
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import LoadedVersion, LogChunk, Owner, RunNote, ScheduleCursor, WorkflowVersion
+from tidemill.storage.workflow_ports import LoadedVersion, LogChunk, Owner, ScheduleCursor, WorkflowVersion
 from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 

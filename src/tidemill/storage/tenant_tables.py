@@ -3,7 +3,9 @@
 TENANT_TABLES = (
     "accounts",
     "api_keys",
+    "attempt_orders",
     "backfills",
+    "code_bundles",
     "dead_letters",
     "fires",
     "journal",

@@ -13,6 +13,8 @@ import msgspec
 
 from tidemill.storage.backfill_ports import Backfills
 from tidemill.storage.committer import CommitFuture
+from tidemill.storage.note_ports import Notes
+from tidemill.storage.order_ports import AttemptOrders, CodeBundles
 from tidemill.storage.pool_ports import Pools
 from tidemill.storage.run_lists import FiredSlot, RunPage, RunQuery, ScheduleName, TaskStateCount, WorkflowActivity
 from tidemill.storage.run_overview import FirstFailure, OverviewQuery, RunOverview
@@ -206,28 +208,6 @@ class Runs(Protocol):
 
         Only fires of slots stay, permanently: no slot gets a second run. Return the number of deleted runs.
         """
-
-
-class RunNote(msgspec.Struct, frozen=True):
-    """A text about a run, or (`task`) about one of its tasks."""
-
-    run: str
-    task: str | None
-    text: str
-    at: datetime
-
-
-class Notes(Protocol):
-    """Notes on runs and tasks, one each."""
-
-    async def upsert(self, note: RunNote) -> None:
-        """Write a note in place of the previous one; an empty text deletes it."""
-
-    async def for_run(self, run: str) -> list[RunNote]:
-        """Return the notes of a run, its own first, then by task."""
-
-    async def for_runs(self, runs: Collection[str]) -> dict[str, str]:
-        """Return the texts of the notes on some runs themselves, by run; those without one are left out."""
 
 
 class WorkflowVersion(msgspec.Struct, frozen=True, kw_only=True):
@@ -487,6 +467,8 @@ class WorkflowStore(Protocol):
     logs: Logs
     backfills: Backfills
     pools: Pools
+    attempt_orders: AttemptOrders
+    code_bundles: CodeBundles
 
     async def find_write_blocker(self) -> str | None:
         """Return in a sentence which process keeps all others from writing at the moment; None if none is known to."""

@@ -49,7 +49,7 @@ class MemoryTenants(MemoryTable, Tenants):
 
 def _rows_of(tables: Tables, tenant: str) -> Iterator[tuple[dict[Any, Any], Any]]:
     """Yield the rows of a tenant, each with its table: those of TENANT_TABLES."""
-    with_tenant: list[dict[Any, Any]] = [tables.dead_letters, tables.recoveries, tables.backfills]
+    with_tenant: list[dict[Any, Any]] = [tables.dead_letters, tables.recoveries, tables.backfills, tables.orders]
     yield from ((table, key) for table in with_tenant for key, row in table.items() if row.tenant == tenant)
     yield from ((tables.api_keys, key) for key, row in tables.api_keys.items() if row.key.tenant == tenant)
     yield from ((tables.parts, key) for key in tables.parts if key[0].tenant == tenant)
@@ -64,6 +64,7 @@ def _rows_of(tables: Tables, tenant: str) -> Iterator[tuple[dict[Any, Any], Any]
         tables.variables,
         tables.secrets,
         tables.requests,
+        tables.code_bundles,
         tables.journals,
         tables.part_owners,
         tables.pauses,

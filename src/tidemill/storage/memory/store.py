@@ -18,6 +18,7 @@ from tidemill.storage.memory.graph_tables import (
 )
 from tidemill.storage.memory.leases import MemoryLeases, MemoryPartOwners
 from tidemill.storage.memory.mailbox import MemoryMailbox
+from tidemill.storage.memory.order_tables import MemoryAttemptOrders, MemoryCodeBundles
 from tidemill.storage.memory.package_tables import MemoryPackages, MemoryPackageStates, MemoryTrustedKeys
 from tidemill.storage.memory.request_tables import MemoryRequestRecords
 from tidemill.storage.memory.runs import MemoryRuns
@@ -79,6 +80,8 @@ class MemoryStore(Store):
         self.variables = MemoryVariables(tables, self._committer)
         self.secrets = MemorySecrets(tables, self._committer)
         self.requests = MemoryRequestRecords(tables, self._committer)
+        self.attempt_orders = MemoryAttemptOrders(tables, self._committer)
+        self.code_bundles = MemoryCodeBundles(tables, self._committer)
         first = Tenant(name=INSTANCE_TENANT, created_at=now(), created_by="migration")
         tables.tenants.setdefault(INSTANCE_TENANT, first)
 

@@ -23,12 +23,14 @@ from tidemill.storage.graph_ports import (
     StoredRecovery,
 )
 from tidemill.storage.mailbox_port import StoredRequest
+from tidemill.storage.note_ports import RunNote
+from tidemill.storage.order_ports import AttemptOrder
 from tidemill.storage.package_ports import LoadedPackage, PublishedPackage, TrustedKey
 from tidemill.storage.queries import check_timezone
 from tidemill.storage.request_ports import RequestRecord
 from tidemill.storage.session_ports import StoredAccount
 from tidemill.storage.variable_ports import StoredSecret, Variable
-from tidemill.storage.workflow_ports import LogChunk, Owner, RunNote, ScheduleCursor, ScheduleKey, WorkflowVersion
+from tidemill.storage.workflow_ports import LogChunk, Owner, ScheduleCursor, ScheduleKey, WorkflowVersion
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRow, TaskKey, TaskRow, VersionKey
 
 Key = TypeVar("Key")
@@ -120,6 +122,11 @@ class Tables(Transactor["MemoryUnit"]):
         self.variables: dict[tuple[str, str], Variable] = {}  # by tenant and name, as are secrets
         self.secrets: dict[tuple[str, str], StoredSecret] = {}
         self.requests: dict[tuple[str, str], RequestRecord] = {}  # by tenant and key
+        self.orders: dict[AttemptKey, AttemptOrder] = {}
+        self.code_bundles: dict[
+            tuple[str, str], tuple[bytes, datetime]
+        ] = {}  # by tenant and digest, with the last order
+        self.instance: dict[str, str] = {}  # its id, once it has one
         self._undo_log: list[tuple[dict[Any, Any], Any, Any]] = []
 
     def put(self, table: dict[Key, Row], key: Key, row: Row) -> None:

@@ -10,16 +10,15 @@ from msgspec.structs import replace
 from tidemill.storage.backfill_ports import Backfill, BackfillPage, Backfills
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.memory.tables import MemoryTable, MemoryUnit, Tables, times_to_utc, to_utc
+from tidemill.storage.note_ports import Notes, RunNote
 from tidemill.storage.pool_ports import PoolDemand, Pools, changed_sizes
 from tidemill.storage.workflow_ports import (
     LoadedVersion,
     LogChunk,
     Logs,
-    Notes,
     Owner,
     OwnerBeat,
     Owners,
-    RunNote,
     ScheduleCursor,
     ScheduleKey,
     Schedules,

@@ -25,6 +25,7 @@ from tidemill.storage.postgres.leases import PostgresLeases, PostgresPartOwners
 from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.postgres.mailbox import PostgresMailbox
 from tidemill.storage.postgres.notifications import NotificationListener
+from tidemill.storage.postgres.order_tables import ORDER_FRAGMENTS, PostgresAttemptOrders, PostgresCodeBundles
 from tidemill.storage.postgres.package_tables import PostgresPackages, PostgresPackageStates, PostgresTrustedKeys
 from tidemill.storage.postgres.request_tables import REQUEST_FRAGMENTS, PostgresRequestRecords
 from tidemill.storage.postgres.run_rows import COLUMN_FRAGMENTS
@@ -54,7 +55,13 @@ from tidemill.storage.workflow_ports import ChangeTopic
 
 QUERIES = Queries.from_package(
     __package__,
-    STATE_FRAGMENTS | COLUMN_FRAGMENTS | ACCESS_FRAGMENTS | SESSION_FRAGMENTS | VARIABLE_FRAGMENTS | REQUEST_FRAGMENTS,
+    STATE_FRAGMENTS
+    | COLUMN_FRAGMENTS
+    | ACCESS_FRAGMENTS
+    | SESSION_FRAGMENTS
+    | VARIABLE_FRAGMENTS
+    | REQUEST_FRAGMENTS
+    | ORDER_FRAGMENTS,
 )
 
 
@@ -64,6 +71,7 @@ class PostgresStore(Store):
     Leases expire by `now`, the server's clock by default.
     """
 
+    # long: one line for each port
     def __init__(self, url: str, now: Callable[[], datetime] | None = None) -> None:
         self._address = address = PostgresUrl.parse(url)
         self._database = Database(address, QUERIES)
@@ -103,6 +111,8 @@ class PostgresStore(Store):
         self.variables = PostgresVariables(*parts)
         self.secrets = PostgresSecrets(*parts)
         self.requests = PostgresRequestRecords(*parts)
+        self.attempt_orders = PostgresAttemptOrders(*parts)
+        self.code_bundles = PostgresCodeBundles(*parts)
 
     kind = "postgresql"
 

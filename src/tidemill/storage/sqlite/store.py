@@ -42,6 +42,7 @@ from tidemill.storage.sqlite.graph_tables import (
 from tidemill.storage.sqlite.key_file import KEY_FILE_SUFFIX, read_or_create_keys
 from tidemill.storage.sqlite.leases import SqliteLeases, SqlitePartOwners
 from tidemill.storage.sqlite.mailbox import SqliteMailbox
+from tidemill.storage.sqlite.order_tables import ORDER_FRAGMENTS, SqliteAttemptOrders, SqliteCodeBundles
 from tidemill.storage.sqlite.package_tables import SqlitePackages, SqlitePackageStates, SqliteTrustedKeys
 from tidemill.storage.sqlite.request_tables import REQUEST_FRAGMENTS, SqliteRequestRecords
 from tidemill.storage.sqlite.run_rows import COLUMN_FRAGMENTS
@@ -65,7 +66,13 @@ from tidemill.storage.workflow_ports import ChangeTopic
 
 QUERIES = Queries.from_package(
     __package__,
-    STATE_FRAGMENTS | COLUMN_FRAGMENTS | ACCESS_FRAGMENTS | SESSION_FRAGMENTS | VARIABLE_FRAGMENTS | REQUEST_FRAGMENTS,
+    STATE_FRAGMENTS
+    | COLUMN_FRAGMENTS
+    | ACCESS_FRAGMENTS
+    | SESSION_FRAGMENTS
+    | VARIABLE_FRAGMENTS
+    | REQUEST_FRAGMENTS
+    | ORDER_FRAGMENTS,
 )
 
 
@@ -111,6 +118,8 @@ class SqliteStore(Store):
         self.variables = SqliteVariables(*parts)
         self.secrets = SqliteSecrets(*parts)
         self.requests = SqliteRequestRecords(*parts)
+        self.attempt_orders = SqliteAttemptOrders(*parts)
+        self.code_bundles = SqliteCodeBundles(*parts)
 
     kind = "sqlite"
 

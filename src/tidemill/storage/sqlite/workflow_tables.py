@@ -9,6 +9,7 @@ from typing import Any
 from tidemill.kernel.limits import make_storable
 from tidemill.storage.backfill_ports import Backfill, BackfillPage, Backfills
 from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.note_ports import Notes, RunNote
 from tidemill.storage.pool_ports import PoolDemand, Pools, changed_sizes
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
@@ -17,11 +18,9 @@ from tidemill.storage.workflow_ports import (
     LoadedVersion,
     LogChunk,
     Logs,
-    Notes,
     Owner,
     OwnerBeat,
     Owners,
-    RunNote,
     ScheduleCursor,
     ScheduleKey,
     Schedules,

@@ -24,7 +24,8 @@ from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
 from tidemill.kernel.limits import MAX_INTEGER, is_storable, make_storable
-from tidemill.storage.workflow_ports import RunFilter, RunNote
+from tidemill.storage.note_ports import RunNote
+from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.change import Applied, Change
 from tidemill.workflows.clearing import (
     OperatorAction,
