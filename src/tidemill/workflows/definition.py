@@ -117,6 +117,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     executor: str | None = None
     labels: tuple[str, ...] = ()
     """What a worker must have to run it; sorted."""
+    resources: dict[str, int | float] = {}
+    """What a cluster reserves for it: cores of `cpu`, bytes of `memory`, the count of everything else."""
+    image: str | None = None
+    """The container image of its pod."""
+    pod: dict[str, Any] = {}
+    """A part of its pod, which the operator's template and policy complete."""
     ignores: tuple[Any, ...] = ()
     graph: CallableGraph | str | None = None
     """The called graph, or its name; `function` is a placeholder until the workflow is wired."""

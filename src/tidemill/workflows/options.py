@@ -8,6 +8,7 @@ from tidemill.kernel.durations import parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word, parse_labels
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.cluster_options import find_cluster_problems, parse_image, parse_pod, parse_resources
 from tidemill.workflows.definition import Task, find_label_problem, task_name
 
 
@@ -29,6 +30,7 @@ def read_options(options: dict[str, Any], task: str, workflow: str, location: Lo
             problems += [f"{name}: {one.message}" for one in error.problems]
     if problem := find_label_problem(read.get("labels"), read.get("executor")):
         problems.append(problem)
+    problems += find_cluster_problems(read, read.get("executor"))
     if problems:
         found = [Problem(message=f"task '{task}': {one}", location=location, node=task) for one in problems]
         raise DefinitionError(found, f"workflow '{workflow}'")
@@ -103,5 +105,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "queue": _read_word,
     "executor": _read_optional_word,
     "labels": _read_labels,
+    "resources": lambda value: {} if value is None else parse_resources(value),
+    "image": lambda value: None if value is None else parse_image(value),
+    "pod": lambda value: {} if value is None else parse_pod(value),
     "ignores": _read_classes,
 }

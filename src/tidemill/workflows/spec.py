@@ -8,6 +8,7 @@ from functools import cached_property
 from graphlib import TopologicalSorter
 from hashlib import sha256
 from heapq import heappop, heappush
+from typing import Any
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -42,6 +43,15 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     executor: str | None = None
     labels: tuple[str, ...] = ()
     """What a worker must have to run it."""
+    resources: dict[str, int | float] = {}
+    """What a cluster reserves for it: cores of `cpu`, bytes of `memory`, the count of everything else."""
+    image: str | None = None
+    """The container image of its pod."""
+    pod: dict[str, Any] = {}
+    """A part of its pod."""
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.edges))  # mappings have no hash; tasks of one workflow differ by name
 
     def __post_init__(self) -> None:
         if self.timeout is not None:  # equal tasks have equal stored forms: 60 becomes 60.0

@@ -363,6 +363,9 @@ def _build_spec(task: Task, edges: tuple[TaskEdge, ...], rule: Rule) -> TaskSpec
         queue=task.queue,
         executor=task.executor,
         labels=task.labels,
+        resources=task.resources,
+        image=task.image,
+        pod=task.pod,
     )
 
 

@@ -143,6 +143,9 @@ class Workflow:
         queue: str = "default",
         executor: str | None = None,
         labels: Sequence[str] = (),
+        resources: Mapping[str, str | float] | None = None,
+        image: str | None = None,
+        pod: Mapping[str, Any] | None = None,
         ignores: Sequence[Any] = (),
     ) -> Callable[[Function], Function]: ...
     def task(self, function: Any = None, /, **options: Any) -> Any:

@@ -32,6 +32,14 @@ queue = "night"
 priority = -3
 executor = "worker"
 labels = ["gpu", "eu"]
+
+[tasks."daily_report.train"]
+executor = "kubernetes"
+resources = { cpu = "500m", memory = "1Gi", gpu = 1 }
+image = "registry.example.org/train:2"
+
+[tasks."daily_report.train".pod.spec]
+nodeSelector = { zone = "eu" }
 """
 
 
@@ -66,7 +74,13 @@ def test_everything_that_can_be_said() -> None:
                 priority=-3,
                 executor="worker",
                 labels=("eu", "gpu"),
-            )
+            ),
+            "daily_report.train": TaskOverrides(
+                executor="kubernetes",
+                resources={"cpu": 0.5, "gpu": 1, "memory": 2**30},
+                image="registry.example.org/train:2",
+                pod={"spec": {"nodeSelector": {"zone": "eu"}}},
+            ),
         },
     )
 
@@ -100,7 +114,7 @@ retry = 3
         "it may have name, version, modules, requires-python, requires-tidemill, capabilities",
         "package.toml:8: unknown key 'sharde' in [reactors.market] (did you mean 'shared'?); it may have shared",
         "package.toml:10: unknown key 'retry' in [tasks.\"report.large\"] (did you mean 'retries'?); "
-        "it may have retries, timeout, pool, queue, priority, executor, labels",
+        "it may have retries, timeout, pool, queue, priority, executor, labels, resources, image, pod",
         "package.toml:11: unknown key 'taskz' in the top (did you mean 'tasks'?); it may have package, reactors, tasks",
     ]
 

@@ -115,6 +115,9 @@ def test_everything_wrong_with_the_options_of_a_task_is_said_at_once() -> None:
         "queue": "",
         "executor": 1,
         "labels": "gpu",
+        "resources": "2 cores",
+        "image": "two words",
+        "pod": [],
         "rule": ["all_done"],
         "ignores": int,
         "after": [3],
@@ -130,7 +133,7 @@ def test_everything_wrong_with_the_options_of_a_task_is_said_at_once() -> None:
     assert found[0].startswith("task 'work': a task has no option 'retries' (did you mean 'retry'?)")
     for name, message in zip(list(options)[1:], found[1:], strict=True):
         assert message.startswith(f"task 'work': {name}: ")
-    assert "workflow 'w' has 12 problems" in str(caught.value)
+    assert "workflow 'w' has 15 problems" in str(caught.value)
 
 
 def test_options_that_make_sense_are_kept() -> None:

@@ -167,6 +167,9 @@ OTHERS = {
     "queue": "big",
     "executor": "kubernetes",
     "labels": ("gpu",),
+    "resources": {"cpu": 0.5},
+    "image": "train:2",
+    "pod": {"spec": {"hostname": "a"}},
 }
 EDGES = {"source": "y", "parameter": None, "takes": ("A", "B"), "optional": True}
 

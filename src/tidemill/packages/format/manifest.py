@@ -15,6 +15,7 @@ from tidemill.kernel.limits import parse_labels
 from tidemill.kernel.settings import parse_toml
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.format.versions import Requirement, Version, running_python, running_tidemill
+from tidemill.workflows.cluster_options import parse_image, parse_pod, parse_resources
 from tidemill.workflows.task_overrides import TaskOverrides
 
 MANIFEST_FILE = "package.toml"
@@ -363,4 +364,7 @@ _TASK_PARSERS: dict[str, Callable[[Any], Any]] = {
     "priority": _parse_int,
     "executor": _parse_word,
     "labels": _parse_labels,
+    "resources": parse_resources,
+    "image": parse_image,
+    "pod": parse_pod,
 }

@@ -53,6 +53,9 @@ class DeclaredTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     queue: str = "default"
     executor: str | None = None
     labels: tuple[str, ...] = ()
+    resources: dict[str, int | float] = {}
+    image: str | None = None
+    pod: dict[str, Any] = {}
     graph: str | None = None
     """The graph that it calls."""
 
@@ -277,6 +280,9 @@ def _describe_task(spec: TaskSpec, graph: str | None) -> DeclaredTask:
         queue=spec.queue,
         executor=spec.executor,
         labels=spec.labels,
+        resources=spec.resources,
+        image=spec.image,
+        pod=spec.pod,
         graph=graph,
         after=spec.upstream,
     )

@@ -71,6 +71,12 @@ class TaskDetails(msgspec.Struct, frozen=True, kw_only=True):
     """None: that of the node."""
     labels: list[str]
     """What a worker must have."""
+    resources: dict[str, int | float]
+    """What a cluster reserves for it: cores of `cpu`, bytes of `memory`, the count of everything else."""
+    image: str | None
+    """The container image of its pod; None: that of the operator."""
+    pod: dict[str, Any]
+    """What it adds to its pod."""
     graph: str | None
     """The graph that it calls."""
 
@@ -183,6 +189,9 @@ def _to_task_details(task: TaskSpec, workflow: Workflow | None) -> TaskDetails:
         queue=task.queue,
         executor=task.executor,
         labels=list(task.labels),
+        resources=task.resources,
+        image=task.image,
+        pod=task.pod,
         graph=graph if graph is None or isinstance(graph, str) else graph.name,
     )
 
