@@ -39,6 +39,11 @@ class Context:
         """The boundaries that led to this firing, as (source, boundary) in the order of arrival; only in a node."""
         _raise_unavailable("consumed", ONLY_IN_NODE)
 
+    @property
+    def key(self) -> Any:
+        """The key of the firing; None if the reactor has no `key=`; only in a node."""
+        _raise_unavailable("key", ONLY_IN_NODE)
+
     # -- in a task
 
     @property

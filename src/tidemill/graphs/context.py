@@ -10,7 +10,7 @@ from tidemill.annotations.context import Context
 class FiringContext(Context):
     """The firing that a node runs in."""
 
-    __slots__ = ("_consumed", "_get_firing_id", "graph", "log")
+    __slots__ = ("_consumed", "_get_firing_id", "graph", "key", "log")
 
     def __init__(
         self,
@@ -18,8 +18,10 @@ class FiringContext(Context):
         get_firing_id: Callable[[], str],
         consumed: list[tuple[str, Any]],
         log: "logging.LoggerAdapter[logging.Logger]",
+        key: Any = None,
     ) -> None:
         self.graph = graph  # type: ignore[misc]  # a slot of our own hides the property
+        self.key = key  # type: ignore[misc]
         self._get_firing_id = get_firing_id
         self._consumed = consumed
         self.log = log

@@ -10,6 +10,7 @@ import msgspec
 from tidemill.annotations.signatures import AuthorFunction, Parameter, Signature, caller_location
 from tidemill.annotations.strict_validation import has_fields
 from tidemill.annotations.variants import label, strip_none
+from tidemill.graphs.keys import DEFAULT_PARTITIONS, KeyFunction, KeyOption, build_key_function, key_problems
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.limits import NAME_RULE, is_name
@@ -171,10 +172,12 @@ class Reactor:
         "accumulators",
         "capacity",
         "durability",
+        "key",
         "location",
         "name",
         "on_error",
         "overflow",
+        "partitions",
         "strategy",
         "when",
     )
@@ -190,6 +193,8 @@ class Reactor:
         overflow: Overflow = "block",
         durability: Durability | None = None,
         on_error: Literal["dead_letter"] | Retry = "dead_letter",
+        key: KeyOption | None = None,
+        partitions: int | None = None,
     ) -> None:
         self.name = name
         if isinstance(accumulators, Accumulator):
@@ -203,11 +208,14 @@ class Reactor:
         self.overflow = overflow
         self.durability = durability
         self.on_error = on_error
+        self.key = key
         self.location = caller_location()
-        self._check()
+        self._check(partitions)
+        self.partitions = partitions or (DEFAULT_PARTITIONS if self.is_keyed else 1)
 
-    def _check(self) -> None:
-        if problems := [Problem(message=message, location=self.location) for message in self._problems()]:
+    def _check(self, partitions: int | None) -> None:
+        messages = [*self._problems(), *self._key_problems(partitions)]
+        if problems := [Problem(message=message, location=self.location) for message in messages]:
             raise DefinitionError(problems, f"reactor '{self.name}'")
 
     def _problems(self) -> Sequence[str]:
@@ -233,6 +241,10 @@ class Reactor:
             messages.append("overflow='drop_oldest' contradicts durability='boundary', which promises to lose nothing")
         return messages + self._criteria_problems()
 
+    def _key_problems(self, partitions: int | None) -> Sequence[str]:
+        windows = [one.name for one in self.accumulators if isinstance(one, Accumulator) and one.is_window]
+        return key_problems(self.key, partitions, self.accumulator_names, windows)
+
     def _choices(self) -> Sequence[tuple[str, Any, tuple[str, ...]]]:
         return (
             ("strategy", self.strategy, get_args(Strategy)),
@@ -249,6 +261,16 @@ class Reactor:
     def boundary_types(self) -> dict[str, Any]:
         """The types of the inputs of a firing, by accumulator."""
         return {one.name: one.boundary_type for one in self.accumulators}
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether cache, flags, queue, state and order are per key."""
+        return self.key is not None
+
+    def key_function(self, accumulator: Accumulator) -> KeyFunction:
+        """Return the function that reads the key of an accumulator's events; only of a keyed reactor."""
+        assert self.key is not None, "the reactor has no key"
+        return build_key_function(self.key, accumulator.name, accumulator.event_type)
 
     def _criteria_problem(self, named: Any) -> str:
         if not isinstance(named, Accumulator):

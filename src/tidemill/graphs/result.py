@@ -121,6 +121,8 @@ class Firing(msgspec.Struct, frozen=True, eq=False):
     manual: bool = False
     degraded: bool = False
     attempt: int = 1
+    key: Any = None
+    """The key whose inputs it saw; None if the reactor has no `key=`."""
 
     @property
     def ok(self) -> bool:
