@@ -1,0 +1,60 @@
+"""Partitions of keyed reactors: their names, and their assignment to hosts. Pure."""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_PARTITION_NAME = re.compile(r"(?P<name>.+)\[(?P<number>\d+)\]", re.DOTALL)
+
+
+class PartitionName(NamedTuple):
+    """The name of a partition, `market[3]`: the reactor or accumulator that it is a part of, and its number."""
+
+    name: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.name}[{self.number}]"
+
+    @classmethod
+    def parse(cls, text: str) -> "PartitionName | None":
+        """Read the name of a partition; None for the name of anything else."""
+        match = _PARTITION_NAME.fullmatch(text)
+        return None if match is None else cls(match["name"], int(match["number"]))
+
+
+def assign_partitions(owners: Mapping[int, str | None], hosts: Mapping[str, int]) -> dict[int, str]:
+    """Return the host of each partition, given its current owner, if it has one, and the weights of all hosts.
+
+    The shares are even: each host gets its part by weight, rounded down or up. Moves are as few as such shares allow:
+    a host keeps what it owns up to its share. Equal arguments give equal assignments on every node.
+    """
+    if not hosts:
+        return {}
+    owned: dict[str, list[int]] = {host: [] for host in sorted(hosts)}
+    unassigned: list[int] = []
+    for partition, owner in sorted(owners.items()):
+        (unassigned if owner is None or owner not in owned else owned[owner]).append(partition)
+    shares = _divide(len(owners), hosts, {host: len(partitions) for host, partitions in owned.items()})
+    for host, partitions in owned.items():
+        unassigned += partitions[shares[host] :]
+        del partitions[shares[host] :]
+    remaining = iter(sorted(unassigned))
+    for host, partitions in owned.items():
+        partitions += (next(remaining) for _ in range(shares[host] - len(partitions)))
+    return {partition: host for host, partitions in owned.items() for partition in partitions}
+
+
+def _divide(count: int, hosts: Mapping[str, int], owned: Mapping[str, int]) -> dict[str, int]:
+    """Return how many partitions each host gets.
+
+    What rounding down leaves over goes to hosts that would have to give a partition away otherwise, then to those with
+    the largest remainders.
+    """
+    total = sum(hosts.values())
+    shares = {host: count * weight // total for host, weight in hosts.items()}
+    with_remainder = [host for host, weight in hosts.items() if count * weight % total]
+    with_remainder.sort(key=lambda host: (owned[host] <= shares[host], -(count * hosts[host] % total), host))
+    for host in with_remainder[: count - sum(shares.values())]:
+        shares[host] += 1
+    return shares
