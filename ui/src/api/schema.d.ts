@@ -2648,6 +2648,13 @@ export interface components {
             queue: string;
             executor: string | null;
             labels: string[];
+            resources: {
+                [key: string]: number;
+            };
+            image: string | null;
+            pod: {
+                [key: string]: unknown;
+            };
             graph: string | null;
         };
         /** TaskError */
