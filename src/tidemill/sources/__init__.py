@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidemill.sources.interface import Disconnected, SourceContext
+    from tidemill.sources.server_sent_events import ServerSentEvents
     from tidemill.sources.tail import Tail
+    from tidemill.sources.websocket import WebSocket
 
-__all__ = ["Disconnected", "SourceContext", "Tail"]
+__all__ = ["Disconnected", "ServerSentEvents", "SourceContext", "Tail", "WebSocket"]
 
 _MODULE_OF_NAME = {
     "Disconnected": "tidemill.sources.interface",
+    "ServerSentEvents": "tidemill.sources.server_sent_events",
     "SourceContext": "tidemill.sources.interface",
     "Tail": "tidemill.sources.tail",
+    "WebSocket": "tidemill.sources.websocket",
 }
 """The module of each public name; the imports above tell type checkers the same."""
 

@@ -1,0 +1,154 @@
+"""WebSocket: reads the messages that a server sends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+
+from tidemill.kernel.author_errors import AUTHOR_ERRORS
+from tidemill.kernel.durations import Duration
+from tidemill.sources.http import Headers, check_url, public_address, refusal, resolve_headers
+from tidemill.sources.interface import Disconnected, Encoding, Event, SourceContext
+from tidemill.sources.options import check_choice, check_duration
+from tidemill.sources.sequence import FindNumber, SequenceTracker, number_at
+
+Message = str | bytes | Mapping[str, Any]
+"""A message to the server: as it is, or an object that is encoded in the format of the feed."""
+Messages = Message | Iterable[Message]
+
+QUEUE_LIMIT = 64  # messages that are read ahead; then TCP makes the server wait
+CLOSING_TIMEOUT = 1.0  # seconds for the closing handshake
+
+
+class WebSocket:
+    """Reads the messages of a WebSocket server, such as a market data feed: one event per message.
+
+    `subscribe` is what to send after connecting: a message, several, or a function of the last sequence number that
+    was delivered (None at first) which returns them. `sequence` finds the number of a message: the path of a field,
+    such as "data.seq", or a function of the decoded message. With it, repeated messages are dropped, and missing ones
+    reported. `where` is a function of the decoded message that says which messages are events.
+
+    What a server sends while the connection is lost is gone, unless the server replays it on request: `sequence` shows
+    that it is missing. `ping` is the interval of pings; `silence` the longest time without a message.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Headers | None = None,
+        subscribe: Messages | Callable[[int | None], Messages] = (),
+        sequence: str | FindNumber | None = None,
+        where: Callable[[Any], bool] | None = None,
+        format: Encoding = "json",
+        ping: Duration | None = "20s",
+        silence: Duration | None = None,
+        max_size: int = 1_048_576,
+    ) -> None:
+        check_url("WebSocket", url, ("ws", "wss"))
+        check_choice("WebSocket", "format", format, ("json", "msgpack"))
+        self.encoding = format
+        self._url = url
+        self._headers = headers
+        self._subscribe = subscribe
+        self._find_number = number_at(sequence) if isinstance(sequence, str) else sequence
+        self._where = where
+        self._ping = None if ping is None else check_duration("WebSocket", "ping", ping)
+        self._silence = None if silence is None else check_duration("WebSocket", "silence", silence)
+        self._max_size = max_size
+        self._decode = msgspec.msgpack.decode if format == "msgpack" else msgspec.json.decode
+
+    def __repr__(self) -> str:
+        return f"WebSocket({public_address(self._url)!r})"
+
+    async def start(self, checkpoint: int | None, context: SourceContext) -> AsyncIterator[list[Event]]:
+        """Connect, subscribe, and return the messages."""
+        connection = await self._connect(context)
+        try:
+            for message in self._subscriptions(checkpoint):
+                await connection.send(message)
+        except ConnectionClosed as error:
+            raise self._lost(error) from error
+        except BaseException:
+            await connection.close()
+            raise
+        return self._deliveries(connection, self._track(checkpoint, context))
+
+    async def _connect(self, context: SourceContext) -> ClientConnection:
+        try:
+            return await connect(
+                self._url,
+                additional_headers=await resolve_headers(self._headers),
+                ping_interval=self._ping,
+                ping_timeout=self._ping,
+                close_timeout=CLOSING_TIMEOUT,
+                max_size=self._max_size,
+                max_queue=QUEUE_LIMIT,
+            )
+        except InvalidStatus as error:
+            answer = error.response
+            pause = answer.headers.get("Retry-After")
+            raise refusal(self._url, answer.status_code, pause, self._headers, context.clock) from error
+        except (OSError, WebSocketException) as error:  # TimeoutError is an OSError
+            raise self._lost(error) from error
+
+    def _lost(self, error: Exception) -> Disconnected:
+        return Disconnected(f"{public_address(self._url)}: {error or 'no answer in time'}")
+
+    def _subscriptions(self, last: int | None) -> list[str | bytes]:
+        found = self._subscribe(last) if callable(self._subscribe) else self._subscribe
+        messages = [found] if isinstance(found, str | bytes | Mapping) else found
+        return [one if isinstance(one, str | bytes) else self._encode(one) for one in messages]
+
+    def _encode(self, message: Mapping[str, Any]) -> str | bytes:
+        return msgspec.msgpack.encode(message) if self.encoding == "msgpack" else msgspec.json.encode(message).decode()
+
+    def _track(self, checkpoint: int | None, context: SourceContext) -> SequenceTracker | None:
+        if self._find_number is None:
+            return None
+        replays = callable(self._subscribe)
+        return SequenceTracker(self._find_number, checkpoint, replays=replays, report_gap=context.report_gap)
+
+    async def _deliveries(
+        self, connection: ClientConnection, tracker: SequenceTracker | None
+    ) -> AsyncIterator[list[Event]]:
+        try:
+            while True:
+                arrived = await self._receive(connection)
+                events = [(data, tracker and tracker.last) for data in arrived if self._is_new(data, tracker)]
+                if events:
+                    yield events
+        finally:
+            await connection.close()
+
+    async def _receive(self, connection: ClientConnection) -> list[bytes]:
+        """Wait for a message, and return it together with those that have arrived behind it."""
+        try:
+            async with asyncio.timeout(self._silence):  # real time: of the network
+                messages = [await connection.recv(decode=False)]
+        except ConnectionClosed as error:
+            raise self._lost(error) from error
+        except TimeoutError:
+            raise Disconnected(f"{public_address(self._url)}: no message for {self._silence:g} s") from None
+        try:
+            while len(messages) < QUEUE_LIMIT:
+                async with asyncio.timeout(0):  # only what is there
+                    messages.append(await connection.recv(decode=False))
+        except (TimeoutError, ConnectionClosed):  # the next call reports the loss
+            pass
+        return messages
+
+    def _is_new(self, data: bytes, tracker: SequenceTracker | None) -> bool:
+        """Return whether a message is an event that was not delivered yet. One that cannot be decoded is."""
+        if tracker is None and self._where is None:
+            return True
+        try:
+            message = self._decode(data)
+            if self._where is not None and not self._where(message):
+                return False
+        except AUTHOR_ERRORS:  # author code, or no valid message: the annotation decides, and a dead letter shows it
+            return True
+        return tracker is None or tracker.admits(message)
