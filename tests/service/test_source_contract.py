@@ -1,12 +1,15 @@
 """`tm.testing.sources`: a good source passes every check; one that breaks a promise fails the check of it."""
 
 import asyncio
+import csv
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 import tidemill as tm
 from tidemill.testing.sources import Check, SourceUnderTest, checks
@@ -211,6 +214,46 @@ class File(SourceUnderTest):
     async def append_invalid(self) -> None:
         with self.path.open("ab") as file:
             file.write(b"Traceback (most recent call last):\n")
+
+
+class FolderOfFiles(SourceUnderTest):
+    """A folder that gets a new file with every call."""
+
+    def __init__(self, path: Path, format: Any) -> None:
+        self.path = path
+        self.format = format
+        self.count = 0
+
+    def make_source(self) -> tm.Source:
+        return tm.sources.Folder(self.path, format=self.format, follow=True, every="5ms", text=["filler"])
+
+    async def append(self, events: Sequence[Mapping[str, Any]]) -> None:
+        self.count += 1
+        hidden = self.path / f"_{self.count}"
+        write_rows(hidden, self.format, events)
+        hidden.rename(self.path / f"{self.count:04}.{self.format}")
+
+    async def append_invalid(self) -> None:
+        await self.append([{"number": "seven", "filler": ""}])
+
+
+def write_rows(path: Path, format: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a file; one of Parquet has small row groups."""
+    if format == "parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path, row_group_size=10)
+    elif format == "csv":
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+
+
+@pytest.mark.parametrize("format", ["ndjson", "csv", "parquet"])
+@pytest.mark.parametrize("check", checks(server=False))
+async def test_a_followed_folder_keeps_the_contract(check: Check, tmp_path: Path, format: str) -> None:
+    await check(FolderOfFiles(tmp_path, format))
 
 
 @pytest.mark.parametrize("check", checks(server=False))

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 START_TIMEOUT = 60.0  # seconds
 LIVES = 3
 BURST = 5  # events that are appended at once
-PAUSE = 0.005  # seconds between two bursts
+PAUSE = 0.02  # seconds between two bursts
 LONGEST_LIFE = 0.2  # seconds of a node, or of a server, after the first event
 SERVER_KILLS = 0.7  # the share of lives in which the server is killed, too
 

@@ -1,4 +1,4 @@
-"""Sources of the network on real servers: the contract of sources, and kills of server and node under load."""
+"""Sources on real servers and files: the contract of sources, and kills of server and node under load."""
 
 import json
 import sys
@@ -23,6 +23,10 @@ def make_websocket(port: int) -> tm.Source:
 
 def make_server_sent_events(port: int) -> tm.Source:
     return tm.sources.ServerSentEvents(f"http://127.0.0.1:{port}/events")
+
+
+def make_tail(path: str) -> tm.Source:
+    return tm.sources.Tail(path, every="10ms")
 
 
 MAKERS = {"websocket": make_websocket, "sse": make_server_sent_events}
@@ -59,6 +63,30 @@ class FeedUnderTest(SourceUnderTest):
         return int(self.path.with_suffix(".connections").read_text())
 
 
+class LogUnderTest(SourceUnderTest):
+    """A log file that is rotated instead of a server that is killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "app.log"
+        self.path.touch()
+        self.rotations = 0
+
+    def make_source(self) -> tm.Source:
+        return make_tail(str(self.path))
+
+    async def append(self, events: Sequence[Mapping[str, Any]]) -> None:
+        with self.path.open("a") as file:
+            file.writelines(json.dumps(event) + "\n" for event in events)
+
+    async def stop_server(self) -> None:
+        self.rotations += 1
+        self.path.rename(self.path.with_name(f"app.log-2026010{self.rotations}"))
+        self.path.touch()
+
+    async def start_server(self) -> None:
+        pass
+
+
 @pytest.fixture(params=MAKERS)
 async def feed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FeedUnderTest]:
     """Run a server of each protocol."""
@@ -78,3 +106,10 @@ async def test_kills_of_server_and_node_lose_and_repeat_nothing(feed: FeedUnderT
     """G-6, G-24: the position is committed with the state, and counts when either side comes back."""
     make = f"{__name__}:{MAKERS[feed.protocol].__name__}"
     await kill_repeatedly(feed, tmp_path, make, feed.port)
+
+
+async def test_kills_of_the_node_between_rotations_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    """G-6, G-24: a file is finished under its new name, also by the next process."""
+    log = LogUnderTest(tmp_path)
+    await kill_repeatedly(log, tmp_path, f"{__name__}:{make_tail.__name__}", str(log.path))
+    assert log.rotations > 0

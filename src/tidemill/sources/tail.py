@@ -26,7 +26,7 @@ class Tail:
         self, path: str | PathLike[str], *, begin: Literal["start", "end"] = "start", every: Duration = "200ms"
     ) -> None:
         check_choice("Tail", "begin", begin, ("start", "end"))
-        self._path = Path(path)
+        self._path = Path(path).absolute()
         self._begin = begin
         self._every = check_duration("Tail", "every", every)
 
@@ -35,7 +35,7 @@ class Tail:
 
     async def start(self, checkpoint: Any, context: SourceContext) -> AsyncIterator[list[Event]]:
         """Open the file at the checkpoint, and return its lines."""
-        session = _TailSession(RotatedFile(self._path.absolute(), MAX_LINE), context, self._every)
+        session = _TailSession(RotatedFile(self._path, MAX_LINE), context, self._every)
         try:
             await session.open(checkpoint, self._begin)
         except FileNotFoundError:

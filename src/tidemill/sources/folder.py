@@ -1,0 +1,165 @@
+"""Folder: replays the rows of a folder's files, and follows it."""
+
+import csv
+from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from tidemill.kernel.author_errors import Fail
+from tidemill.kernel.concurrency import WorkerThread
+from tidemill.kernel.durations import Duration
+from tidemill.kernel.errors import DefinitionError
+from tidemill.sources.interface import Disconnected, Event, SourceContext
+from tidemill.sources.options import check_choice, check_duration
+from tidemill.sources.pacing import Pace
+from tidemill.sources.row_files import READERS, ReadRows, Row, marking_last, read_csv
+
+HIDDEN = (".", "_")  # names that begin so are of files that are being written, or of notes about others
+
+
+class Folder:
+    """Reads the files of a folder in the order of their names: one event per row.
+
+    `pattern` selects files, such as "2026-*.csv" or "**/*.parquet"; by default all of the format. A file is read once,
+    when it appears: write it under a name that begins with "." or "_", and rename it when it is complete. Without
+    `follow` the source ends after the last file; with it, the source waits for files whose names sort after that one,
+    and looks for them at the interval `every`.
+
+    A cell of a CSV file is a number, true, false or null if JSON would read it so, and else text, such as "007"; the
+    columns in `text` always are. An empty cell is null.
+
+    With `speed`, rows are delivered at the intervals of the times in the field `time`: 1.0 as they were, 10.0 ten times
+    as fast. Without, as fast as the reactor takes them.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        pattern: str | None = None,
+        *,
+        format: Literal["parquet", "csv", "ndjson"],
+        time: str | None = None,
+        speed: float | None = None,
+        follow: bool = False,
+        every: Duration = "1s",
+        text: Iterable[str] = (),
+    ) -> None:
+        check_choice("Folder", "format", format, READERS)
+        if speed is not None and (time is None or not speed > 0):
+            message = "speed= is a factor above 0, and needs time=, the field with the time of a row"
+            raise DefinitionError.single("Folder", message)
+        self._path = Path(path).absolute()
+        self._pattern = pattern or f"*.{format}"
+        self._read: ReadRows = partial(read_csv, text_columns=frozenset(text)) if format == "csv" else READERS[format]
+        self._time = time
+        self._speed = speed
+        self._follow = follow
+        self._every = check_duration("Folder", "every", every)
+
+    def __repr__(self) -> str:
+        return f"Folder({str(self._path)!r}, {self._pattern!r})"
+
+    async def start(self, checkpoint: Any, context: SourceContext) -> AsyncIterator[list[Event]]:
+        """Find the files, and return their rows after the checkpoint."""
+        thread = WorkerThread(f"source {context.name}")
+        try:
+            names = await thread.call(self._list_names)
+            if not names and not self._follow:
+                raise Fail(f"no file in '{self._path}' matches '{self._pattern}'")
+        except FileNotFoundError:
+            thread.close()
+            raise Disconnected(f"there is no folder '{self._path}' yet", retry_after=self._every) from None
+        except BaseException:
+            thread.close()
+            raise
+        return self._deliveries(thread, _FileOrder(names, checkpoint, context), context)
+
+    def _list_names(self) -> list[str]:
+        """Return the names of the files, relative to the folder, in order."""
+        self._path.stat()
+        found = (path for path in self._path.glob(self._pattern) if not path.name.startswith(HIDDEN))
+        return sorted(path.relative_to(self._path).as_posix() for path in found if path.is_file())
+
+    async def _deliveries(
+        self, thread: WorkerThread, order: "_FileOrder", context: SourceContext
+    ) -> AsyncIterator[list[Event]]:
+        pace = None if self._speed is None or self._time is None else Pace(context.clock, self._time, self._speed)
+        try:
+            while True:
+                while (name := order.next_name()) is not None:
+                    rows = marking_last(self._read(self._path / name, order.first_row))
+                    while batch := await _next_batch(thread, rows, name):
+                        async for due in _spread(batch, pace, context):
+                            yield [(event, [name, number]) for event, number in due]
+                if not self._follow:
+                    return
+                await context.clock.sleep(self._every)
+                order.update(await thread.call(self._list_names))
+        finally:
+            thread.close()
+
+
+async def _next_batch(thread: WorkerThread, rows: Iterator[list[Row]], name: str) -> list[Row]:
+    """Return the next rows of a file; an empty list after the last ones."""
+    try:
+        batch: list[Row] = await thread.call(next, rows, [])
+    except (OSError, ValueError, csv.Error) as error:  # those of Parquet are ValueErrors
+        raise Disconnected(f"the file '{name}' cannot be read: {error}") from error
+    return batch
+
+
+async def _spread(batch: list[Row], pace: Pace | None, context: SourceContext) -> AsyncIterator[list[Row]]:
+    """Yield the rows of a batch, each when it is due."""
+    if pace is None:
+        yield batch
+        return
+    due: list[Row] = []
+    for row in batch:
+        if (seconds := pace.remaining(row[0])) > 0:
+            if due:
+                yield due
+                due = []
+            await context.clock.sleep(seconds)
+        due.append(row)
+    yield due
+
+
+class _FileOrder:
+    """The files that are still to be read, in order.
+
+    A checkpoint is the name of a file and a number of rows; None instead of a number means that the file is complete.
+    """
+
+    def __init__(self, names: list[str], checkpoint: Any, context: SourceContext) -> None:
+        name, row = checkpoint or (None, None)
+        self._current: str | None = name
+        self.first_row: int = row or 0
+        self._context = context
+        self._known = set(names)
+        self._remaining = self._after_current(names)
+        if name in self._known and row is not None:
+            self._remaining = iter([name, *self._remaining])
+        elif row is not None:
+            context.report_gap(f"the file '{name}' is gone: its rows after row {row} are missing")
+
+    def _after_current(self, names: list[str]) -> Iterator[str]:
+        return iter([name for name in names if self._current is None or name > self._current])
+
+    def next_name(self) -> str | None:
+        """Return the next file to read; None if there is none for now. `first_row` is how many rows to skip."""
+        name = next(self._remaining, None)
+        if name is not None:
+            self.first_row = self.first_row if name == self._current else 0
+            self._current = name
+        return name
+
+    def update(self, names: list[str]) -> None:
+        """Add new files; those that sort before the newest one that was read come too late."""
+        for name in sorted(set(names) - self._known):
+            if self._current is not None and name < self._current:
+                message = f"the file '{name}' appeared after '{self._current}' was read, and is not read: rename it"
+                self._context.report_gap(message)
+        self._known = set(names)
+        self._remaining = self._after_current(names)
