@@ -26,6 +26,8 @@ _ZERO_ALLOWED = frozenset(
 """Durations that may be zero. The others are waited for in a loop, which would spin."""
 _PATH_SETTINGS = frozenset(["packages", "trusted_keys"])
 """Paths, made absolute when they are read: author code may change the working directory later."""
+_URL_SETTINGS = ("store", "postgres_url")
+"""Addresses that may hold a password."""
 _BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _EDITION_DEFAULTS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
 _AT_LEAST_ONE = frozenset(
@@ -71,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     audit_retention: float = 365 * 86400.0
     kafka_servers: str | None = None
     nats_servers: str | None = None
+    postgres_url: str | None = None
     store: str | None = None
     packages: str | None = None
     load_published: bool = False
@@ -89,7 +92,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     unfinished: Literal["pin", "upgrade", "cancel"] = "pin"
 
     def __repr__(self) -> str:
-        """Show everything but the password in the store's address, and the keys of secrets."""
+        """Show everything but the passwords in addresses, and the keys of secrets."""
         fields = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
         return f"Settings({fields})"
 
@@ -97,7 +100,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Return each field with the value to show."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         secrets = {name: values[name] and "***" for name in ("secret_keys", "oidc_client_secret")}
-        masked = {"store": self.store and mask_password(self.store), **secrets}
+        urls = {name: values[name] and mask_password(values[name]) for name in _URL_SETTINGS}
+        masked = {**urls, **secrets}
         return list((values | masked).items())
 
     @classmethod

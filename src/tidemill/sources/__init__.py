@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidemill.sources.folder import Folder
     from tidemill.sources.interface import Disconnected, SourceContext
+    from tidemill.sources.postgres import Postgres
     from tidemill.sources.server_sent_events import ServerSentEvents
     from tidemill.sources.tail import Tail
     from tidemill.sources.websocket import WebSocket
 
-__all__ = ["Disconnected", "Folder", "ServerSentEvents", "SourceContext", "Tail", "WebSocket"]
+__all__ = ["Disconnected", "Folder", "Postgres", "ServerSentEvents", "SourceContext", "Tail", "WebSocket"]
 
 _MODULE_OF_NAME = {
     "Disconnected": "tidemill.sources.interface",
     "Folder": "tidemill.sources.folder",
+    "Postgres": "tidemill.sources.postgres",
     "ServerSentEvents": "tidemill.sources.server_sent_events",
     "SourceContext": "tidemill.sources.interface",
     "Tail": "tidemill.sources.tail",

@@ -1,0 +1,211 @@
+"""PostgreSQL: reads the rows of a table in the order of a sequence column, and each row once.
+
+Rows become visible in the order of their commits, and that is not the order of their numbers: a transaction that took
+a lower number may commit last. So a page ends at a horizon (`postgres_horizon`), below which no row can appear any
+more. A notification only wakes the reader, and its content is ignored: one that is lost delays rows and loses none.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidemill.kernel.author_errors import Fail
+from tidemill.kernel.durations import Duration, parse_positive_duration
+from tidemill.kernel.errors import DefinitionError
+from tidemill.sources.clients import import_client, resolve_url, server_name
+from tidemill.sources.interface import Disconnected, Event, SourceContext
+from tidemill.sources.postgres_horizon import FIND_SEQUENCE, FIND_TABLE, Horizon, SequenceFacts, TableFacts
+
+if TYPE_CHECKING:
+    import asyncpg  # extra: postgres
+
+PAGE_SIZE = 500  # rows
+CONNECT_TIMEOUT = 5.0  # seconds
+STATEMENT_TIMEOUT = 30.0  # seconds; a connection that answers nothing for so long is lost
+FIRST_RECHECK = 0.01  # seconds after which transactions that were in the way are looked at again; doubles each time
+SEQUENCE_FIELD = "tidemill_sequence"
+BEFORE_ALL_ROWS = -(2**63)
+
+
+class Postgres(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of a PostgreSQL table, in the order of a sequence column; the address from here or `postgres_url`."""
+
+    table: str
+    """The table, or "schema.table"."""
+    sequence: str = "id"
+    """A unique column that a sequence fills: `bigserial`, or an identity column."""
+    columns: Sequence[str] | None = None
+    """The columns of an event; all by default."""
+    where: str | None = None
+    """A condition in SQL on the rows to read. It becomes part of the query: never build it from foreign input."""
+    channel: str | None = None
+    """The channel of notifications that wake the reader."""
+    every: Duration = "1s"
+    """The longest time between two queries."""
+    url: str | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            parse_positive_duration(self.every)
+        except ValueError as error:
+            raise DefinitionError.single(f"PostgreSQL table '{self.table}'", f"every: {error}") from error
+
+    async def start(self, checkpoint: int | None, context: SourceContext) -> AsyncIterator[list[Event]]:
+        """Connect, check the table, listen, and return the pages of rows after `checkpoint`."""
+        url = resolve_url("postgres", self.url, context)
+        title = f"PostgreSQL table '{self.table}' at {server_name(url)}"
+        with _explaining_errors(title):
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                connection = await _connect(url, context.name)
+            try:
+                reader = _TableReader(self, title, connection, context)
+                await reader.prepare(checkpoint)
+            except BaseException:
+                connection.terminate()
+                raise
+        return reader.pages()
+
+
+class _TableReader:
+    """Reads one table on one connection, which also listens."""
+
+    def __init__(
+        self, source: Postgres, title: str, connection: "asyncpg.Connection[Any]", context: SourceContext
+    ) -> None:
+        self._source = source
+        self._title = title
+        self._connection = connection
+        self._context = context
+        self._interval = parse_positive_duration(source.every)
+        self._wakeup = asyncio.Event()
+        self._position = BEFORE_ALL_ROWS
+        self._horizon: Horizon
+        self._page_query: str
+
+    async def prepare(self, checkpoint: int | None) -> None:
+        """Check that the table can be read in order, find the position, and listen."""
+        table = await self._find_table()
+        column = _quote(self._source.sequence)
+        name = f"{_quote(table.schema)}.{_quote(table.name)}"
+        self._horizon = Horizon(table.oid, f"SELECT max({column}) FROM {name} WHERE {column} > $1::bigint")
+        self._page_query = self._build_page_query(name, column)
+        self._position = await self._check_position(table, checkpoint)
+        self._connection.add_termination_listener(self._wake)
+        if self._source.channel is not None:
+            await self._connection.add_listener(self._source.channel, self._wake)
+
+    def _build_page_query(self, table: str, column: str) -> str:
+        columns = "*" if self._source.columns is None else ", ".join(map(_quote, self._source.columns))
+        condition = "" if self._source.where is None else f" AND ({self._source.where})"
+        return (
+            f"SELECT {column} AS {SEQUENCE_FIELD}, {columns} FROM {table} "
+            f"WHERE {column} > $1::bigint AND {column} <= $2::bigint{condition} ORDER BY {column} LIMIT {PAGE_SIZE}"
+        )
+
+    async def _find_table(self) -> TableFacts:
+        schema, _, name = self._source.table.rpartition(".")
+        quoted = f"{_quote(schema)}.{_quote(name)}" if schema else _quote(name)
+        row = await self._connection.fetchrow(FIND_TABLE, quoted, self._source.sequence)
+        if row is None:
+            raise Disconnected(f"{self._title}: there is no such table")
+        table = TableFacts(**row)
+        if problem := table.find_problem(self._source.sequence):
+            raise Fail(f"{self._title}: {problem}")
+        if table.is_replica:  # of a server that may become the primary
+            raise Disconnected(f"{self._title}: the server is a replica, which cannot tell who writes; use the primary")
+        return table
+
+    async def _check_position(self, table: TableFacts, checkpoint: int | None) -> int:
+        """Return the number to start after: the checkpoint, unless the sequence has begun anew since."""
+        if checkpoint is not None and not isinstance(checkpoint, int):
+            raise Fail(f"{self._title}: the checkpoint {checkpoint!r} is of another source; rename the accumulator")
+        row = await self._connection.fetchrow(FIND_SEQUENCE, table.oid, self._source.sequence)
+        sequence = SequenceFacts(**row) if row is not None else SequenceFacts()
+        if problem := sequence.find_problem():
+            raise Fail(f"{self._title}: {problem}")
+        if checkpoint is not None and sequence.last_value is not None and sequence.last_value < checkpoint:
+            self._context.report_gap(
+                f"{self._title}: the sequence is at {sequence.last_value}, and rows up to {checkpoint} were read; "
+                "it has begun anew, so the table is read from its start"
+            )
+            return BEFORE_ALL_ROWS
+        return BEFORE_ALL_ROWS if checkpoint is None else checkpoint
+
+    def _wake(self, *_: Any) -> None:
+        self._wakeup.set()
+
+    async def pages(self) -> AsyncIterator[list[Event]]:
+        """Yield pages of rows as they become safe to read, until the connection is lost."""
+        delay = FIRST_RECHECK
+        try:
+            with _explaining_errors(self._title):
+                while True:
+                    self._wakeup.clear()
+                    has_moved = await self._horizon.advance(self._connection, self._position)
+                    while page := await self._read_page():
+                        yield page
+                    is_blocked = self._horizon.is_blocked
+                    delay = min(delay * 2, self._interval) if is_blocked and not has_moved else FIRST_RECHECK
+                    await self._wait(delay if is_blocked else self._interval)
+        finally:
+            self._connection.terminate()
+
+    async def _read_page(self) -> list[Event]:
+        """Return the next rows up to the horizon."""
+        limit = self._horizon.safe
+        if limit is None or limit <= self._position:
+            return []
+        rows = await self._connection.fetch(self._page_query, self._position, limit)
+        page = [(dict(row), row[SEQUENCE_FIELD]) for row in rows]
+        for event, _ in page:
+            del event[SEQUENCE_FIELD]
+        self._position = page[-1][1] if len(page) == PAGE_SIZE else limit
+        self._context.lag = max(0, (self._horizon.newest or 0) - self._position)
+        return page
+
+    async def _wait(self, timeout: float) -> None:
+        """Wait for a notification, for the loss of the connection, or for the time-out."""
+        async with asyncio.TaskGroup() as group:
+            waits = [
+                group.create_task(self._wakeup.wait(), name="postgres source: notification"),
+                group.create_task(self._context.clock.sleep(timeout), name="postgres source: timeout"),
+            ]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+
+
+async def _connect(url: str, name: str) -> "asyncpg.Connection[Any]":
+    asyncpg = import_client("asyncpg", extra="postgres")
+    settings = {"application_name": f"tidemill source {name}"[:63], "jit": "off"}
+    connection = await asyncpg.connect(url, command_timeout=STATEMENT_TIMEOUT, server_settings=settings)
+    for kind in ("json", "jsonb"):
+        await connection.set_type_codec(kind, schema="pg_catalog", encoder=json.dumps, decoder=msgspec.json.decode)
+    return connection
+
+
+@contextmanager
+def _explaining_errors(title: str) -> Iterator[None]:
+    """Turn errors of the driver into Fail where a retry cannot help, and into Disconnected else."""
+    asyncpg = import_client("asyncpg", extra="postgres")
+    try:
+        yield
+    except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError) as error:
+        raise Fail(f"{title}: {error}; correct the credentials or the grants of this user") from error
+    except asyncpg.UndefinedTableError as error:
+        raise Disconnected(f"{title}: {error}") from error
+    except asyncpg.SyntaxOrAccessError as error:
+        raise Fail(f"{title}: {error}; correct `columns` or `where`") from error
+    except TimeoutError as error:
+        raise Disconnected(f"{title}: no answer in time") from error
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        raise Disconnected(f"{title}: {error or type(error).__name__}") from error
+
+
+def _quote(identifier: str) -> str:
+    """Return an identifier for SQL, as it is: in quotes, with capitals and special characters."""
+    return '"' + identifier.replace('"', '""') + '"'
