@@ -21,7 +21,7 @@ DEPENDENCIES = frozenset(
         *("annotated_doc", "anyio", "asyncpg", "cel", "certifi", "cffi", "click", "confluent_kafka", "cronsim"),
         *("cryptography", "h11", "httpcore", "httpx", "idna", "joserfc", "litestar", "litestar_htmx"),
         *("markdown_it", "mdurl", "msgspec", "multidict", "multipart", "nats", "opentelemetry", "polyfactory"),
-        *("prometheus_client", "pycparser", "pygments", "rich", "shellingham", "sniffio", "tidemill", "typer"),
+        *("prometheus_client", "pycparser", "pygments", "redis", "rich", "shellingham", "sniffio", "tidemill", "typer"),
         *("typing_extensions", "tzdata", "uvicorn", "uvloop", "watchfiles", "websockets", "yaml"),
     ]
 )

@@ -11,16 +11,18 @@ if TYPE_CHECKING:
     from tidemill.sources.folder import Folder
     from tidemill.sources.interface import Disconnected, SourceContext
     from tidemill.sources.postgres import Postgres
+    from tidemill.sources.redis import Redis
     from tidemill.sources.server_sent_events import ServerSentEvents
     from tidemill.sources.tail import Tail
     from tidemill.sources.websocket import WebSocket
 
-__all__ = ["Disconnected", "Folder", "Postgres", "ServerSentEvents", "SourceContext", "Tail", "WebSocket"]
+__all__ = ["Disconnected", "Folder", "Postgres", "Redis", "ServerSentEvents", "SourceContext", "Tail", "WebSocket"]
 
 _MODULE_OF_NAME = {
     "Disconnected": "tidemill.sources.interface",
     "Folder": "tidemill.sources.folder",
     "Postgres": "tidemill.sources.postgres",
+    "Redis": "tidemill.sources.redis",
     "ServerSentEvents": "tidemill.sources.server_sent_events",
     "SourceContext": "tidemill.sources.interface",
     "Tail": "tidemill.sources.tail",

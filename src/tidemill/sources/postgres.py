@@ -15,9 +15,9 @@ import msgspec
 
 from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.durations import Duration, parse_positive_duration
-from tidemill.kernel.errors import DefinitionError
 from tidemill.sources.clients import import_client, resolve_url, server_name
 from tidemill.sources.interface import Disconnected, Event, SourceContext
+from tidemill.sources.options import check_duration, check_text
 from tidemill.sources.postgres_horizon import FIND_SEQUENCE, FIND_TABLE, Horizon, SequenceFacts, TableFacts
 
 if TYPE_CHECKING:
@@ -49,10 +49,11 @@ class Postgres(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
 
     def __post_init__(self) -> None:
-        try:
-            parse_positive_duration(self.every)
-        except ValueError as error:
-            raise DefinitionError.single(f"PostgreSQL table '{self.table}'", f"every: {error}") from error
+        check_text("Postgres", "table", self.table)
+        check_duration("Postgres", "every", self.every)
+
+    def __repr__(self) -> str:
+        return f"Postgres(table={self.table!r})"  # its address may hold a password
 
     async def start(self, checkpoint: int | None, context: SourceContext) -> AsyncIterator[list[Event]]:
         """Connect, check the table, listen, and return the pages of rows after `checkpoint`."""

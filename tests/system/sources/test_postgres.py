@@ -311,5 +311,5 @@ async def test_a_lost_connection_ends_the_reading_at_once(postgres: PostgresServ
 
 def test_an_interval_that_is_none_is_a_definition_error() -> None:
     """When the source is declared, not when it is read."""
-    with pytest.raises(tm.DefinitionError, match="PostgreSQL table 'ticks': every: '0s' is not a duration"):
+    with pytest.raises(tm.DefinitionError, match="Postgres: every=: '0s' is not a duration"):
         Postgres(table="ticks", every="0s")

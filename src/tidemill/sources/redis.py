@@ -1,0 +1,123 @@
+"""Redis and Valkey: reads a stream, from the checkpoint alone or as a consumer of a group.
+
+Without a group nothing is written to the server: the checkpoint is the id of the last entry, and it alone decides
+where to continue. With a group the server remembers what was delivered and acknowledged, other consumers share the
+entries, and each is acknowledged after it has reached the reactors.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidemill.kernel.author_errors import Fail
+from tidemill.kernel.durations import Duration, parse_positive_duration
+from tidemill.sources.clients import import_client, resolve_url, server_name
+from tidemill.sources.interface import Disconnected, Event, SourceContext
+from tidemill.sources.options import check_duration, check_text
+from tidemill.sources.redis_group import GroupReader
+from tidemill.sources.redis_stream import StreamAccess, StreamReader
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis as Client  # extra: redis
+
+CONNECT_TIMEOUT = 5.0  # seconds
+SILENCE_TIMEOUT = 15.0  # seconds; a blocking read lasts less, so a server that is silent for so long is lost
+FINAL_WORDS = ("WRONGTYPE", "NOPERM", "NOAUTH", "WRONGPASS")
+"""What answers begin with that a retry cannot change."""
+
+
+class Redis(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream of Redis or Valkey; the address from here or from the setting `redis_url`."""
+
+    stream: str
+    """The key of the stream."""
+    field: str | None = None
+    """The field of an entry that holds the event. By default the event is a dict of all fields, as texts."""
+    group: str | None = None
+    """A consumer group to read in. By default the checkpoint alone decides, and the server keeps nothing."""
+    consumer: str | None = None
+    """The name of this consumer in its group; `tidemill-` and the name of the accumulator by default."""
+    claim_after: Duration = "1m"
+    """The idle time after which an entry of another consumer of the group counts as abandoned."""
+    url: str | None = None
+
+    def __post_init__(self) -> None:
+        check_text("Redis", "stream", self.stream)
+        check_duration("Redis", "claim_after", self.claim_after)
+
+    def __repr__(self) -> str:
+        return f"Redis(stream={self.stream!r})"  # its address may hold a password
+
+    async def start(self, checkpoint: Any, context: SourceContext) -> AsyncIterator[list[Event]]:
+        """Connect, join the group if there is one, and return the entries after `checkpoint`."""
+        url = resolve_url("redis", self.url, context)
+        title = f"Redis stream '{self.stream}' at {server_name(url)}"
+        client = _make_client(url, context.name)
+        try:
+            with _explaining_errors(title):
+                async with asyncio.timeout(SILENCE_TIMEOUT):
+                    reader = self._make_reader(StreamAccess(client, self.stream, self.field, title, context))
+                    await reader.prepare(checkpoint)
+        except BaseException:
+            await client.aclose()
+            raise
+        return _read(reader, client, title)
+
+    def _make_reader(self, access: StreamAccess) -> StreamReader | GroupReader:
+        if self.group is None:
+            return StreamReader(access)
+        consumer = self.consumer or f"tidemill-{access.context.name}"
+        return GroupReader(access, self.group, consumer, parse_positive_duration(self.claim_after))
+
+
+async def _read(reader: StreamReader | GroupReader, client: "Client", title: str) -> AsyncIterator[list[Event]]:
+    try:
+        with _explaining_errors(title):
+            while True:
+                async with asyncio.timeout(SILENCE_TIMEOUT):
+                    batch = await reader.next_batch()
+                if batch:
+                    yield batch
+                    async with asyncio.timeout(SILENCE_TIMEOUT):
+                        await reader.acknowledge()
+    finally:
+        await client.aclose()
+
+
+def _make_client(url: str, name: str) -> "Client":
+    """Return a client that reports a lost connection, and retries nothing: the accumulator does."""
+    asyncio_client = import_client("redis.asyncio", extra="redis")
+    backoff = import_client("redis.backoff", extra="redis")
+    try:
+        client: Client = asyncio_client.Redis.from_url(
+            url,
+            client_name=f"tidemill-source-{name}",
+            socket_connect_timeout=CONNECT_TIMEOUT,
+            socket_timeout=None,  # with one, its `wait_for` swallows cancellations before Python 3.12
+            retry=asyncio_client.retry.Retry(backoff.NoBackoff(), 0),
+        )
+    except ValueError as error:
+        raise Fail(f"the address at {server_name(url)} cannot be read: {error}; write redis://HOST:PORT") from error
+    return client
+
+
+@contextmanager
+def _explaining_errors(title: str) -> Iterator[None]:
+    """Turn errors of the client into Fail where a retry cannot help, and into Disconnected else."""
+    errors = import_client("redis.exceptions", extra="redis")
+    try:
+        yield
+    except errors.AuthenticationError as error:
+        raise Fail(f"{title}: {error}; correct the credentials in its address") from error
+    except errors.ResponseError as error:
+        kind = (
+            Fail if isinstance(error, errors.NoPermissionError) or str(error).startswith(FINAL_WORDS) else Disconnected
+        )
+        raise kind(f"{title}: {error}") from error
+    except TimeoutError as error:
+        raise Disconnected(f"{title}: no answer in time") from error
+    except (errors.RedisError, OSError) as error:
+        raise Disconnected(f"{title}: {error or type(error).__name__}") from error
