@@ -24,7 +24,7 @@ _ZERO_ALLOWED = frozenset(
     ["run_orphan_after", "backoff_base", "backoff_max", "success_reset", "unload_timeout", "retention"]
 )
 """Durations that may be zero. The others are waited for in a loop, which would spin."""
-_PATH_SETTINGS = frozenset(["packages", "trusted_keys"])
+_PATH_SETTINGS = frozenset(["kubernetes_config", "packages", "trusted_keys"])
 """Paths, made absolute when they are read: author code may change the working directory later."""
 _URL_SETTINGS = ("store", "postgres_url", "redis_url")
 """Addresses that may hold a password."""
@@ -75,6 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     nats_servers: str | None = None
     postgres_url: str | None = None
     redis_url: str | None = None
+    kubernetes_config: str | None = None
     store: str | None = None
     packages: str | None = None
     load_published: bool = False

@@ -25,7 +25,13 @@ class LauncherKind(msgspec.Struct, frozen=True, kw_only=True):
     """The extra that installs its client."""
 
 
-LAUNCHER_KINDS: Mapping[str, LauncherKind] = {}
+LAUNCHER_KINDS: Mapping[str, LauncherKind] = {
+    "kubernetes": LauncherKind(
+        setting="kubernetes_config",
+        module="tidemill.engine.workflows.executors.kubernetes.launcher",
+        extra="kubernetes",
+    ),
+}
 """By the name of the executor."""
 
 

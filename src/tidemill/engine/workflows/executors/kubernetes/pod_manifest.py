@@ -1,0 +1,166 @@
+"""Builds the pod of an attempt: defaults, then the operator's template, then the task, then the operator's policy."""
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from tidemill.engine.workflows.executors.kubernetes.configuration import KubernetesConfig, TenantPods
+from tidemill.engine.workflows.executors.kubernetes.pod_merge import field_paths, merge_pods
+from tidemill.engine.workflows.executors.kubernetes.pod_names import PREFIX, pod_annotations, pod_labels, pod_name
+from tidemill.engine.workflows.executors.remote.interface import ATTEMPT_COMMAND, TOKEN_VARIABLE, Launch
+from tidemill.kernel.quantities import parse_quantity
+
+CONTAINER = "attempt"
+"""The name of the container that runs the attempt: templates and tasks refer to it."""
+TOKEN_KEY = "token"
+_UNLIMITED = frozenset(["cpu"])
+"""Resources without a limit: a task may use cores that are idle, but not the memory of others."""
+
+
+class RefusedPodError(Exception):
+    """The operator's policy does not allow what a task asks for."""
+
+
+def build_pod(launch: Launch, instance: str, config: KubernetesConfig) -> dict[str, Any]:
+    """Return the manifest of an attempt's pod; RefusedPodError if the policy does not allow what the task asks for."""
+    if problems := list(find_refusals(launch, config)):
+        raise RefusedPodError("; ".join(problems))
+    pods = config.for_tenant(launch.tenant)
+    pod = merge_pods(
+        _base_pod(pods),
+        config.template,
+        _resources_part(config.resources | dict(launch.resources), config.gpu_resource),
+        _image_part(launch.options.get("image")),
+        launch.options.get("pod") or {},
+        _attempt_part(launch, instance, pods),
+        config.policy.pod,
+    )
+    if problems := list(_find_excesses(pod, config)):
+        raise RefusedPodError("; ".join(problems))
+    return pod
+
+
+def build_token_secret(launch: Launch, pod: Mapping[str, Any], uid: str) -> dict[str, Any]:
+    """Return the Secret with an attempt's token. The pod owns it, so that the cluster deletes it with the pod."""
+    metadata = pod["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": uid}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": pod_labels_of(pod),
+            "ownerReferences": [owner],
+        },
+        "type": "Opaque",
+        "stringData": {TOKEN_KEY: launch.token},
+    }
+
+
+def pod_labels_of(pod: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels of a pod that Tidemill owns."""
+    labels = pod["metadata"].get("labels") or {}
+    return {name: value for name, value in labels.items() if name.startswith(PREFIX)}
+
+
+def find_refusals(launch: Launch, config: KubernetesConfig) -> Iterator[str]:
+    """Yield everything that a task asks for and the operator's policy does not allow."""
+    allowed = [tuple(one.split(".")) for one in config.policy.allow]
+    part = launch.options.get("pod") or {}
+    for path in sorted(set(field_paths(part))):
+        if not path or any(path[: len(one)] == one for one in allowed):
+            continue
+        yield f"the operator's policy does not let a task set {'.'.join(path)} of its pod"
+    for section in ("labels", "annotations"):
+        for name in (part.get("metadata") or {}).get(section) or {}:
+            if name.startswith(PREFIX):
+                yield f"a task cannot set metadata.{section}.{name}: names that begin with '{PREFIX}' are Tidemill's"
+    for image in sorted({one for one in (launch.options.get("image"), *_images(part)) if one}):
+        if not any(fnmatchcase(image, pattern) for pattern in config.policy.images):
+            yield f"the operator's policy does not allow the image {image}, only {', '.join(config.policy.images)}"
+
+
+def _find_excesses(pod: Mapping[str, Any], config: KubernetesConfig) -> Iterator[str]:
+    for name, most in config.policy.max_resources.items():
+        resource = config.gpu_resource if name == "gpu" else name
+        for kind in ("requests", "limits"):
+            total = sum(
+                parse_quantity((container.get("resources") or {})[kind][resource])
+                for container in _containers(pod)
+                if resource in ((container.get("resources") or {}).get(kind) or {})
+            )
+            if total > most:
+                yield f"the operator's policy allows at most {most} of {name} for a pod, not {total} ({kind})"
+
+
+def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    spec = pod.get("spec") or {}
+    lists = [one for one in (spec.get("containers"), spec.get("initContainers")) if isinstance(one, list)]
+    return [one for found in lists for one in found if isinstance(one, Mapping)]
+
+
+def _images(pod: Mapping[str, Any]) -> list[str]:
+    return [one["image"] for one in _containers(pod) if isinstance(one.get("image"), str)]
+
+
+def _base_pod(pods: TenantPods) -> dict[str, Any]:
+    """Return the pod of a task that asks for nothing: it satisfies the level "restricted" of Pod Security."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": 30,
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [
+                {
+                    "name": CONTAINER,
+                    "image": pods.image,
+                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+                }
+            ],
+            "volumes": [{"name": "tmp", "emptyDir": {}}],
+        },
+    }
+
+
+def _resources_part(resources: Mapping[str, float], gpu_resource: str) -> dict[str, Any]:
+    written = {gpu_resource if name == "gpu" else name: _quantity(value) for name, value in resources.items()}
+    if not written:
+        return {}
+    limits = {name: value for name, value in written.items() if name not in _UNLIMITED}
+    part = {"requests": written, **({"limits": limits} if limits else {})}
+    return {"spec": {"containers": [{"name": CONTAINER, "resources": part}]}}
+
+
+def _quantity(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{round(number * 1000)}m"
+
+
+def _image_part(image: str | None) -> dict[str, Any]:
+    return {} if image is None else {"spec": {"containers": [{"name": CONTAINER, "image": image}]}}
+
+
+def _attempt_part(launch: Launch, instance: str, pods: TenantPods) -> dict[str, Any]:
+    """Return what makes a pod the pod of this attempt; a task cannot change any of it."""
+    name = pod_name(instance, launch.key, launch.workflow)
+    reference = {"name": name, "key": TOKEN_KEY}
+    token = {"name": TOKEN_VARIABLE, "value": None, "valueFrom": {"secretKeyRef": reference}}
+    environment = [{"name": one, "value": text} for one, text in sorted(launch.environment.items())]
+    container = {"name": CONTAINER, "command": list(ATTEMPT_COMMAND), "args": None, "env": [*environment, token]}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": pods.namespace,
+            "labels": pod_labels(instance, launch),
+            "annotations": pod_annotations(launch),
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "serviceAccountName": pods.service_account,
+            "containers": [container],
+        },
+    }

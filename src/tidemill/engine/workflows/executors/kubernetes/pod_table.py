@@ -1,0 +1,163 @@
+"""The pods of attempts that a launcher knows: what changed, which wait for too long, and which can be removed."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tidemill.engine.workflows.executors.kubernetes.configuration import KubernetesConfig
+from tidemill.engine.workflows.executors.kubernetes.pod_names import read_key
+from tidemill.engine.workflows.executors.kubernetes.pod_status import PodView, read_deleted_pod, read_pod
+from tidemill.engine.workflows.executors.remote.interface import UnitStatus
+from tidemill.kernel.durations import format_duration
+from tidemill.workflows.records import AttemptKey
+
+EXIT_TIMEOUT = 60.0
+"""Seconds that a pod has to end by itself after its attempt's result is recorded."""
+
+
+class TrackedPod:
+    """One pod, and since when it is as it is. Times are monotonic."""
+
+    __slots__ = (
+        "discarded_at",
+        "ended_at",
+        "is_being_deleted",
+        "key",
+        "name",
+        "namespace",
+        "pod",
+        "status",
+        "tracked_at",
+        "troubled_at",
+        "uid",
+        "view",
+    )
+
+    def __init__(self, key: AttemptKey, pod: Mapping[str, Any], now: float) -> None:
+        self.key = key
+        self.name: str = pod["metadata"]["name"]
+        self.namespace: str = pod["metadata"]["namespace"]
+        self.uid: str = pod["metadata"]["uid"]
+        self.tracked_at = now
+        self.status: UnitStatus | None = None
+        """What was reported last."""
+        self.pod = pod
+        self.view = PodView(status=UnitStatus(state="pending"))
+        self.troubled_at: float | None = None
+        """Since when its container cannot be started."""
+        self.ended_at: float | None = None
+        self.discarded_at: float | None = None
+        self.is_being_deleted = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the pod runs nothing any more."""
+        return self.ended_at is not None
+
+    def update(self, pod: Mapping[str, Any], now: float) -> None:
+        """Take over what the cluster says now."""
+        self.pod, self.view = pod, read_pod(pod)
+        if self.view.problem is None:
+            self.troubled_at = None
+        elif self.troubled_at is None:
+            self.troubled_at = now
+
+    def report(self, status: UnitStatus, now: float) -> UnitStatus | None:
+        """Return a status that has not been reported yet; None if there is no news, or the end is known already."""
+        if self.is_over or status == self.status:
+            return None
+        self.status = status
+        if status.is_over:
+            self.ended_at = now
+        return status
+
+
+News = tuple[TrackedPod, UnitStatus]
+"""A pod, and a status of it that has not been reported yet."""
+
+
+class PodTable:
+    """All known pods by attempt."""
+
+    def __init__(self, config: KubernetesConfig) -> None:
+        self._config = config
+        self._pods: dict[AttemptKey, TrackedPod] = {}
+        self._abandoned: set[str] = set()
+        """Pods, by uid, that were created and given up: their attempts begin anew."""
+
+    def get(self, key: AttemptKey) -> TrackedPod | None:
+        """Return the pod of an attempt; None if none is known."""
+        return self._pods.get(key)
+
+    def count_live(self) -> int:
+        """Return the number of pods that may still run something."""
+        return sum(not one.is_over for one in self._pods.values())
+
+    def see(self, pod: Mapping[str, Any], now: float) -> News | None:
+        """Take over a pod as it is now; return what is new about it, None if nothing is."""
+        if (key := read_key(pod)) is None or pod["metadata"]["uid"] in self._abandoned:
+            return None
+        known = self._pods.get(key)
+        if known is None or known.uid != pod["metadata"]["uid"]:
+            known = self._pods[key] = TrackedPod(key, pod, now)
+        known.update(pod, now)
+        news = known.report(known.view.status, now)
+        return None if news is None else (known, news)
+
+    def add_created(self, pod: Mapping[str, Any], now: float) -> None:
+        """Track a pod that was just created, unless the watch was faster and knows it better."""
+        self._abandoned.discard(pod["metadata"]["uid"])
+        if (key := read_key(pod)) is not None and key not in self._pods:
+            self.see(pod, now)
+
+    def abandon(self, pod: Mapping[str, Any]) -> None:
+        """Report nothing more about a pod that was created in vain."""
+        self._abandoned.add(pod["metadata"]["uid"])
+        if (key := read_key(pod)) is not None:
+            self._pods.pop(key, None)
+
+    def remove(self, pod: Mapping[str, Any], now: float) -> News | None:
+        """Forget a pod that the cluster has deleted; return how it ended, if that is news."""
+        self._abandoned.discard(pod["metadata"]["uid"])
+        key = read_key(pod)
+        known = None if key is None else self._pods.get(key)
+        if known is None or known.uid != pod["metadata"]["uid"]:
+            return None
+        del self._pods[known.key]
+        news = known.report(read_deleted_pod(pod), now)
+        return None if news is None else (known, news)
+
+    def find_vanished(self, namespace: str, uids: set[str], listed_at: float) -> list[TrackedPod]:
+        """Return the pods of a namespace that a list no longer has; those created since it was asked for stay."""
+        return [
+            one
+            for one in self._pods.values()
+            if one.namespace == namespace and one.uid not in uids and one.tracked_at < listed_at
+        ]
+
+    def find_overdue(self, now: float) -> Iterator[tuple[TrackedPod, UnitStatus]]:
+        """Yield pods that should have started long ago, with the end that they deserve."""
+        config = self._config
+        for one in list(self._pods.values()):
+            if one.is_over or one.view.status.state != "pending":
+                continue
+            reason = one.view.status.reason or "the cluster does not say why"
+            problem = one.view.problem
+            if problem is not None and one.troubled_at is not None and now - one.troubled_at >= config.start_timeout:
+                waited = format_duration(config.start_timeout)
+                text = f"its container cannot be started for {waited}: {reason}"
+                yield one, UnitStatus(state="ended", cause=problem, reason=text)
+            elif now - one.tracked_at >= config.pending_timeout:
+                text = f"it did not start within {format_duration(config.pending_timeout)}: {reason}"
+                yield one, UnitStatus(state="ended", cause="pending_timeout", reason=text)
+
+    def find_removable(self, now: float) -> Iterable[TrackedPod]:
+        """Return pods that have served: failed ones are kept for a while, so that people can look at them."""
+        return [one for one in self._pods.values() if not one.is_being_deleted and self._is_removable(one, now)]
+
+    def _is_removable(self, one: TrackedPod, now: float) -> bool:
+        if one.discarded_at is None:
+            return False
+        if one.ended_at is None:
+            return now - one.discarded_at >= EXIT_TIMEOUT
+        has_failed = one.status is not None and one.status.cause != "completed"
+        return now - one.ended_at >= (self._config.keep_failed_pods if has_failed else 0.0)

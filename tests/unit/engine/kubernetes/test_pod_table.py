@@ -1,0 +1,120 @@
+"""The pods that a launcher knows: what is news, what waits too long, what can be removed."""
+
+from msgspec.structs import replace
+
+from tests.unit.engine.kubernetes.launches import CONFIG, KEY
+from tests.unit.engine.kubernetes.pods import FAILED, NO_IMAGE, RUNNING, SUCCEEDED, UNSCHEDULABLE, stored_pod
+from tidemill.engine.workflows.executors.kubernetes.pod_table import EXIT_TIMEOUT, PodTable
+
+SETTINGS = replace(CONFIG, pending_timeout=600.0, start_timeout=60.0, keep_failed_pods=300.0)
+
+
+def states(table: PodTable, *statuses: dict[str, object]) -> list[str | None]:
+    """Return what each status of one pod says that is new."""
+    news = [table.see(stored_pod(one), 0.0) for one in statuses]
+    return [None if one is None else one[1].state for one in news]
+
+
+def test_only_news_are_reported() -> None:
+    """A repeated status says nothing, and nothing follows an end."""
+    table = PodTable(SETTINGS)
+    assert states(table, {}, {}, RUNNING, RUNNING, SUCCEEDED, RUNNING) == [
+        "pending",
+        None,
+        "running",
+        None,
+        "ended",
+        None,
+    ]
+    assert table.remove(stored_pod(SUCCEEDED), 1.0) is None
+    assert table.get(KEY) is None
+
+
+def test_a_pod_that_is_gone_is_missing() -> None:
+    """It is reported once, and forgotten."""
+    table = PodTable(SETTINGS)
+    table.see(stored_pod(RUNNING), 0.0)
+    found = table.remove(stored_pod(RUNNING), 1.0)
+    assert found is not None
+    assert (found[1].state, found[1].cause) == ("missing", "deleted")
+    assert table.remove(stored_pod(RUNNING), 1.0) is None
+
+
+def test_other_pods_are_ignored() -> None:
+    """A pod without the key of an attempt is not Tidemill's business."""
+    foreign = stored_pod(RUNNING, annotations={})
+    assert PodTable(SETTINGS).see(foreign, 0.0) is None
+
+
+def test_a_list_that_was_asked_for_earlier_does_not_miss_a_new_pod() -> None:
+    """A pod that was created while the list was read is not gone."""
+    table = PodTable(SETTINGS)
+    table.add_created(stored_pod(), 5.0)
+    assert table.find_vanished("tasks", set(), listed_at=4.0) == []
+    assert [one.key for one in table.find_vanished("tasks", set(), listed_at=6.0)] == [KEY]
+    assert table.find_vanished("elsewhere", set(), listed_at=6.0) == []
+
+
+def test_a_created_pod_does_not_undo_what_the_watch_has_seen() -> None:
+    """The answer to the creation may be older than the newest change."""
+    table = PodTable(SETTINGS)
+    table.see(stored_pod(RUNNING), 0.0)
+    table.add_created(stored_pod(), 0.0)
+    known = table.get(KEY)
+    assert known is not None
+    assert known.view.status.state == "running"
+
+
+def test_a_pod_that_was_given_up_is_not_reported() -> None:
+    """Its attempt begins anew; the end of the old pod would look like the end of the new one."""
+    table = PodTable(SETTINGS)
+    table.abandon(stored_pod())
+    assert table.see(stored_pod(), 0.0) is None
+    assert table.remove(stored_pod(), 0.0) is None
+    assert table.see(stored_pod(uid="uid-2"), 0.0) is not None
+
+
+def test_pods_that_do_not_start_are_overdue() -> None:
+    """A missing image is given up sooner than a full cluster, and a problem that has passed is forgiven."""
+    table = PodTable(SETTINGS)
+    table.see(stored_pod(NO_IMAGE), 0.0)
+    table.see(stored_pod({}), 50.0)
+    table.see(stored_pod(NO_IMAGE), 55.0)
+    assert list(table.find_overdue(100.0)) == []
+    ((_, status),) = table.find_overdue(115.0)
+    assert (status.cause, status.reason) == (
+        "image_pull",
+        "its container cannot be started for 1m: ImagePullBackOff: Back-off pulling image",
+    )
+    table.see(stored_pod(UNSCHEDULABLE), 120.0)
+    assert list(table.find_overdue(599.0)) == []
+    ((_, status),) = table.find_overdue(600.0)
+    assert (status.cause, status.reason) == ("pending_timeout", "it did not start within 10m: Unschedulable: 0/3 nodes")
+
+
+def test_a_running_pod_is_never_overdue() -> None:
+    """The timeout of the task is another matter."""
+    table = PodTable(SETTINGS)
+    table.see(stored_pod(RUNNING), 0.0)
+    assert list(table.find_overdue(10**6)) == []
+
+
+def test_pods_are_removed_when_they_have_served() -> None:
+    """A failed one stays for a while; one whose result is in but that does not end is removed in the end."""
+    for status, removed_at in ((SUCCEEDED, 0.0), (FAILED, 300.0), (RUNNING, EXIT_TIMEOUT)):
+        table = PodTable(SETTINGS)
+        table.see(stored_pod(status), 0.0)
+        assert list(table.find_removable(10**6)) == []
+        known = table.get(KEY)
+        assert known is not None
+        known.discarded_at = 0.0
+        assert list(table.find_removable(removed_at)) == [known]
+        assert removed_at == 0.0 or list(table.find_removable(removed_at - 1.0)) == []
+
+
+def test_slots_are_taken_by_pods_that_may_run_something() -> None:
+    """A pod that has ended, and is kept to be looked at, takes none."""
+    table = PodTable(SETTINGS)
+    for number, status in enumerate((RUNNING, {}, FAILED)):
+        table.see(stored_pod(status, KEY._replace(attempt=number), f"uid-{number}"), 0.0)
+    assert table.count_live() == 2
