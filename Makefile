@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test browser versions check map client dashboard ui ui-types docs screenshots soak bench demo lock clean
+.PHONY: help setup format lint test test-kubernetes browser versions check map client dashboard ui ui-types docs screenshots soak bench demo lock clean
 
 # `make test PYTHON=python3.13` runs in an environment of its own, .venv-python3.13, and leaves .venv alone.
 PYTHON   :=
@@ -22,7 +22,7 @@ UV := $(BIN)/python -m uv
 export UV_SYSTEM_CERTS ?= 1
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv with all pinned requirements (the other targets do it by themselves)
 
@@ -40,6 +40,13 @@ lint: $(READY) ## Check style, types and layers
 
 test: $(READY) $(UI) $(DOCS) ## Run the whole suite; narrow it with ARGS="-k reactor", choose a version with PYTHON=python3.13
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+# A KUBECONFIG of the environment does not count: these tests create and delete pods, so the cluster is named each time.
+CLUSTER := $(if $(filter command,$(firstword $(origin KUBECONFIG))),$(KUBECONFIG))
+
+test-kubernetes: $(READY) ## Run the Kubernetes tests against a real kube-apiserver, or a cluster with KUBECONFIG=path
+	$(if $(CLUSTER),,$(BIN)/python -m scripts.kube_apiserver)
+	TIDEMILL_TEST_KUBERNETES=$(or $(CLUSTER),apiserver) $(BIN)/python -m pytest tests/kubernetes $(ARGS)
 
 browser: $(READY) $(UI) $(DOCS) ## Run the tests of the web UI in a real Chromium; narrow them with ARGS
 	$(BIN)/python -m scripts.chromium

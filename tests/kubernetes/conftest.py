@@ -1,0 +1,65 @@
+"""The API server that tests use.
+
+TIDEMILL_TEST_KUBERNETES chooses it: `apiserver` is a real one that the tests start, a path is the kubeconfig of a
+cluster. `make test-kubernetes` sets it.
+"""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kubernetes.cluster import Cluster, create_namespace, delete_namespace, read_kubeconfig
+from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.pods import Pods
+
+VARIABLE = "TIDEMILL_TEST_KUBERNETES"
+
+CHOSEN = os.environ.get(VARIABLE)
+
+collect_ignore = [] if CHOSEN == "apiserver" else ["apiserver"]
+if CHOSEN is None:
+    collect_ignore += ["test_api_behaviour.py", "test_lifecycles.py"]
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """A real API server for all tests of a process; no test may stop it."""
+    yield from _running()
+
+
+@pytest.fixture
+def own_control_plane() -> Iterator[ControlPlane]:
+    """A real API server for one test, that the test may stop, kill and start."""
+    yield from _running()
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Cluster:
+    """The API server under test, for an administrator."""
+    assert CHOSEN is not None
+    if CHOSEN == "apiserver":
+        found: Cluster = request.getfixturevalue("control_plane").cluster
+        return found
+    return read_kubeconfig(Path(CHOSEN), tmp_path)
+
+
+@pytest.fixture
+async def pods(cluster: Cluster) -> AsyncIterator[Pods]:
+    """The pods of a namespace that has none yet."""
+    async with cluster.client() as client:
+        namespace = await create_namespace(client)
+        try:
+            yield Pods(client, namespace)
+        finally:
+            await delete_namespace(client, namespace)
+
+
+def _running() -> Iterator[ControlPlane]:
+    plane = ControlPlane()
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.remove()
