@@ -20,7 +20,7 @@ CHOSEN = os.environ.get(VARIABLE)
 
 collect_ignore = [] if CHOSEN == "apiserver" else ["apiserver"]
 if CHOSEN is None:
-    collect_ignore += ["test_api_behaviour.py", "test_lifecycles.py"]
+    collect_ignore += ["test_api_behaviour.py", "test_kubelet.py", "test_lifecycles.py"]
 
 
 @pytest.fixture(scope="session")

@@ -92,6 +92,8 @@ def brief(events: list[Json]) -> list[tuple[str, str]]:
 
 
 def _found(answer: httpx.Response) -> Json:
-    assert answer.is_success, f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text}"
+    if not answer.is_success:
+        text = f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text}"
+        raise httpx.HTTPStatusError(text, request=answer.request, response=answer)
     found: Json = answer.json()
     return found
