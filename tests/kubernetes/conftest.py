@@ -1,7 +1,7 @@
 """The API server that tests use.
 
-TIDEMILL_TEST_KUBERNETES chooses it: `apiserver` is a real one that the tests start, a path is the kubeconfig of a
-cluster. `make test-kubernetes` sets it.
+Without TIDEMILL_TEST_KUBERNETES it is the one of `api_server.py`, in the loop of the test. `apiserver` is a real one
+that the tests start, a path is the kubeconfig of a cluster: `make test-kubernetes` sets it.
 """
 
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kubernetes.api_server import ApiServer, open_api_server
 from tests.kubernetes.cluster import Cluster, create_namespace, delete_namespace, read_kubeconfig
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.pods import Pods
@@ -19,8 +20,8 @@ VARIABLE = "TIDEMILL_TEST_KUBERNETES"
 CHOSEN = os.environ.get(VARIABLE)
 
 collect_ignore = [] if CHOSEN == "apiserver" else ["apiserver"]
-if CHOSEN is None:
-    collect_ignore += ["test_api_behaviour.py", "test_kubelet.py", "test_lifecycles.py"]
+if CHOSEN is not None:
+    collect_ignore += ["fake"]
 
 
 @pytest.fixture(scope="session")
@@ -36,13 +37,22 @@ def own_control_plane() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Cluster:
+async def api_server() -> AsyncIterator[ApiServer]:
+    """A server that behaves like the API server, and fails as the test wants."""
+    async with open_api_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
     """The API server under test, for an administrator."""
-    assert CHOSEN is not None
-    if CHOSEN == "apiserver":
-        found: Cluster = request.getfixturevalue("control_plane").cluster
-        return found
-    return read_kubeconfig(Path(CHOSEN), tmp_path)
+    if CHOSEN is None:
+        async with open_api_server() as server:
+            yield server.cluster
+    elif CHOSEN == "apiserver":
+        yield request.getfixturevalue("control_plane").cluster
+    else:
+        yield read_kubeconfig(Path(CHOSEN), tmp_path)
 
 
 @pytest.fixture
