@@ -23,6 +23,12 @@ EVERYTHING = {
         "affinity": {"nodeAffinity": {}},
     },
     "worker": {"enabled": True, "labels": ["gpu", "large"], "autoscaling": {"enabled": True}},
+    "kubernetesExecutor": {
+        "enabled": True,
+        "namespace": "tasks",
+        "tenantNamespaces": ["acme-tasks"],
+        "config": 'concurrency = 50\n\n[resources]\ncpu = "250m"\n\n[tenants.acme]\nnamespace = "acme-tasks"\n',
+    },
     "service": {"annotations": {"note": "x"}},
     "ingress": {
         "enabled": True,

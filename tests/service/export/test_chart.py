@@ -14,6 +14,7 @@ import yaml
 from tests.service.export.chart import ADDRESS, EVERYTHING, only, pods, refusal, render
 from tests.service.export.tools import WORDS, exported, run_tool
 from tidemill.cli.main import app
+from tidemill.engine.workflows.executors.kubernetes.configuration import read_config
 from tidemill.kernel.settings import Settings
 from tidemill.server.route_table import ROUTES
 from tidemill.server.serving import DRAIN_SECONDS
@@ -65,8 +66,17 @@ def test_the_schemas_of_kubernetes_would_find_a_mistake(chart: Path) -> None:
 def test_every_part_can_be_switched_on(chart: Path) -> None:
     """The other tests see all of them."""
     assert sorted(one["kind"] for one in render(chart, EVERYTHING)) == [
-        *("Deployment", "Deployment", "HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "NetworkPolicy"),
-        *("PodDisruptionBudget", "Secret", "Service", "ServiceAccount", "ServiceMonitor"),
+        *(
+            "ConfigMap",
+            "Deployment",
+            "Deployment",
+            "HorizontalPodAutoscaler",
+            "Ingress",
+            "NetworkPolicy",
+            "NetworkPolicy",
+        ),
+        *("PodDisruptionBudget", "Role", "Role", "RoleBinding", "RoleBinding", "Secret", "Service", "ServiceAccount"),
+        *("ServiceAccount", "ServiceMonitor"),
     ]
 
 
@@ -112,7 +122,8 @@ def test_pods_can_do_little(manifests: list[dict[str, Any]], tmp_path: Path) -> 
         context = pod["spec"]["securityContext"]
         assert (context["runAsNonRoot"], context["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
         assert f"\nUSER {context['runAsUser']}:{context['runAsGroup']}\n" in dockerfile
-        assert pod["spec"]["automountServiceAccountToken"] is False
+        volumes = {one["name"] for one in pod["spec"]["volumes"]}
+        assert pod["spec"]["automountServiceAccountToken"] is ("kubernetes-executor" in volumes)
         for container in pod["spec"]["containers"]:
             assert container["securityContext"] == {
                 "allowPrivilegeEscalation": False,
@@ -195,6 +206,37 @@ def test_settings_become_variables(chart: Path) -> None:
     variables = {one["name"]: one["value"] for one in container["env"] if "value" in one}
     found = Settings.read(environment=variables)
     assert (found.retention, found.require_signatures, found.dead_letter_limit) == (30 * 86400, True, 50)
+
+
+def test_servers_are_configured_to_run_tasks_as_pods(chart: Path, tmp_path: Path) -> None:
+    """The executor reads what the chart writes, and workers know nothing of it."""
+    manifests = render(chart, EVERYTHING)
+    server, worker = (one["spec"]["containers"][0] for one in pods(manifests))
+    variables = {one["name"]: one["value"] for one in server["env"] if "value" in one}
+    assert variables["TIDEMILL_SERVER_URL"] == "http://tidemill.default.svc:80"
+    (mount,) = [one for one in server["volumeMounts"] if one["name"] == "kubernetes-executor"]
+    assert variables["TIDEMILL_KUBERNETES_CONFIG"] == f"{mount['mountPath']}/kubernetes.toml"
+    assert "kubernetes" not in json.dumps(worker)
+    (path := tmp_path / "kubernetes.toml").write_text(only(manifests, "ConfigMap")["data"]["kubernetes.toml"])
+    config = read_config(path)
+    assert (config.image, config.namespace, config.concurrency) == (f"{WORDS['IMAGE']}:{WORDS['VERSION']}", "tasks", 50)
+    assert config.service_account == only(manifests, "ServiceAccount", "-attempt")["metadata"]["name"]
+    assert config.namespaces() == sorted(one["metadata"]["namespace"] for one in manifests if one["kind"] == "Role")
+
+
+def test_servers_may_run_pods_and_write_tokens(chart: Path) -> None:
+    """And may not read Secrets; the role is bound to their service account, in each namespace of tasks."""
+    manifests = render(chart, EVERYTHING)
+    for role in (one for one in manifests if one["kind"] == "Role"):
+        rights = {(one["resources"][0], verb) for one in role["rules"] for verb in one["verbs"]}
+        assert rights == {
+            *(("pods", verb) for verb in ("create", "get", "list", "watch", "delete")),
+            *(("pods/log", "get"), ("secrets", "create"), ("secrets", "update")),
+        }
+    for binding in (one for one in manifests if one["kind"] == "RoleBinding"):
+        (subject,) = binding["subjects"]
+        assert (subject["name"], subject["namespace"]) == ("tidemill", "default")
+    assert not [one["kind"] for one in render(chart, REQUIRED) if one["kind"] in ("Role", "ConfigMap")]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,14 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "tidemill.fullname" .) "default") -}}
 {{- end }}
 
+{{- define "tidemill.attemptNamespace" -}}
+{{- .Values.kubernetesExecutor.namespace | default .Release.Namespace -}}
+{{- end }}
+
+{{- define "tidemill.attemptServiceAccount" -}}
+{{- .Values.kubernetesExecutor.serviceAccount | default (printf "%s-attempt" (include "tidemill.fullname" .)) -}}
+{{- end }}
+
 {{- define "tidemill.secretName" -}}
 {{- if and (not .Values.store.existingSecret) (not .Values.store.address) -}}
 {{- fail "the chart needs a PostgreSQL: set store.existingSecret, or store.address to postgresql://USER:PASSWORD@HOST:PORT/DATABASE" -}}
@@ -37,6 +45,9 @@ labels:
   {{- end }}
 annotations:
   checksum/secret: {{ .root.Values.store | toJson | sha256sum }}
+  {{- if .root.Values.kubernetesExecutor.enabled }}
+  checksum/executor: {{ .root.Values.kubernetesExecutor | toJson | sha256sum }}
+  {{- end }}
   {{- with .root.Values.podAnnotations }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -45,7 +56,7 @@ annotations:
 {{/* The parts of a pod that servers and workers share; `values` are those of the component. */}}
 {{- define "tidemill.podSpec" -}}
 serviceAccountName: {{ include "tidemill.serviceAccountName" .root }}
-automountServiceAccountToken: false
+automountServiceAccountToken: {{ and (eq .component "server") .root.Values.kubernetesExecutor.enabled }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -78,6 +89,10 @@ affinity:
 volumes:
   - name: tmp
     emptyDir: {}
+  {{- if and (eq .component "server") .root.Values.kubernetesExecutor.enabled }}
+  - name: kubernetes-executor
+    configMap: {name: {{ include "tidemill.fullname" .root }}-executor}
+  {{- end }}
   {{- with .root.Values.extraVolumes }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -98,6 +113,12 @@ env:
   - name: TIDEMILL_SECRET_KEYS
     valueFrom:
       secretKeyRef: {name: {{ include "tidemill.secretName" .root }}, key: secret_keys, optional: true}
+  {{- if and (eq .component "server") .root.Values.kubernetesExecutor.enabled }}
+  - name: TIDEMILL_KUBERNETES_CONFIG
+    value: /etc/tidemill/executor/kubernetes.toml
+  - name: TIDEMILL_SERVER_URL
+    value: http://{{ include "tidemill.fullname" .root }}.{{ .root.Release.Namespace }}.svc:{{ .root.Values.service.port }}
+  {{- end }}
   {{- range $name, $value := .root.Values.settings }}
   - name: TIDEMILL_{{ upper $name }}
     value: {{ $value | quote }}
@@ -108,6 +129,11 @@ env:
 volumeMounts:
   - name: tmp
     mountPath: /tmp
+  {{- if and (eq .component "server") .root.Values.kubernetesExecutor.enabled }}
+  - name: kubernetes-executor
+    mountPath: /etc/tidemill/executor
+    readOnly: true
+  {{- end }}
   {{- with .root.Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
