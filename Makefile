@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test test-kubernetes browser versions check map client dashboard ui ui-types docs screenshots soak bench demo lock clean
+.PHONY: help setup format lint test test-kubernetes test-ray ray-tests browser versions check map client dashboard ui ui-types docs screenshots soak bench demo lock clean
 
 # `make test PYTHON=python3.13` runs in an environment of its own, .venv-python3.13, and leaves .venv alone.
 PYTHON   :=
@@ -52,6 +52,13 @@ browser: $(READY) $(UI) $(DOCS) ## Run the tests of the web UI in a real Chromiu
 	$(BIN)/python -m scripts.chromium
 	$(BIN)/python -m pytest -n auto --dist loadfile tests/browser --ignore=tests/browser/test_smoothness.py $(ARGS)
 	$(BIN)/python -m pytest tests/browser/test_smoothness.py
+
+# Ray's wheel is as big as all others together: it has an environment of its own.
+test-ray: ## Run the tests of the Ray executor on a real Ray; narrow them with ARGS
+	@$(MAKE) --no-print-directory ray-tests VENV=.venv-ray PINS=requirements/ray.txt
+
+ray-tests: $(READY)
+	$(BIN)/python -m pytest tests/ray $(ARGS)
 
 versions: $(READY) ## Run the quick tests on every other supported version of Python that is installed
 	@own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
@@ -107,7 +114,10 @@ demo: $(READY) $(UI) $(DOCS) ## Run the examples, reloaded as you save them; the
 lock: $(READY) ## Pin the requirements of pyproject.toml; newest versions with ARGS=--upgrade
 	$(UV) pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet \
-	  --output-file $(PINS) $(ARGS)
+	  --output-file requirements/dev.txt $(ARGS)
+	$(UV) pip compile pyproject.toml --group dev --extra ray --constraint requirements/dev.txt --universal \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --custom-compile-command "make lock" --quiet --output-file requirements/ray.txt $(ARGS)
 
 clean: ## Remove everything that can be made again
 	rm -rf .venv .venv-* build dist ui/node_modules src/tidemill/server/static/ui src/tidemill/server/static/docs .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -31,7 +31,14 @@ _URL_SETTINGS = ("store", "postgres_url", "redis_url")
 _BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _EDITION_DEFAULTS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
 _AT_LEAST_ONE = frozenset(
-    ["dispatch_workers", "dispatch_queue", "reap_limit", "requests_per_second", "connections_per_key"]
+    [
+        "dispatch_workers",
+        "dispatch_queue",
+        "ray_max_attempts",
+        "reap_limit",
+        "requests_per_second",
+        "connections_per_key",
+    ]
 )
 """Numbers that must not be 0: work would silently never be done."""
 _MIN_HEARTBEATS_PER_TIMEOUT = 3
@@ -76,6 +83,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     postgres_url: str | None = None
     redis_url: str | None = None
     kubernetes_config: str | None = None
+    ray_address: str | None = None
+    ray_namespace: str = "tidemill"
+    ray_runtime_env: dict[str, Any] = {}
+    ray_max_attempts: int = 100
+    ray_pending_timeout: float = 600.0
     store: str | None = None
     packages: str | None = None
     load_published: bool = False
@@ -180,6 +192,8 @@ def _convert_setting(name: str, value: Any, kind: Any) -> Any:
             return None if value is None else str(Path(os.fspath(value)).absolute())
         if name == "tenant_retention":
             return _parse_tenant_durations(value)
+        if name == "ray_runtime_env":
+            return _parse_json_object(value)
         if kind is bool:
             return _parse_boolean(value)
         if words := get_args(kind) if get_origin(kind) is Literal else ():
@@ -200,6 +214,17 @@ def _parse_tenant_durations(value: Any) -> dict[str, float]:
     if invalid := [name for name in durations if not is_name(name)]:
         raise ValueError(f"{invalid[0]!r} cannot be the name of a tenant")
     return {name: parse_duration(duration) for name, duration in durations.items()}
+
+
+def _parse_json_object(value: Any) -> dict[str, Any]:
+    """Return a mapping, or that of a JSON text."""
+    try:
+        value = msgspec.json.decode(value) if isinstance(value, str) else value
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{value!r} is not JSON: {error}") from error
+    if not isinstance(value, Mapping):
+        raise TypeError(f'{value!r} is not a JSON object, such as {{"pip": ["tidemill"]}}')
+    return dict(value)
 
 
 def _parse_integer(value: Any, minimum: int) -> int:

@@ -31,6 +31,7 @@ LAUNCHER_KINDS: Mapping[str, LauncherKind] = {
         module="tidemill.engine.workflows.executors.kubernetes.launcher",
         extra="kubernetes",
     ),
+    "ray": LauncherKind(setting="ray_address", module="tidemill.engine.workflows.executors.ray.launcher", extra="ray"),
 }
 """By the name of the executor."""
 

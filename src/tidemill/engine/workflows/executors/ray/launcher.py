@@ -1,0 +1,186 @@
+"""Launches attempts on a Ray cluster: one named actor per attempt, which runs `tidemill attempt` as a process.
+
+Actors are detached: the cluster owns them, not the node. So they survive its death, and another node finds them by
+their names. An actor is never restarted by Ray: retries are Tidemill's.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tidemill.engine.ray.gateway_client import ActorObserver, RayGateway
+from tidemill.engine.ray.protocol import ProcessStatus
+from tidemill.engine.workflows.executors.ray.actor_options import build_actor_options
+from tidemill.engine.workflows.executors.ray.unit_names import build_name, build_prefix, parse_name
+from tidemill.engine.workflows.executors.remote.interface import (
+    ATTEMPT_COMMAND,
+    AttemptLauncher,
+    Launch,
+    UnitCause,
+    UnitObserver,
+    UnitStatus,
+)
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.durations import format_duration
+from tidemill.kernel.errors import OperationError
+from tidemill.kernel.settings import Settings
+from tidemill.workflows.cluster_options import RAY_EXECUTOR
+from tidemill.workflows.records import AttemptKey
+
+VANISHED = "the cluster no longer has its actor"
+
+
+class _Unit:
+    """An actor of an attempt, as this node knows it."""
+
+    __slots__ = ("key", "seen_at", "status")
+
+    def __init__(self, key: AttemptKey, seen_at: float) -> None:
+        self.key = key
+        self.seen_at = seen_at
+        self.status = UnitStatus(state="pending")
+
+    @property
+    def is_active(self) -> bool:
+        return not self.status.is_over
+
+
+class RayLauncher(AttemptLauncher, ActorObserver):
+    """The units of one Ray cluster."""
+
+    name = RAY_EXECUTOR
+
+    def __init__(
+        self,
+        address: str,
+        clock: Clock,
+        *,
+        namespace: str,
+        runtime_env: Mapping[str, Any],
+        max_attempts: int,
+        pending_timeout: float,
+    ) -> None:
+        self._clock = clock
+        self._runtime_env = runtime_env
+        self._max_attempts = max_attempts
+        self._pending_timeout = pending_timeout
+        self._gateway = RayGateway(address, namespace, clock, self)
+        self._prefix = ""
+        self._session: str | None = None
+        self._units: dict[str, _Unit] = {}
+        """By the name of the actor. An ended unit stays until it is discarded."""
+        self._is_reconnected = False
+        """Whether the next list is the first of a connection, and so shows what has vanished without it."""
+        self._observer: UnitObserver
+
+    async def open(self, observer: UnitObserver, instance: str) -> None:
+        """Begin to connect to the cluster, and to observe the units of an instance."""
+        self._observer = observer
+        self._prefix = build_prefix(instance)
+        await self._gateway.open(self._prefix)
+
+    async def close(self) -> None:
+        """Disconnect from the cluster. The units live on."""
+        await self._gateway.close()
+
+    def free_slots(self) -> int:
+        """Return how many more units it can start: none without a connection."""
+        active = sum(unit.is_active for unit in self._units.values())
+        return max(self._max_attempts - active, 0) if self._gateway.is_connected else 0
+
+    async def launch(self, launch: Launch) -> None:
+        """Start the actor of an attempt, and its process with it."""
+        name = build_name(self._prefix, launch.key)
+        if name in self._units:
+            return
+        arguments = ["-m", *ATTEMPT_COMMAND]
+        options = build_actor_options(launch.resources, self._runtime_env)
+        unit = self._remember(name, launch.key)
+        try:
+            problem = await self._gateway.create(name, arguments, launch.full_environment(), options)
+        except OperationError:
+            self._units.pop(name, None)
+            raise
+        if problem:
+            self._report(unit, UnitStatus(state="ended", cause="refused", reason=f"Ray refuses the actor: {problem}"))
+
+    async def delete(self, key: AttemptKey, grace: float) -> None:
+        """Stop the process of an attempt, and remove its actor."""
+        self._gateway.stop(build_name(self._prefix, key), grace)
+
+    async def discard(self, key: AttemptKey) -> None:
+        """Remove the actor of an attempt that has ended. One that cannot be reached removes itself."""
+        name = build_name(self._prefix, key)
+        self._units.pop(name, None)
+        with suppress(OperationError):
+            self._gateway.remove(name)
+
+    # -- what the gateway sees
+
+    def on_connected(self, session: str) -> None:
+        """Compare the cluster with the last one: a new one says nothing about the attempts of the old one.
+
+        Nodes of the old cluster may still run them: they continue while their leases are renewed. But an attempt that
+        had not begun will not begin any more.
+        """
+        if self._session not in (None, session):
+            for name, unit in tuple(self._units.items()):
+                if unit.status.state == "pending":
+                    self._report(unit, UnitStatus(state="missing", reason="the cluster was replaced by another one"))
+                else:
+                    del self._units[name]
+        self._session = session
+        self._is_reconnected = True
+
+    def on_listed(self, names: Sequence[str]) -> None:
+        """Report units that vanished while there was no connection, and those that wait for too long."""
+        if self._is_reconnected:
+            self._is_reconnected = False
+            listed = set(names)
+            for name, unit in tuple(self._units.items()):
+                if unit.is_active and name not in listed:
+                    self._report(unit, UnitStatus(state="missing", reason=VANISHED))
+        self._expire_pending()
+
+    def on_status(self, name: str, status: ProcessStatus) -> None:
+        """Report the status of a unit."""
+        key = parse_name(self._prefix, name)
+        if key is not None:
+            self._report(self._remember(name, key), _convert(status))
+
+    def _remember(self, name: str, key: AttemptKey) -> _Unit:
+        return self._units.setdefault(name, _Unit(key, self._clock.monotonic()))
+
+    def _report(self, unit: _Unit, status: UnitStatus) -> None:
+        if unit.status.is_over:
+            return
+        unit.status = status
+        self._observer.on_unit(unit.key, status)
+
+    def _expire_pending(self) -> None:
+        """Give up units that no node of the cluster has room for."""
+        latest = self._clock.monotonic() - self._pending_timeout
+        for name, unit in tuple(self._units.items()):
+            if unit.status.state == "pending" and unit.seen_at <= latest:
+                waited = format_duration(self._pending_timeout)
+                reason = f"no node of the Ray cluster had the resources of the task free for {waited}"
+                self._report(unit, UnitStatus(state="ended", cause="pending_timeout", reason=reason))
+                self._gateway.remove(name)
+
+
+def _convert(status: ProcessStatus) -> UnitStatus:
+    cause: UnitCause | None = status.cause
+    return UnitStatus(state=status.state, cause=cause, reason=status.reason, exit=status.exit, log_tail=status.log_tail)
+
+
+def make_launcher(settings: Settings, clock: Clock) -> RayLauncher:
+    """Return the launcher for the cluster of the settings."""
+    assert settings.ray_address is not None
+    return RayLauncher(
+        settings.ray_address,
+        clock,
+        namespace=settings.ray_namespace,
+        runtime_env=settings.ray_runtime_env,
+        max_attempts=settings.ray_max_attempts,
+        pending_timeout=settings.ray_pending_timeout,
+    )
