@@ -80,16 +80,18 @@ class RayCluster:
             **_FAST_DETECTION,
             **settings,
         }
-        self._port = _find_free_port()
+        self._port, self._client_port = _find_free_port(), _find_free_port()
         self._logs = 0
         self.nodes: list[RayNode] = []
-        self.address = ""
+        self.address = self.client_address = ""
 
     def start_head(self) -> RayNode:
-        """Start the head, on the same port each time."""
-        arguments = ["--head", f"--port={self._port}", "--include-dashboard=false", *self._common(self._cpus)]
+        """Start the head, on the same port each time, with the custom resource "near"."""
+        arguments = ["--head", f"--port={self._port}", "--include-dashboard=false", '--resources={"near": 1}']
+        arguments += [f"--ray-client-server-port={self._client_port}", *self._common(self._cpus)]
         head = self._start(arguments)
         self.address = _ADDRESS.findall(head.wait_until_started())[0]
+        self.client_address = f"ray://{self.address.split(':')[0]}:{self._client_port}"
         return head
 
     def add_node(self, cpus: int = 1, resources: str = "{}") -> RayNode:

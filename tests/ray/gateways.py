@@ -53,9 +53,9 @@ class Recorder(ActorObserver):
 class OpenGateway(Recorder):
     """A gateway with a recorder of its own."""
 
-    def __init__(self, cluster: RayCluster) -> None:
+    def __init__(self, address: str) -> None:
         super().__init__()
-        self.gateway = RayGateway(cluster.address, "tidemill", SystemClock(), self)
+        self.gateway = RayGateway(address, "tidemill", SystemClock(), self, silence_timeout=6.0)
 
     async def create(self, name: str, *arguments: str, **options: object) -> str:
         """Create an actor that takes no core unless told otherwise."""
@@ -63,9 +63,9 @@ class OpenGateway(Recorder):
 
 
 @asynccontextmanager
-async def opened(cluster: RayCluster, prefix: str) -> AsyncIterator[OpenGateway]:
+async def opened(cluster: RayCluster, prefix: str, address: str | None = None) -> AsyncIterator[OpenGateway]:
     """A gateway that is connected."""
-    recorder = OpenGateway(cluster)
+    recorder = OpenGateway(address or cluster.address)
     await recorder.gateway.open(prefix)
     try:
         await until(lambda: recorder.lists)

@@ -21,7 +21,7 @@ async def test_a_lost_node_and_a_restarted_head(monkeypatch: pytest.MonkeyPatch,
         node = cluster.add_node(resources='{"far": 1}')
         async with opened(cluster, "n/") as ray:
             await ray.create("n/1", *SLEEPER, str(tmp_path / "far"), resources={"far": 1})
-            await ray.create("n/2", *SLEEPER, str(tmp_path / "near"))
+            await ray.create("n/2", *SLEEPER, str(tmp_path / "near"), resources={"near": 1})
             await started_pid(tmp_path / "far")
             near = await started_pid(tmp_path / "near")
             node.kill()

@@ -11,8 +11,10 @@ from tests.ray.gateways import SLEEPER, OpenGateway, is_alive, opened, started_p
 from tidemill.kernel.errors import OperationError
 
 
-async def test_a_process_runs_on_the_cluster_with_its_environment(cluster: RayCluster) -> None:
-    async with opened(cluster, "a/") as ray:
+@pytest.mark.parametrize("way", ["address", "client_address"])
+async def test_a_process_runs_on_the_cluster_with_its_environment(cluster: RayCluster, way: str) -> None:
+    """On a machine of the cluster a gateway is a driver; elsewhere it is a client."""
+    async with opened(cluster, "a/", getattr(cluster, way)) as ray:
         program = "import os; print(os.environ['COLOUR'], 'sky'); raise SystemExit(3)"
         assert await ray.create("a/1", "-c", program) == ""
         end = await ray.wait_for_state("a/1", "ended", "missing")
@@ -90,7 +92,7 @@ async def test_actors_outlive_their_gateway_and_are_found_by_the_next(cluster: R
 
 async def test_a_wrong_token_is_named(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
-    recorder = OpenGateway(cluster)
+    recorder = OpenGateway(cluster.address)
     await recorder.gateway.open("h/")
     try:
         await until(lambda: "token" in recorder.gateway.problem)

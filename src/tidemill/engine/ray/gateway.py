@@ -142,14 +142,12 @@ class Gateway:
         self._observe(message.name, actor)
 
     async def _stop(self, name: str, grace: float) -> None:
-        """Stop the process of an actor; an actor that has not started has none, and one that does not answer dies."""
+        """Stop the process of an actor, then the actor. One that has not started has no process."""
         if name in self._started:
-            try:
+            with suppress(TimeoutError, exceptions.RayError):
                 async with asyncio.timeout(grace + STOP_ANSWER_TIMEOUT):
                     await _answer(self._actors[name].stop.remote(grace))
-                return
-            except (TimeoutError, exceptions.RayError):
-                pass  # killing it is what is left
+                    await asyncio.sleep(0.2)  # real time: the answer to `wait_end` overtakes the death of the actor
         await self._kill(name)
 
     async def _kill(self, name: str) -> None:

@@ -55,11 +55,19 @@ class ActorObserver(Protocol):
 class RayGateway:
     """The connection of a node to a Ray cluster, which it repairs for as long as it is open."""
 
-    def __init__(self, address: str, namespace: str, clock: Clock, observer: ActorObserver) -> None:
+    def __init__(
+        self,
+        address: str,
+        namespace: str,
+        clock: Clock,
+        observer: ActorObserver,
+        silence_timeout: float = SILENCE_TIMEOUT,
+    ) -> None:
         self._address = address
         self._namespace = namespace
         self._clock = clock
         self._observer = observer
+        self._silence_timeout = silence_timeout
         self._tasks = TaskScope()
         self._backoff = Backoff(1.0, 30.0)
         self._streaks = FailureStreaks()
@@ -142,7 +150,7 @@ class RayGateway:
             timeout = CONNECT_TIMEOUT
             while True:
                 self._accept(await _read_message(reader, timeout))
-                timeout = SILENCE_TIMEOUT
+                timeout = self._silence_timeout
         finally:
             self._writer = None
             writer.close()
