@@ -24,6 +24,8 @@ from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.code import LoadedWorkflows, ensure_not_importing
 from tidemill.engine.workflows.executors.in_process import InProcess
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
+from tidemill.engine.workflows.executors.remote.executor import RemoteExecutor
+from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS, WorkflowMetrics
 from tidemill.graphs.definition import Reactor
@@ -87,7 +89,7 @@ class Node(NodeOperations):
         self._metrics = Metrics(GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS)
         parts = self._make_parts()
         clock, tasks = parts.clock, TaskScope()
-        self._liveness = parts.liveness
+        self._liveness, self.server_url = parts.liveness, self.settings.server_url
         self.spans = parts.spans or make_span_recorder(self.settings.otlp_endpoint)
         self._store = self._make_store(store)
         self._is_single_node = self._store is None if parts.is_single_node is None else parts.is_single_node
@@ -136,6 +138,7 @@ class Node(NodeOperations):
     def _make_workflow_engine(
         self, clock: Clock, executor: str, pools: Mapping[str, int], address: str | None, parts: NodeParts
     ) -> WorkflowEngine:
+        self._launchers = parts.make_launchers(self.settings, clock)
         service = WorkflowEngine(
             self._run_store,
             self._make_executors,
@@ -205,12 +208,27 @@ class Node(NodeOperations):
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
         clock, options = self._graph_runtime.clock, self._executor_options()
         executors: list[Executor] = [kind(workflows, listener, clock, **options) for kind in (InProcess, Subprocess)]
+        executors += [self._make_remote_executor(one, workflows, listener) for one in self._launchers]
         return {executor.name: executor for executor in executors}
+
+    def _make_remote_executor(
+        self, launcher: AttemptLauncher, workflows: LoadedWorkflows, listener: AttemptListener
+    ) -> RemoteExecutor:
+        return RemoteExecutor(
+            launcher,
+            self._run_store,
+            workflows,
+            listener,
+            self._graph_runtime.clock,
+            self.settings,
+            owner=self._owner.id,
+            server_url=lambda: self.server_url,
+        )
 
     def _executor_options(self) -> dict[str, Any]:
         """Return the options that every executor takes."""
         mask = self.access.secrets.mask
-        return {"concurrency": self._concurrency, "handle_call": self._handle_call, "mask": mask}
+        return {"concurrency": self._concurrency, "handle_call": self.handle_call, "mask": mask}
 
     # -- opening and closing
 

@@ -16,6 +16,7 @@ from tidemill.engine.workflows.client.values import BackfillPlan, Caller
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.interface import AttemptRequest
+from tidemill.engine.workflows.remote_reports import RemoteReports
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
@@ -39,6 +40,8 @@ class NodeOperations:
 
     tenant: str
     settings: Settings
+    server_url: str | None
+    """The address of a server that units of a cluster can reach; None if none is known."""
     _graph_client: GraphClient
     _graph_runtime: GraphRuntime
     _is_open: bool
@@ -136,7 +139,7 @@ class NodeOperations:
         run = await self._workflows.client.start(caller, _definition_name(workflow), {**(given or {}), **params})
         return RunHandle(self._workflows.client, caller, run)
 
-    async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:
+    async def handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:
         """Make a call of a running task, for its tenant."""
         match call:
             case PushCall():
@@ -223,6 +226,11 @@ class NodeOperations:
     def store(self) -> Store:
         """The store of the node: in memory if no address was given."""
         return self._run_store
+
+    @property
+    def remote_reports(self) -> RemoteReports:
+        """Takes the reports of remote attempts."""
+        return self._workflows.remote_reports
 
     @property
     def workflow_client(self) -> WorkflowClient:

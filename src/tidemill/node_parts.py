@@ -1,15 +1,18 @@
 """The parts of a node that tests and scripts replace, and the store at an address."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
+from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher
+from tidemill.engine.workflows.executors.remote.registry import make_launchers
 from tidemill.engine.workflows.process_identity import HostLiveness, ProcessLiveness, current_owner
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.errors import OperationError
+from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.kernel.urls import mask_password
 from tidemill.storage.store import Store
@@ -34,6 +37,8 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker offers to tasks."""
     spans: SpanRecorder | None = None
     """What records spans; None: as the settings say."""
+    make_launchers: Callable[[Settings, Clock], Sequence[AttemptLauncher]] = make_launchers
+    """Makes the launchers of remote attempts, as the settings say."""
     substitutes_executor: bool = False
     """Whether tasks that name an unknown executor run at the node's own."""
 

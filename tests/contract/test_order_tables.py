@@ -34,6 +34,8 @@ async def test_an_order_is_found_by_the_digest_of_its_token(store: Store) -> Non
     await store.attempt_orders.put(order(created_at=NOON_ELSEWHERE, bundle="b1"))
     assert await store.attempt_orders.find(DIGEST) == order(bundle="b1")
     assert await store.attempt_orders.find(bytes(32)) is None
+    assert await store.attempt_orders.get(KEY) == order(bundle="b1")
+    assert await store.attempt_orders.get(KEY._replace(attempt=2)) is None
     assert order().key == KEY
 
 

@@ -34,6 +34,8 @@ class Permission(StrEnum):
     ADMIN = "admin"
     INSTANCE = "instance"
     """An admin of the instance."""
+    ATTEMPT = "attempt"
+    """A remote attempt, by its own token."""
 
 
 ResourceKind = Literal["accumulators", "reactors"]
@@ -67,14 +69,19 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """The endpoints that the principal is restricted to; None: not restricted."""
     credential: str | None = None
     """The key or session behind it, which may end while a connection is open; None without authentication."""
+    attempt: tuple[str, str, int, int] | None = None
+    """The remote attempt that it is: its run, task, element and number. It may do nothing but its own calls."""
 
     @property
     def is_instance_admin(self) -> bool:
         """Whether the principal administers the instance: it may act for every tenant."""
-        return self.tenant == INSTANCE_TENANT and self.role is Role.ADMIN and self.only is None
+        is_unrestricted = self.only is None and self.attempt is None
+        return self.tenant == INSTANCE_TENANT and self.role is Role.ADMIN and is_unrestricted
 
     def has(self, permission: Permission, resource: Resource | None = None) -> bool:
         """Return whether the principal has a permission, on a resource if the route is about one."""
+        if self.attempt is not None or permission is Permission.ATTEMPT:
+            return self.attempt is not None and permission in (Permission.NONE, Permission.ATTEMPT)
         if permission in (Permission.NONE, Permission.KNOWN):
             return True
         if self.only is not None and resource not in self.only:

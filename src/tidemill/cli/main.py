@@ -21,6 +21,7 @@ COMMANDS = {
     "dev": LazyCommand("Run the packages of a folder, and reload them on save.", "dev", "dev"),
     "server": LazyCommand("Serve a store over HTTP and WebSocket.", "server", "server"),
     "worker": LazyCommand('Run tasks with executor="worker" for a store.', "worker", "worker"),
+    "attempt": LazyCommand("Run one attempt in a pod or a Ray task; an executor starts it.", "attempt", "attempt"),
     "run": LazyCommand("Run a workflow now; show its progress and its result.", "run", "run"),
     "runs": LazyCommand("Inspect and control runs.", "runs"),
     "workflow": LazyCommand("List, check, pause and resume workflows.", "workflow"),

@@ -103,6 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     oidc_client_id: str | None = None
     oidc_client_secret: str | None = None
     oidc_allow_private: bool = False
+    server_url: str | None = None
     unfinished: Literal["pin", "upgrade", "cancel"] = "pin"
 
     def __repr__(self) -> str:

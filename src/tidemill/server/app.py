@@ -37,7 +37,7 @@ BODY_LIMIT = 8 * 1024 * 1024
 def make_server_app(node: Node, *, has_authentication: bool) -> "ASGIApp":
     """Return the application of a server, with the authentication that the settings of its node name."""
     if not has_authentication:
-        return make_app(node, NoAuthentication(node.access.tickets))
+        return make_app(node, NoAuthentication(node.access.tickets, node.access.attempts))
     oidc = make_provider(node.settings, node.access.clock)
     return make_app(node, CredentialAuthentication(node.access, oidc), oidc)
 

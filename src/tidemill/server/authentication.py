@@ -8,7 +8,9 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.enums import ScopeType
 
+from tidemill.access.attempt_tokens import is_attempt_token
 from tidemill.access.principal import Principal
+from tidemill.engine.access.attempts import AttemptAuthentication
 from tidemill.engine.access.services import LOCAL_PRINCIPAL, AccessServices
 from tidemill.engine.access.tickets import TicketService
 from tidemill.kernel.errors import RequestError
@@ -31,8 +33,9 @@ class NoAuthentication:
     origin is another one, or, after a name was rebound to this address, the host is not a name of this machine.
     """
 
-    def __init__(self, tickets: TicketService | None = None) -> None:
+    def __init__(self, tickets: TicketService | None = None, attempts: AttemptAuthentication | None = None) -> None:
         self._tickets = tickets
+        self._attempts = attempts
 
     async def authenticate(self, connection: Connection, /) -> Principal | None:
         """Return the local operator, or whom a ticket stands for; RequestError for a web page from elsewhere."""
@@ -41,6 +44,8 @@ class NoAuthentication:
             message = f"this server has no authentication and answers on this machine only, not as '{host}'"
             raise RequestError(message, code="foreign_host", status=403)
         check_origin(connection)
+        if self._attempts is not None and (token := _attempt_token_of(connection)) is not None:
+            return await self._attempts.authenticate(token)
         # The page acts for the tenant that the operator chose, and only its ticket says which one.
         if self._tickets is not None and (ticket := _ticket_of(connection)) is not None:
             return await self._tickets.redeem(ticket, connection.scope["path"])
@@ -58,6 +63,8 @@ class CredentialAuthentication:
         """Return the principal of the request's credential; None without one."""
         if (header := connection.headers.get("authorization")) is not None:
             bearer = _bearer_token(header)
+            if is_attempt_token(bearer):
+                return await self._access.attempts.authenticate(bearer)
             if self._oidc is not None and bearer.count(".") == DOTS_OF_JWT:
                 return await self._oidc.authenticate(bearer)
             return await self._access.keys.authenticate(bearer)
@@ -72,6 +79,13 @@ class CredentialAuthentication:
 def _ticket_of(connection: Connection) -> str | None:
     is_socket = connection.scope["type"] == ScopeType.WEBSOCKET
     return connection.query_params.get("ticket") or None if is_socket else None
+
+
+def _attempt_token_of(connection: Connection) -> str | None:
+    """Return the token of a remote attempt, if the request has one."""
+    header = connection.headers.get("authorization")
+    token = None if header is None else header.partition(" ")[2].strip()
+    return token if token is not None and is_attempt_token(token) else None
 
 
 def _bearer_token(header: str) -> str:

@@ -9,6 +9,7 @@ from tidemill.server.live import event_socket, push_socket, reactor_socket
 from tidemill.server.routes import (
     accounts,
     accumulators,
+    attempts,
     audit,
     backfills,
     dead_letters,
@@ -35,7 +36,7 @@ from tidemill.server.routes import (
 )
 from tidemill.server.routing import Handler, Route, delete, get, patch, post, put, websocket
 
-NONE, KNOWN, READ, WRITE, ADMIN, INSTANCE = Permission
+NONE, KNOWN, READ, WRITE, ADMIN, INSTANCE, ATTEMPT = Permission
 
 META = (
     get("/version", meta.get_version, NONE),
@@ -252,6 +253,34 @@ LIVE = (
     websocket("/ws/reactors/{owner:str}/{name:str}", reactor_socket.shared_reactor_socket, READ),
 )
 
+# What attempts do is recorded with their runs, not in the audit log.
+ATTEMPTS = (
+    post("/attempts/start", attempts.start_attempt, ATTEMPT, audit=None, status=200, statuses=(409,)),
+    post("/attempts/heartbeat", attempts.beat_attempt, ATTEMPT, audit=None, status=200, statuses=(409,)),
+    post("/attempts/logs", attempts.add_attempt_logs, ATTEMPT, audit=None, status=204, statuses=(409,)),
+    post(
+        "/attempts/result",
+        attempts.report_attempt,
+        ATTEMPT,
+        audit=None,
+        status=204,
+        statuses=(409,),
+        body_limit=attempts.REPORT_LIMIT,
+    ),
+    post(
+        "/attempts/calls",
+        attempts.call_from_attempt,
+        ATTEMPT,
+        audit=None,
+        status=200,
+        statuses=(409,),
+        body_limit=attempts.REPORT_LIMIT,
+    ),
+    get(
+        "/attempts/code", attempts.get_attempt_code, ATTEMPT, media_type="application/octet-stream", statuses=(404, 409)
+    ),
+)
+
 PAGES = (
     get("//docs", pages.get_docs, NONE, is_page=True),
     get("//docs/{path:path}", pages.get_docs_file, NONE, is_page=True),
@@ -279,5 +308,6 @@ ROUTES: tuple[Route, ...] = (
     *ACCESS,
     *VARIABLES,
     *LIVE,
+    *ATTEMPTS,
     *PAGES,
 )

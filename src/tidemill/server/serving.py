@@ -4,7 +4,9 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -87,3 +89,9 @@ def _bind(host: str, port: int) -> socket.socket:
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def reachable_url(url: str) -> str | None:
+    """Return the address of a server if other machines can use it: neither a loopback address nor all addresses."""
+    host = ip_address(urlsplit(url).hostname or LOOPBACK)
+    return None if host.is_loopback or host.is_unspecified else url

@@ -53,6 +53,9 @@ class AttemptOrders(Protocol):
     async def find(self, digest: bytes) -> AttemptOrder | None:
         """Return the order whose token has a digest."""
 
+    async def get(self, key: AttemptKey) -> AttemptOrder | None:
+        """Return the order of an attempt."""
+
     async def begin(self, key: AttemptKey, process: str) -> bool:
         """Record which process begins an attempt; False if another one has begun it, or there is no order."""
 

@@ -14,7 +14,14 @@ import msgspec
 from msgspec.structs import replace
 
 from tidemill.kernel.backoff import Retry
-from tidemill.workflows.records import DEFERRED_UNTIL_TIME, AttemptOutcome, FailureOutcome, TaskError, TaskRow
+from tidemill.workflows.records import (
+    DEFERRED_UNTIL_TIME,
+    AttemptOutcome,
+    FailureOutcome,
+    LossOutcome,
+    TaskError,
+    TaskRow,
+)
 from tidemill.workflows.states import TaskState
 
 PollFunction = Callable[[], bool | Awaitable[bool]]
@@ -64,6 +71,7 @@ class Lost(msgspec.Struct, frozen=True):
     reason: str
     expired_lease: datetime | None = None
     """The end of the lease that expired, if that is the reason: a late heartbeat disproves it."""
+    outcome: LossOutcome = "lost"
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -157,8 +165,8 @@ def outcome_word(result: AttemptResult) -> AttemptOutcome:
             return outcome
         case Deferred():
             return "deferred"
-        case Lost():
-            return "lost"
+        case Lost(outcome=outcome):
+            return outcome
         case Cancelled():
             return "cancelled"
         case HandedBack():

@@ -14,9 +14,15 @@ import msgspec
 from tidemill.workflows.plan import UNMAPPED, TaskRun
 from tidemill.workflows.states import RunState, TaskState
 
-FailureOutcome = Literal["failed", "timeout", "dispatch_failed"]
-"""How an attempt may fail: its code raised or its process exited, it timed out, or its executor rejected it."""
-AttemptOutcome = FailureOutcome | Literal["", "success", "skipped", "lost", "deferred", "cancelled", "returned"]
+FailureOutcome = Literal["failed", "timeout", "dispatch_failed", "oom", "not_started"]
+"""How an attempt may fail.
+
+Its code raised or its process exited, it timed out, its executor rejected it, it was out of memory, or its cluster
+could not start it.
+"""
+LossOutcome = Literal["lost", "evicted", "node_lost"]
+"""How an attempt may be lost: it fell silent, its cluster evicted it, or the machine that ran it was lost."""
+AttemptOutcome = FailureOutcome | LossOutcome | Literal["", "success", "skipped", "deferred", "cancelled", "returned"]
 """How an attempt may end, as stored; empty while it is active."""
 MISSING_TIME = datetime.min.replace(tzinfo=UTC)
 """Replaces a required time that a row lacks."""

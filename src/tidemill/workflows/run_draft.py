@@ -177,13 +177,32 @@ class RunDraft:
         self._start(row)
         return True
 
+    def mark_remote_started(self, key: AttemptKey) -> bool:
+        """Record that a remote attempt starts, unless that is recorded; return False if it is not the claimed one."""
+        row = self._claimed_row(key)
+        if row is not None and row.state is TaskState.QUEUED:
+            self._start(row)
+        return row is not None
+
+    def adopt(self, key: AttemptKey, previous: str) -> TaskRow | None:
+        """Take over a claimed attempt from its previous owner; return its row, or None if it is not claimed by that."""
+        row = self._claimed_row(key)
+        if row is None or row.claimed_by != previous:
+            return None
+        return self._set_row(replace(row, claimed_by=self._actor))
+
     def _start(self, row: TaskRow) -> TaskRow:
         return self._transition(row, TaskState.RUNNING, started_at=self._now)
 
-    def apply_result(self, key: AttemptKey, result: AttemptResult, budgets: RetryBudgets) -> bool:
-        """Record the result of an attempt; return False if it is no longer the claimed one: the report is late."""
+    def apply_result(
+        self, key: AttemptKey, result: AttemptResult, budgets: RetryBudgets, *, is_remote: bool = False
+    ) -> bool:
+        """Record the result of an attempt; return False if it is no longer the claimed one: the report is late.
+
+        A remote attempt reports for itself, whichever node has claimed it.
+        """
         row = self._claimed_row(key)
-        if row is None or self._is_invalid_report(result, row):
+        if row is None or (not is_remote and self._is_invalid_report(result, row)):
             return False
         if isinstance(result, Lost) and result.expired_lease is not None:
             # The store compares this again when the change is written.

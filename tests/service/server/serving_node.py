@@ -26,15 +26,15 @@ class Served(NamedTuple):
 
 @asynccontextmanager
 async def served(
-    node: Node, authenticator: Authenticator | None = None, static: Path = STATIC_FOLDER
+    node: Node, authenticator: Authenticator | None = None, static: Path = STATIC_FOLDER, port: int = 0
 ) -> AsyncIterator[Served]:
     """Serve a running node, with the pages of a folder."""
-    async with served_app(node, make_app(node, authenticator or NoAuthentication(), static=static)) as server:
+    async with served_app(node, make_app(node, authenticator or NoAuthentication(), static=static), port) as server:
         yield server
 
 
 @asynccontextmanager
-async def served_app(node: Node, app: Any) -> AsyncIterator[Served]:
+async def served_app(node: Node, app: Any, port: int = 0) -> AsyncIterator[Served]:
     """Serve an application of a running node."""
-    async with serving(app, "127.0.0.1", 0) as url, httpx.AsyncClient(base_url=f"{url}/api/v1", timeout=10) as http:
+    async with serving(app, "127.0.0.1", port) as url, httpx.AsyncClient(base_url=f"{url}/api/v1", timeout=10) as http:
         yield Served(node, url, http)

@@ -11,12 +11,15 @@ import websockets
 
 import tidemill as tm
 from tests.service.server.serving_node import Served, served
+from tidemill.access.attempt_tokens import new_attempt_token
 from tidemill.access.principal import Permission, Principal, Resource, Role
+from tidemill.access.tokens import digest_token
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
 from tidemill.server import rate_limits
 from tidemill.server.authentication import CredentialAuthentication
 from tidemill.server.route_table import ROUTES
 from tidemill.server.routing import BASE_PATH, Route
+from tidemill.storage.order_ports import AttemptOrder
 
 RESTRICTED = Resource("accumulators", "absent")
 ROLES = {"read": Role.READ, "write": Role.WRITE, "admin": Role.ADMIN}
@@ -28,6 +31,7 @@ REFUSED_CREDENTIALS = {
     "expired": "key_expired",
     "revoked": "key_revoked",
     "signed out": "session_ended",
+    "unknown attempt": "invalid_attempt_token",
 }
 HTTP_ROUTES = [route for route in ROUTES if route.method != "WEBSOCKET"]
 SOCKET_ROUTES = [route for route in ROUTES if route.method == "WEBSOCKET"]
@@ -63,6 +67,8 @@ async def make_principals(node: tm.Node) -> tuple[dict[str, dict[str, str]], dic
         made = await access.keys.create(LOCAL_PRINCIPAL, role, tenant="acme", only=[str(RESTRICTED)])
         tokens[f"restricted {name}"] = made.token
     principals = {name: await access.keys.authenticate(token) for name, token in tokens.items()}
+    tokens["attempt"], tokens["unknown attempt"] = await order_attempt(node), new_attempt_token()
+    principals["attempt"] = await access.attempts.authenticate(tokens["attempt"])
     tokens["expired"] = (await access.keys.create(LOCAL_PRINCIPAL, Role.ADMIN, lifetime=1e-6)).token
     revoked, tokens["revoked"] = await access.keys.create(LOCAL_PRINCIPAL, Role.ADMIN)
     await access.keys.revoke(LOCAL_PRINCIPAL, revoked.id)
@@ -71,6 +77,24 @@ async def make_principals(node: tm.Node) -> tuple[dict[str, dict[str, str]], dic
     headers["other scheme"] = {"authorization": f"Basic {tokens['admin']}"}
     headers["no key"], headers["signed out"] = {}, {"cookie": "tidemill_session=x", "x-requested-with": "x"}
     return headers, principals
+
+
+async def order_attempt(node: tm.Node) -> str:
+    """Order a remote attempt of a tenant, and return its token."""
+    token = new_attempt_token()
+    order = AttemptOrder(
+        run="r1",
+        task="t",
+        element=-1,
+        attempt=1,
+        tenant="acme",
+        digest=digest_token(token),
+        payload=b"",
+        bundle=None,
+        created_at=node.access.clock.now(),
+    )
+    await node.store.attempt_orders.put(order)
+    return token
 
 
 async def call(walker: Walker, route: Route, kind: str, path: str | None = None) -> tuple[int, str]:
@@ -132,6 +156,19 @@ async def test_a_restricted_key_reaches_no_other_endpoint(walker: Walker) -> Non
         assert await call(walker, route, "restricted admin", path) == (403, "not_allowed"), route.path
 
 
+async def test_an_attempt_may_do_nothing_but_its_own_calls(walker: Walker) -> None:
+    """Deny by default: not even what every other principal may do, nor for another tenant."""
+    for route in HTTP_ROUTES:
+        status, code = await call(walker, route, "attempt")
+        is_allowed = route.permission in (Permission.NONE, Permission.ATTEMPT)
+        assert (code != "not_allowed") is is_allowed, (route.method, route.path, status, code)
+        assert status < 500, (route.method, route.path, status, code)
+    for tenant in ("beta", "public"):
+        headers = {**walker.headers["attempt"], "tidemill-tenant": tenant}
+        answer = await walker.server.http.post("/attempts/heartbeat", headers=headers)
+        assert answer.status_code == 403
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -172,7 +209,8 @@ def test_every_change_is_audited() -> None:
     """S-7: a route that is not a read names its event, except where the data itself is the record."""
     silent = {f"{BASE_PATH}/accumulators/{{name:str}}/events", f"{BASE_PATH}/tickets"}
     for route in HTTP_ROUTES:
-        assert (route.method == "GET") or route.audit or route.path in silent, route.path
+        is_silent = route.path in silent or route.permission is Permission.ATTEMPT
+        assert (route.method == "GET") or route.audit or is_silent, route.path
 
 
 async def connect(walker: Walker, path: str, headers: dict[str, str], query: str = "") -> int:

@@ -5,6 +5,7 @@ import logging
 
 from tidemill.access.principal import INSTANCE_TENANT, Principal, Role
 from tidemill.engine.access.accounts import AccountService
+from tidemill.engine.access.attempts import AttemptAuthentication
 from tidemill.engine.access.audit_log import AuditLog
 from tidemill.engine.access.credential_watch import CredentialWatch
 from tidemill.engine.access.idempotency import IdempotentRequests
@@ -40,6 +41,7 @@ class AccessServices:
         self.tickets = TicketService(store.tickets, clock)
         self.variables = VariableService(store.variables, self.audit, clock)
         self.secrets = SecretService(store, self.audit, clock, settings)
+        self.attempts = AttemptAuthentication(store.attempt_orders, store.code_bundles, clock)
         self.requests = IdempotentRequests(store.requests, clock)
         self.watch = CredentialWatch(self.is_valid, clock)
 
@@ -52,7 +54,7 @@ class AccessServices:
 
     async def _prune_later(self) -> None:
         await self.clock.sleep(PRUNE_INTERVAL)
-        for service in (self.audit, self.sessions, self.tickets, self.requests):
+        for service in (self.audit, self.sessions, self.tickets, self.requests, self.attempts):
             await service.prune()
 
     def _on_remote_change(self) -> None:

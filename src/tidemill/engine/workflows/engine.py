@@ -9,6 +9,7 @@ from tidemill.engine.tasks import TaskScope, wait_until
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
+from tidemill.engine.workflows.executors.remote.registry import explain_missing
 from tidemill.engine.workflows.leader.coordinator import RunCoordinator
 from tidemill.engine.workflows.leader.election import LeaderElector
 from tidemill.engine.workflows.leader.scheduler import Scheduler
@@ -19,6 +20,7 @@ from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.pools import PoolSizes
 from tidemill.engine.workflows.presence import Presence
 from tidemill.engine.workflows.process_identity import ProcessLiveness
+from tidemill.engine.workflows.remote_reports import RemoteReports
 from tidemill.engine.workflows.runtime import StoreSharing, WorkflowRuntime
 from tidemill.engine.workflows.starts.firing_subscriptions import FiringSubscriptions
 from tidemill.engine.workflows.starts.schedules import ScheduleRunner
@@ -110,6 +112,7 @@ class WorkflowEngine:
             runtime, self.versions, self.leader, self.starter, is_node=True, find_trigger=find_trigger
         )
         self.heartbeats = Heartbeats(runtime, self.attempts)
+        self.remote_reports = RemoteReports(runtime, self.versions, self.leader, self.attempts)
         self._presence = Presence(runtime)
         self._claimer = Claimer(runtime, self.versions, self.attempts)
         self.attempts.observer = self._claimer
@@ -201,7 +204,7 @@ class WorkflowEngine:
         deadline = monotonic() + timeout  # real time: author code takes it
         grace = timeout / 5  # for code to react to its cancellation; part of the timeout, so that closing keeps to it
         if not is_draining:
-            await wait_until(lambda: not self.attempts.running() and not self.is_writing, timeout - grace)
+            await wait_until(lambda: not self.attempts.running_here() and not self.is_writing, timeout - grace)
         await asyncio.gather(*(executor.close(grace) for executor in self.executors.values()))
         for key in self.attempts.claimed.keys() - self.attempts.running():  # code that runs must not start elsewhere
             self.attempts.report_to_store(key, HandedBack("its node was closed"))
@@ -264,7 +267,7 @@ class WorkflowEngine:
         is_served = self.runtime.served_executors is not None or task.executor in known
         if task.executor is not None and not is_served:
             hint = did_you_mean(task.executor, known) or f"; there are {', '.join(sorted(known))}"
-            problems.append(f"there is no executor '{task.executor}'{hint}")
+            problems.append(explain_missing(task.executor) or f"there is no executor '{task.executor}'{hint}")
         return problems
 
     async def activate(self, tenant: str, workflow: Workflow) -> None:

@@ -17,6 +17,7 @@ WORKFLOW_METRICS = {
     "dispatch_latency_seconds_count": "attempts accepted by their executor",
     "dispatch_errors_total": "attempts that their executor refused",
     "dispatch_worker_restarts_total": "dispatch workers that crashed and were restarted",
+    "adopted_attempts_total": "remote attempts that this node has taken over from nodes that were gone",
     "agent_lost_tasks_total": "attempts declared lost by the task reaper",
     "agent_stuck_tasks": "attempts without heartbeats whose process lives, as known to the leader",
     "agent_lost_error": "candidates of the task reaper that could not be processed",

@@ -29,6 +29,9 @@ class MemoryAttemptOrders(MemoryTable, AttemptOrders):
     async def find(self, digest: bytes) -> AttemptOrder | None:
         return next((row for row in self._tables.orders.values() if row.digest == digest), None)
 
+    async def get(self, key: AttemptKey) -> AttemptOrder | None:
+        return self._tables.orders.get(key)
+
     async def begin(self, key: AttemptKey, process: str) -> bool:
         def write(tables: Tables) -> bool:
             order = tables.orders.get(key)

@@ -33,6 +33,10 @@ class PostgresAttemptOrders(PostgresTable, AttemptOrders):
         rows = await self._read(self._queries.order_of_token, digest)
         return _ORDER.decode(tuple(rows[0])) if rows else None
 
+    async def get(self, key: AttemptKey) -> AttemptOrder | None:
+        rows = await self._read(self._queries.order_of_attempt, *key)
+        return _ORDER.decode(tuple(rows[0])) if rows else None
+
     async def begin(self, key: AttemptKey, process: str) -> bool:
         return bool(await self._write_returning(self._queries.begin_order, process, *key))
 

@@ -18,6 +18,9 @@ ON CONFLICT (run, task, element, attempt) DO UPDATE SET
 -- name: order_of_token
 SELECT {order_columns} FROM tidemill.attempt_orders WHERE digest = $1;
 
+-- name: order_of_attempt
+SELECT {order_columns} FROM tidemill.attempt_orders WHERE run = $1 AND task = $2 AND element = $3 AND attempt = $4;
+
 -- name: begin_order
 UPDATE tidemill.attempt_orders SET process = $1
 WHERE run = $2 AND task = $3 AND element = $4 AND attempt = $5 AND coalesce(process, $1) = $1

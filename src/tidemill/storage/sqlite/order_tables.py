@@ -35,6 +35,10 @@ class SqliteAttemptOrders(SqliteTable, AttemptOrders):
         rows = await self._fetch_all(self._queries.order_of_token, (digest,))
         return _ORDER.decode(rows[0]) if rows else None
 
+    async def get(self, key: AttemptKey) -> AttemptOrder | None:
+        rows = await self._fetch_all(self._queries.order_of_attempt, key)
+        return _ORDER.decode(rows[0]) if rows else None
+
     async def begin(self, key: AttemptKey, process: str) -> bool:
         statement, values = self._queries.begin_order, {"process": process, **key._asdict()}
         return await self._write(lambda connection: connection.execute(statement, values).rowcount == 1)

@@ -12,6 +12,9 @@ INSERT OR REPLACE INTO attempt_orders ({order_columns}) VALUES ({order_parameter
 -- name: order_of_token
 SELECT {order_columns} FROM attempt_orders WHERE digest = ?;
 
+-- name: order_of_attempt
+SELECT {order_columns} FROM attempt_orders WHERE run = ? AND task = ? AND element = ? AND attempt = ?;
+
 -- name: begin_order
 UPDATE attempt_orders SET process = :process
 WHERE run = :run AND task = :task AND element = :element AND attempt = :attempt

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -148,6 +148,16 @@ def _is_importable_as(name: str, file: str) -> bool:
 
 
 Value = TypeVar("Value")
+
+
+class CodeLocations(Protocol):
+    """Where the code of workflow versions is."""
+
+    def get(self, tenant: str, workflow: str, version: str) -> CodeLocation:
+        """Return the location of a version; OperationError if there is none."""
+
+    def values(self) -> list[CodeLocation]:
+        """Return all locations in use."""
 
 
 class VersionCache(Generic[Value]):

@@ -119,6 +119,8 @@ class Executor(Protocol):
     name: str
     is_immediate: bool
     """Whether it accepts requests without waiting, through `submit_now`."""
+    outlives_node: bool = False
+    """Whether its attempts run on when this node ends: they report to any server, and another node adopts them."""
 
     async def open(self) -> None:
         """Start accepting requests."""
@@ -141,6 +143,14 @@ class Executor(Protocol):
 
     def running(self) -> set[AttemptKey]:
         """Return the accepted attempts that have not ended."""
+
+    def self_renewing(self) -> set[AttemptKey]:
+        """Return the running attempts that renew their leases themselves."""
+        return set()
+
+    def on_reported(self, key: AttemptKey) -> None:  # noqa: ARG002
+        """Forget an attempt that has reported its result itself. Unknown keys are ignored."""
+        return
 
     def on_leases_renewed(self) -> None:
         """Let the running attempts continue: the node has told the store that it owns them."""

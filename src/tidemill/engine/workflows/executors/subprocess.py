@@ -25,7 +25,7 @@ from tidemill.engine.workflows.executors.attempt_output import (
     mask_record,
 )
 from tidemill.engine.workflows.executors.attempt_table import AttemptTable, RunningAttempt
-from tidemill.engine.workflows.executors.code import LoadedWorkflows, VersionCache
+from tidemill.engine.workflows.executors.code import CodeLocations, LoadedWorkflows, VersionCache, locate_code
 from tidemill.engine.workflows.executors.forkserver import protocol
 from tidemill.engine.workflows.executors.forkserver.client import ChildExit, ForkServerClient
 from tidemill.engine.workflows.executors.forkserver.pool import IMPORT_TIMEOUT, ForkServerPool
@@ -275,8 +275,12 @@ class Subprocess(Executor):
         grace: float = STOP_GRACE_PERIOD,
         import_timeout: float = IMPORT_TIMEOUT,
         lease: float | None = None,
+        locations: CodeLocations | None = None,
     ) -> None:
-        """Create the executor; with a `lease`, an attempt ends that is not renewed for so many seconds."""
+        """Create the executor; with a `lease`, an attempt ends that is not renewed for so many seconds.
+
+        `locations` says where the code is, if it is not loaded in this process.
+        """
         self._listener = listener
         self._clock = clock
         self._concurrency = concurrency
@@ -284,7 +288,7 @@ class Subprocess(Executor):
         self._mask = mask or SecretMask()
         self._grace = grace
         self._lease = lease
-        self._pool = ForkServerPool(workflows, import_timeout, lease)
+        self._pool = ForkServerPool(locations or VersionCache(workflows, locate_code), import_timeout, lease)
         self._runners: VersionCache[TaskRunner] = VersionCache(workflows, TaskRunner)
         self._tasks = TaskScope()
         self._attempts: AttemptTable[_ProcessAttempt] = AttemptTable()
@@ -332,7 +336,7 @@ class Subprocess(Executor):
     async def submit(self, request: AttemptRequest) -> None:
         if self._attempts.is_known(request.key):
             return
-        request = self._runners.get(request.tenant, request.workflow, request.version).trim_inputs(request)
+        request = self._trim_inputs(request)
         attempt = _ProcessAttempt(
             request, self._loop, self._selector, self._listener, self._clock, self._start_call, self._mask
         )
@@ -347,6 +351,10 @@ class Subprocess(Executor):
                 raise OperationError(f"cannot start a process: {error}") from error
             raise
         self._tasks.start(str(request.key), self._start(attempt, attempt.server))
+
+    def _trim_inputs(self, request: AttemptRequest) -> AttemptRequest:
+        """Return the request with only what its process needs."""
+        return self._runners.get(request.tenant, request.workflow, request.version).trim_inputs(request)
 
     # -- one attempt, from its start to its end
 

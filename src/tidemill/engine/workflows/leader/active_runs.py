@@ -22,13 +22,17 @@ CACHED_OUTPUT_LIMIT = 64 * 1024
 DraftEdit = Callable[[RunDraft], Any]
 
 
+Report = tuple[AttemptKey, AttemptResult]
+"""An attempt and its result."""
+
+
 class RunRequest(NamedTuple):
     """A request to edit a run. Its future is resolved after the edit is written."""
 
     edit: DraftEdit | None
     """None to only plan the run."""
     future: "asyncio.Future[Any] | None" = None
-    report: tuple[AttemptKey, AttemptResult] | None = None
+    report: Report | None = None
     """The attempt result that the edit records, if any: it must be written even if the run cannot be planned."""
     fail_fast: bool = False
     """Whether the request fails with the store instead of being retried."""

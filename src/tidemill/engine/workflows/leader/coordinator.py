@@ -29,6 +29,7 @@ from tidemill.engine.workflows.leader.active_runs import (
     DraftEdit,
     InFlightChange,
     NewRun,
+    Report,
     RunRequest,
     changed_tasks,
     mark_planned,
@@ -110,8 +111,7 @@ class RunCoordinator(AttemptObserver):
         """Create a run, and begin it if it may; False if its slot or payload already has one.
 
         WorkflowPausedError if its workflow is paused, StartSuppressedError if its fire is suppressed. A caller that
-        stops waiting does not stop the creation: once it is written, this node must run the tasks that were claimed
-        with it.
+        stops waiting does not stop it: once it is written, this node must run the tasks that were claimed with it.
         """
         if run.backfill is not None:
             await self.slots.load_backfill_limit(run)
@@ -137,16 +137,14 @@ class RunCoordinator(AttemptObserver):
         """Record that an attempt starts; None if its run is not coordinated here."""
         return self.request(key.run, lambda draft: draft.mark_started(key))
 
-    def request(self, run: str, edit: DraftEdit | None, *, fail_fast: bool = False) -> "asyncio.Future[Any] | None":
-        """Edit a run, or only plan it; None if it is not coordinated here.
-
-        The future is resolved when the change is written. While the store fails the request is retried, unless it is to
-        `fail_fast`.
-        """
+    def request(
+        self, run: str, edit: DraftEdit | None, *, fail_fast: bool = False, report: Report | None = None
+    ) -> "asyncio.Future[Any] | None":
+        """Edit a run, or only plan it; None if it is not coordinated here. The future has the result."""
         active = self.active_runs.get(run)
         if active is None or self.is_closed:
             return None
-        return self._request(active, RunRequest(edit, fail_fast=fail_fast))
+        return self._request(active, RunRequest(edit, report=report, fail_fast=fail_fast))
 
     def _request(self, active: ActiveRun, request: RunRequest) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

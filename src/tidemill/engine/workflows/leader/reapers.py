@@ -11,7 +11,8 @@ heartbeats for a while, since leases also run out when it was the store, or this
 clock was stepped. An attempt whose owner is merely slow, or blocked in the author's code, is renewed by its node and
 never touched. Code that holds the interpreter lock, such as a call into C, silences its whole process: an attempt
 without heartbeats whose process is seen to run on this host is reported as stuck, and not touched either. Code on a
-worker is none of this: it ends before its lease does, even if its worker can do nothing.
+worker is none of this: it ends before its lease does, even if its worker can do nothing. A remote attempt outlives its
+node and renews its own lease: when its node is gone, this one adopts it.
 """
 
 import logging
@@ -20,6 +21,7 @@ from math import inf
 from typing import NamedTuple
 
 from tidemill.engine.silence import SilenceWatch
+from tidemill.engine.workflows.leader.adoption import Adoption
 from tidemill.engine.workflows.leader.coordinator import RunCoordinator
 from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.engine.workflows.runtime import WorkflowRuntime
@@ -127,6 +129,7 @@ class TaskReaper:
         self._store = runtime.store
         self._coordinator = coordinator
         self._attempts = attempts
+        self._adoption = Adoption(runtime, coordinator, attempts)
         self._liveness = runtime.liveness
         self._clock = runtime.clock
         self._settings = runtime.settings
@@ -153,6 +156,7 @@ class TaskReaper:
         self._last_pass = now
         try:
             await self._reap_dead_owners()
+            self._adoption.request_sweeps()
             if now - self._grace_since >= _HEARTBEATS_BEFORE_EXPIRY * self._settings.heartbeat_interval:
                 await self.reap_expired_leases()
         except StoreError:
@@ -184,12 +188,16 @@ class TaskReaper:
             return
         beats = [beat for beat in await self._store.owners.list_beats() if beat.owner.id != self._attempts.owner.id]
         dead = {beat.owner.id for beat in beats if self._liveness.is_dead(beat.owner)}
-        dead_claimants = sorted(dead & claimants)
-        for key, row in await self._store.runs.list_claimed_by(dead_claimants) if dead_claimants else ():
-            await self.mark_lost(key, row, Lost(f"the process that ran it, {row.claimed_by}, is gone"))
+        silent = {beat.owner.id for beat in beats if beat.age > self._settings.heartbeat_timeout}
+        gone = sorted((dead | silent) & claimants)
+        for key, row in await self._store.runs.list_claimed_by(gone) if gone else ():
+            if self._adoption.is_remote(row):  # its unit lives on, whether its node is dead or only silent
+                await self._adoption.adopt(AttemptKey(*key, row.attempt), row)
+            elif row.claimed_by in dead:
+                await self.mark_lost(key, row, Lost(f"the process that ran it, {row.claimed_by}, is gone"))
         if is_cleanup_due:
-            silent = {beat.owner.id for beat in beats if self._silence.lasts(beat.owner.id, beat.at, _FORGOTTEN_AFTER)}
-            await self._delete_dead_owners((dead | silent) - claimants)
+            forgotten = {one.owner.id for one in beats if self._silence.lasts(one.owner.id, one.at, _FORGOTTEN_AFTER)}
+            await self._delete_dead_owners((dead | forgotten) - claimants)
 
     async def _delete_dead_owners(self, dead: set[str]) -> None:
         """Delete owners that are gone and hold neither claims nor the leader's lease."""
@@ -206,14 +214,14 @@ class TaskReaper:
         expired = await self._store.runs.list_lease_expired(limit) + await self._list_unrenewed()
         if expired and await self._apply_clock_step():
             return
-        tracked = self._attempts.tracked() if expired else set()
+        kept_alive = self._attempts.kept_alive() if expired else set()
         running = await self._list_running_owners() if expired else {}
         stuck: dict[AttemptKey, Owner] = {}
         for key, row in expired:
             attempt, owner = AttemptKey(*key, row.attempt), running.get(row.claimed_by or "")
-            if row.claimed_by == self._attempts.owner.id and attempt in tracked:
+            if row.claimed_by == self._attempts.owner.id and attempt in kept_alive:
                 continue  # it runs on this node: that its lease was not renewed is a fault of the store
-            if owner is not None:
+            if owner is not None and not self._adoption.is_remote(row):
                 stuck[attempt] = owner
             else:
                 await self.mark_lost(key, row, Lost(f"no heartbeat for {timeout:g} s", row.lease_until))
@@ -248,7 +256,7 @@ class TaskReaper:
         try:
             attempt = AttemptKey(*key, row.attempt)
             if await self._apply_lost(attempt, lost):
-                self._attempts.release_vanished([attempt])
+                await self._attempts.stop([attempt], "it counts as lost")
                 self._metrics.increment("agent_lost_tasks_total")
                 logger.warning(events.TASK_LOST, extra={"attempt": str(attempt), "reason": lost.reason})
         except StoreError as error:

@@ -108,6 +108,14 @@ class LocalAttempts(AttemptListener):
         """Return the attempts that executors still run."""
         return {key for executor in self.executors.values() for key in executor.running()}
 
+    def running_here(self) -> set[AttemptKey]:
+        """Return the running attempts that end with this node."""
+        return {key for one in self.executors.values() if not one.outlives_node for key in one.running()}
+
+    def kept_alive(self) -> set[AttemptKey]:
+        """Return the attempts whose leases this node renews: all that will report, but those that renew their own."""
+        return self.tracked() - {key for executor in self.executors.values() for key in executor.self_renewing()}
+
     def tracked(self) -> set[AttemptKey]:
         """Return the attempts that will still report: they run, or are yet to be submitted."""
         running = self.running()
@@ -164,6 +172,19 @@ class LocalAttempts(AttemptListener):
             attempt.is_dispatched = True
             if request.trace is not None:
                 attempt.traced = TracedAttempt(request, self._clock.now())
+
+    def add_adopted(self, run: RunRow, row: TaskRow, spec: WorkflowSpec) -> None:
+        """Track an attempt of another node that this node has taken over."""
+        key = AttemptKey(run.id, row.task, row.index, row.attempt)
+        self.claimed[key] = ClaimedAttempt(run=run, row=row, spec=spec, is_dispatched=True)
+        self.has_claimed.set()
+
+    def settle_remote(self, key: AttemptKey) -> None:
+        """Stop tracking a remote attempt that has reported its result itself, if this node tracks it."""
+        for executor in self.executors.values():
+            executor.on_reported(key)
+        self.release(key)
+        self.observer.assign_slots()
 
     async def stop(self, keys: Collection[AttemptKey], reason: str = "no longer wanted") -> None:
         """Cancel attempts that are no longer wanted."""

@@ -162,7 +162,7 @@ class Heartbeats:
 
     async def renew_leases(self) -> None:
         """Renew the leases of attempts that will still report, and cancel those that this node no longer owns."""
-        tracked = self._attempts.tracked()
+        tracked = self._attempts.kept_alive()
         if tracked:
             owner, timeout = self._attempts.owner.id, self._settings.heartbeat_timeout
             renewed = await self._store.runs.renew_leases(owner, tracked, timeout)

@@ -3,7 +3,7 @@
 import asyncio
 
 from tidemill.engine.tasks import TaskScope
-from tidemill.engine.workflows.executors.code import CodeLocation, LoadedWorkflows, VersionCache, locate_code
+from tidemill.engine.workflows.executors.code import CodeLocation, CodeLocations
 from tidemill.engine.workflows.executors.forkserver.client import ForkServerClient
 from tidemill.kernel.errors import OperationError
 
@@ -21,11 +21,11 @@ class ForkServerPool:
     """Finds the fork server that has the code of a version, and starts another one when the file has changed."""
 
     def __init__(
-        self, workflows: LoadedWorkflows, import_timeout: float = IMPORT_TIMEOUT, lease: float | None = None
+        self, locations: CodeLocations, import_timeout: float = IMPORT_TIMEOUT, lease: float | None = None
     ) -> None:
         self._import_timeout = import_timeout
         self._lease = lease
-        self._locations: VersionCache[CodeLocation] = VersionCache(workflows, locate_code)
+        self._locations = locations
         self._servers: dict[CodeKey, list[ForkServerClient]] = {}
         self._locks: dict[CodeKey, asyncio.Lock] = {}
         self._retired: set[ForkServerClient] = set()

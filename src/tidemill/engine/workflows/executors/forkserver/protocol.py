@@ -233,6 +233,8 @@ FromChild = LogMessage | CallMessage | ResultMessage
 _ENCODER = msgspec.msgpack.Encoder()
 TO_SERVER_DECODER = msgspec.msgpack.Decoder(ToServer)
 FROM_SERVER_DECODER = msgspec.msgpack.Decoder(FromServer)
+RESULT_DECODER = msgspec.msgpack.Decoder(ResultMessage)
+CALL_DECODER = msgspec.msgpack.Decoder(NodeCall)
 CALL_REPLY_DECODER = msgspec.msgpack.Decoder(CallReply)
 FROM_CHILD_DECODER = msgspec.msgpack.Decoder(FromChild)
 

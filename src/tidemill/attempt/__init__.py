@@ -1,0 +1,1 @@
+"""One remote attempt: `tidemill attempt` fetches its order, runs the code in a child process, and reports back."""

@@ -1,0 +1,185 @@
+"""Runs one attempt from its order to its report.
+
+Three things go on at the same time: the code runs in a child process, heartbeats renew the lease, and the log is sent.
+The attempt ends with the code, with a heartbeat that says that it is not wanted any more, with the lease, or with a
+signal. Whichever is first stops the others.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from msgspec.structs import replace
+
+from tidemill.attempt.code import prepare_code
+from tidemill.attempt.connection import (
+    CALL_TIMEOUT,
+    HEARTBEAT_TIMEOUT,
+    LeaseLostError,
+    NotWantedError,
+    ServerConnection,
+)
+from tidemill.attempt.logs import LogSender
+from tidemill.attempt.process import AttemptProcess
+from tidemill.engine.workflows.executors.forkserver.protocol import CALL_REPLY_DECODER, ResultMessage
+from tidemill.engine.workflows.executors.interface import (
+    STOP_GRACE_PERIOD,
+    AttemptListener,
+    AttemptRequest,
+    LogRecord,
+)
+from tidemill.engine.workflows.executors.remote.exit_codes import LEASE_LOST, NOT_WANTED, REPORTED, TERMINATED
+from tidemill.engine.workflows.executors.remote.orders import Order, decode_order
+from tidemill.kernel.clock import SystemClock
+from tidemill.kernel.concurrency import FirstErrorGroup
+from tidemill.kernel.errors import OperationError
+from tidemill.kernel.masking import SecretMask
+from tidemill.telemetry import events
+from tidemill.workflows.attempt_results import AttemptResult, Cancelled, Failed, Lost
+from tidemill.workflows.node_calls import NodeCall, SecretCall
+from tidemill.workflows.records import AttemptKey, TaskError
+
+logger = logging.getLogger(__name__)
+
+LAST_REPORT_TIMEOUT = 10.0
+"""Seconds to report that the attempt was terminated: a cluster kills it soon."""
+
+
+class _Listener(AttemptListener):
+    """Receives what the child process reports."""
+
+    def __init__(self, logs: LogSender) -> None:
+        self.ended: asyncio.Future[AttemptResult] = asyncio.get_running_loop().create_future()
+        self._logs = logs
+
+    async def record_start(self, key: AttemptKey) -> bool:  # noqa: ARG002
+        return True
+
+    def on_log(self, key: AttemptKey, records: Sequence[LogRecord]) -> None:  # noqa: ARG002
+        self._logs.add(records)
+
+    def on_ended(self, key: AttemptKey, ending: AttemptResult) -> None:  # noqa: ARG002
+        if not self.ended.done():
+            self.ended.set_result(ending)
+
+    def resume_work(self) -> None:
+        return
+
+
+class Attempt:
+    """One attempt, as the server orders it."""
+
+    def __init__(self, connection: ServerConnection, folder: Path) -> None:
+        self._connection = connection
+        self._folder = folder
+        self._logs = LogSender(connection)
+        self._listener = _Listener(self._logs)
+        self._mask = SecretMask()
+        self._executor: AttemptProcess | None = None
+        self._submitted, self._terminated = asyncio.Event(), asyncio.Event()
+
+    def terminate(self) -> None:
+        """Stop the code, and hand the attempt back: the cluster ends this process."""
+        self._terminated.set()
+
+    async def run(self) -> int:
+        """Run the attempt, and return the exit code."""
+        try:
+            order = await self._start()
+            return await self._run_order(order)
+        except NotWantedError as error:
+            logger.warning(events.ATTEMPT_NOT_WANTED, extra={"reason": str(error)})
+            return NOT_WANTED
+        except LeaseLostError as error:
+            logger.error(events.ATTEMPT_LEASE_LOST, extra={"reason": str(error)})
+            return TERMINATED if self._terminated.is_set() else LEASE_LOST
+
+    async def _start(self) -> Order:
+        lease, sent_at = self._connection.lease, self._connection.lease.now()
+        started = await self._connection.post("/start", {"process": uuid4().hex}, dict[str, Any], CALL_TIMEOUT)
+        order = decode_order(started["order"])
+        lease.renew(sent_at, order.lease)
+        return order
+
+    async def _run_order(self, order: Order) -> int:
+        async with FirstErrorGroup() as group:
+            others = [
+                group.start("attempt: heartbeats", self._send_heartbeats(order)),
+                group.start("attempt: logs", self._logs.run()),
+                group.start("attempt: termination", self._stop_when_terminated(order.request.key)),
+            ]
+            await self._report(await self._run_code(order))
+            for one in others:
+                one.cancel()
+        return REPORTED
+
+    async def _send_heartbeats(self, order: Order) -> None:
+        """Renew the lease, and with it the right of the child process to run, until cancelled."""
+        lease = self._connection.lease
+        while True:
+            await asyncio.sleep(order.heartbeat_interval)  # real time: as the server counts it
+            sent_at = lease.now()
+            answer = await self._connection.post("/heartbeat", None, dict[str, float], HEARTBEAT_TIMEOUT)
+            lease.renew(sent_at, answer["seconds"])
+            if self._executor is not None:
+                self._executor.on_leases_renewed()
+
+    async def _stop_when_terminated(self, key: AttemptKey) -> None:
+        """Stop the code once the attempt is terminated and its code runs."""
+        await self._terminated.wait()
+        await self._submitted.wait()
+        if self._executor is not None:
+            await self._executor.cancel(key, "its unit was terminated")
+
+    async def _run_code(self, order: Order) -> AttemptResult:
+        """Return the result of the code; one that cannot be run fails."""
+        try:
+            location = await prepare_code(order.code, self._connection, self._folder)
+            self._executor = executor = AttemptProcess(
+                location,
+                self._listener,
+                SystemClock(),
+                handle_call=self._call,
+                mask=self._mask,
+                lease=max(order.lease - order.heartbeat_interval, order.heartbeat_interval),
+            )
+            await executor.open()
+            try:
+                await executor.submit(replace(order.request, has_begun=True, executor=executor.name))
+                self._submitted.set()
+                return await self._listener.ended
+            finally:
+                await asyncio.shield(executor.close(STOP_GRACE_PERIOD))
+        except (NotWantedError, LeaseLostError):
+            raise
+        except OperationError as error:
+            return Failed(error=TaskError("NotStarted", str(error)), outcome="not_started")
+
+    async def _call(self, request: AttemptRequest, call: NodeCall) -> Any:  # noqa: ARG002
+        """Make a call of the code on the server; a secret in the answer is masked from now on."""
+        body = {"call": msgspec.msgpack.encode(call)}
+        answer = await self._connection.post("/calls", body, dict[str, bytes], CALL_TIMEOUT)
+        value = CALL_REPLY_DECODER.decode(answer["reply"]).unwrap()
+        if isinstance(call, SecretCall):
+            self._mask.add(value)
+        return value
+
+    async def _report(self, result: AttemptResult) -> None:
+        """Deliver the result, after the log that belongs to it."""
+        if isinstance(result, Lost):
+            raise LeaseLostError(result.reason)
+        if not isinstance(result, Cancelled):
+            await self._logs.flush()
+            report = {"result": msgspec.msgpack.encode(ResultMessage.from_ending(result))}
+            await self._connection.post("/result", report, type(None), CALL_TIMEOUT)
+            return
+        try:
+            async with asyncio.timeout(LAST_REPORT_TIMEOUT):  # real time: that of the cluster
+                await self._logs.flush()
+                await self._connection.post("/result", {"handed_back": result.reason}, type(None), CALL_TIMEOUT)
+        except TimeoutError:
+            raise LeaseLostError("no server took the report that the attempt was terminated") from None

@@ -1,0 +1,52 @@
+"""`tidemill attempt`: run one attempt, in a pod or a Ray task."""
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import typer
+
+from tidemill.cli.event_loop import run_async
+from tidemill.cli.exit_codes import exit_on_error
+from tidemill.cli.interrupts import HANDLED_SIGNALS
+from tidemill.cli.node_options import LogFormatChoice, LogFormatOption, LogLevel, LogLevelOption
+
+if TYPE_CHECKING:
+    from tidemill.attempt.environment import AttemptEnvironment
+
+
+def attempt(
+    log_format: LogFormatOption = LogFormatChoice.JSON,
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:
+    """Run one attempt of a task, in a pod or a Ray task. An executor starts it; you do not.
+
+    The environment names the server (TIDEMILL_SERVER_URL) and holds the token of the attempt (TIDEMILL_ATTEMPT_TOKEN,
+    or TIDEMILL_ATTEMPT_TOKEN_FILE with the name of a file). The command fetches its order, runs the code, and reports
+    back. It survives a restart of the server. SIGTERM stops the code and hands the attempt back.
+    """
+    from tidemill.attempt.environment import take_environment
+    from tidemill.telemetry.logs import writing_logs
+
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log every heartbeat
+    with writing_logs(log_format.value, log_level.number), exit_on_error():
+        code = run_async(_run(take_environment(os.environ)))
+    raise typer.Exit(code)
+
+
+async def _run(environment: "AttemptEnvironment") -> int:
+    """Run the attempt; return the exit code."""
+    import asyncio
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from tidemill.attempt.attempt import Attempt
+    from tidemill.attempt.connection import ServerConnection
+    from tidemill.attempt.lease import LeaseTimer
+
+    with TemporaryDirectory(prefix="tidemill-attempt-") as folder:
+        async with ServerConnection(environment.url, environment.token, LeaseTimer()) as connection:
+            attempt = Attempt(connection, Path(folder))
+            for number in HANDLED_SIGNALS:  # through the loop: no author code runs in this process
+                asyncio.get_running_loop().add_signal_handler(number, attempt.terminate)
+            return await attempt.run()

@@ -1,0 +1,302 @@
+"""Runs attempts in units of a cluster, such as pods, which outlive the node.
+
+The node writes the order of an attempt and launches its unit. From then on the attempt is on its own: it reports to any
+server, and renews its lease. The node renews the lease only while the unit is pending, deletes the unit if the attempt
+is not wanted any more, and decides what became of a unit that ended without a report.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from tidemill.engine.tasks import TaskScope
+from tidemill.engine.workflows.executors.attempt_table import AttemptTable, RunningAttempt
+from tidemill.engine.workflows.executors.code import LoadedWorkflows
+from tidemill.engine.workflows.executors.interface import (
+    STOP_GRACE_PERIOD,
+    AttemptListener,
+    AttemptRequest,
+    Executor,
+    LogRecord,
+)
+from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher, UnitObserver, UnitStatus
+from tidemill.engine.workflows.executors.remote.order_writer import OrderWriter
+from tidemill.engine.workflows.executors.remote.unit_results import judge_unit
+from tidemill.kernel.backoff import Backoff
+from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import OperationError, StoreError, TidemillError
+from tidemill.kernel.ids import new_instance_id
+from tidemill.kernel.settings import Settings
+from tidemill.storage.order_ports import AttemptClaim
+from tidemill.storage.workflow_ports import LogChunk, WorkflowStore
+from tidemill.telemetry import events
+from tidemill.workflows.attempt_results import Cancelled, HandedBack
+from tidemill.workflows.records import AttemptKey
+
+logger = logging.getLogger(__name__)
+
+RESULT_GRACE = 2.0
+"""Seconds after the end of a unit in which a result that is on its way counts."""
+
+SWEEP_INTERVAL = 10.0
+"""Seconds between two looks for units that no attempt needs."""
+
+_LAUNCH_BACKOFF = Backoff(1.0, 60.0)
+_RETRY_BACKOFF = Backoff(0.5, 15.0)
+
+_TAIL_NUMBER = 2**30
+"""The number of the log chunk with the end of a unit's output: after all those of the attempt itself."""
+
+
+class _RemoteAttempt(RunningAttempt):
+    """An attempt whose unit was launched or adopted."""
+
+    def __init__(self, request: AttemptRequest, *, is_launching: bool) -> None:
+        super().__init__(request)
+        self.launched = asyncio.Event()
+        """Set once the launcher has answered."""
+        if not is_launching:
+            self.launched.set()
+        self.is_judged = False
+
+
+class RemoteExecutor(Executor, UnitObserver):
+    """Runs attempts in the units of one launcher."""
+
+    is_immediate = False
+    outlives_node = True
+
+    def __init__(
+        self,
+        launcher: AttemptLauncher,
+        store: WorkflowStore,
+        workflows: LoadedWorkflows,
+        listener: AttemptListener,
+        clock: Clock,
+        settings: Settings,
+        *,
+        owner: str,
+        server_url: Callable[[], str | None],
+        grace: float = STOP_GRACE_PERIOD,
+    ) -> None:
+        self.name = launcher.name
+        self._launcher = launcher
+        self._store = store
+        self._orders = OrderWriter(store, workflows, clock, settings)
+        self._listener = listener
+        self._clock = clock
+        self._owner = owner
+        self._server_url = server_url
+        self._grace = grace
+        self._tasks = TaskScope()
+        self._attempts: AttemptTable[_RemoteAttempt] = AttemptTable()
+        self._units: dict[AttemptKey, UnitStatus] = {}
+        """The units that the launcher has reported, of all nodes on the store."""
+        self._failed_launches = 0
+        self._blocked_until = 0.0
+        self._next_sweep = 0.0
+        self._is_sweeping = self._is_closed = False
+
+    async def open(self) -> None:
+        await self._tasks.open()
+        await self._launcher.open(self, await self._store.attempt_orders.instance(new_instance_id()))
+
+    async def close(self, timeout: float) -> None:
+        """Stop observing: the units run on, and another node adopts them."""
+        self._is_closed = True
+        await self._tasks.close(timeout)
+        await self._launcher.close()
+
+    def free_slots(self) -> int:
+        is_blocked = self._clock.monotonic() < self._blocked_until
+        return 0 if is_blocked or self._is_closed else max(0, self._launcher.free_slots())
+
+    def running(self) -> set[AttemptKey]:
+        return self._attempts.keys()
+
+    def self_renewing(self) -> set[AttemptKey]:
+        """Return the attempts whose unit is not known to be pending: they renew their leases, or lose them."""
+        return {one.request.key for one in self._attempts if not self._is_pending(one)}
+
+    def on_leases_renewed(self) -> None:
+        """Do nothing: units do not depend on this node."""
+        return
+
+    def _is_pending(self, attempt: _RemoteAttempt) -> bool:
+        status = self._units.get(attempt.request.key)
+        return not attempt.launched.is_set() if status is None else status.state == "pending"
+
+    # -- launching
+
+    async def submit(self, request: AttemptRequest) -> None:
+        if self._attempts.is_known(request.key):
+            return
+        url = self._server_url()
+        if url is None:
+            raise OperationError(
+                f"units of executor '{self.name}' need the address of a server: set server_url, or "
+                "TIDEMILL_SERVER_URL, to one that they can reach"
+            )
+        self._orders.check(request)
+        attempt = _RemoteAttempt(request, is_launching=True)
+        self._attempts.add(attempt)
+        try:
+            await self._launcher.launch(await self._orders.write(request, url))
+        except TidemillError as error:
+            self._on_launch_failed(attempt, error)
+        except BaseException:
+            self._attempts.forget(attempt)
+            raise
+        else:
+            self._failed_launches = 0
+        finally:
+            attempt.launched.set()
+
+    def _on_launch_failed(self, attempt: _RemoteAttempt, error: TidemillError) -> None:
+        """Hand an attempt back whose unit was not started, and start no other one for a while."""
+        self._failed_launches += 1
+        self._blocked_until = self._clock.monotonic() + _LAUNCH_BACKOFF.delay(self._failed_launches)
+        key = attempt.request.key
+        logger.warning(events.UNIT_NOT_LAUNCHED, extra={"attempt": str(key), "error": str(error)})
+        if self._attempts.remove(attempt) and not attempt.is_reported:
+            self._listener.on_ended(key, attempt.stop_ending or HandedBack(f"its unit was not started: {error}"))
+
+    # -- adopting
+
+    def adopt(self, request: AttemptRequest) -> None:
+        """Take over an attempt that another node has launched."""
+        if self._attempts.is_known(request.key):
+            return
+        attempt = _RemoteAttempt(request, is_launching=False)
+        self._attempts.add(attempt)
+        if (status := self._units.get(request.key)) is not None and status.is_over:
+            self._start_judging(attempt)
+
+    # -- observing
+
+    def on_unit(self, key: AttemptKey, status: UnitStatus) -> None:
+        self._units[key] = status
+        attempt = self._attempts.get(key)
+        if attempt is not None and status.is_over:
+            self._start_judging(attempt)
+
+    def on_reported(self, key: AttemptKey) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is not None:
+            self._finish(attempt)
+
+    def _start_judging(self, attempt: _RemoteAttempt) -> None:
+        if not attempt.is_judged and not self._is_closed:
+            attempt.is_judged = True
+            self._tasks.start(f"unit ended: {attempt.request.key}", self._judge(attempt))
+
+    async def _judge(self, attempt: _RemoteAttempt) -> None:
+        """Decide what became of an attempt whose unit is over, unless its result arrives."""
+        key = attempt.request.key
+        await self._clock.sleep(RESULT_GRACE)
+        claim = await self._read_claim(key)
+        if attempt.is_reported or self._attempts.get(key) is not attempt:
+            return
+        if claim is not None and claim.owner == self._owner:
+            status = self._units[key]
+            await self._write_tail(key, status)
+            self._listener.on_ended(key, attempt.stop_ending or judge_unit(status, claim.state))
+        else:
+            self._listener.on_ended(key, Cancelled("another server has recorded its end"))
+        self._finish(attempt)
+
+    def _finish(self, attempt: _RemoteAttempt) -> None:
+        """Forget an attempt that has ended, and let the launcher remove its unit."""
+        key = attempt.request.key
+        attempt.is_reported = True
+        if self._attempts.remove(attempt) and not self._is_closed:
+            self._tasks.start(f"discard: {key}", self._discard(key))
+
+    async def _discard(self, key: AttemptKey) -> None:
+        await self._repeat(key, lambda: self._launcher.discard(key))
+        self._units.pop(key, None)
+
+    async def _read_claim(self, key: AttemptKey) -> AttemptClaim | None:
+        """Return the claim of an attempt; None if it is over."""
+        failures = 0
+        while True:
+            try:
+                return (await self._store.attempt_orders.claims([key])).get(key)
+            except StoreError as error:
+                failures += 1
+                logger.warning(events.UNIT_CALL_FAILED, extra={"attempt": str(key), "error": str(error)})
+                await self._clock.sleep(_RETRY_BACKOFF.delay(failures))
+
+    async def _write_tail(self, key: AttemptKey, status: UnitStatus) -> None:
+        """Append the end of a unit's output to the log of its attempt; a failure costs only that."""
+        if not status.log_tail:
+            return
+        now = self._clock.now()
+        records = [LogRecord(at=now, message=line, stream="stderr") for line in status.log_tail.splitlines()]
+        chunk = LogChunk(key=key, number=_TAIL_NUMBER, payload=msgspec.msgpack.encode(records))
+        try:
+            await self._store.logs.append([chunk])
+        except StoreError as error:
+            logger.warning(events.TASK_LOGS_FAILED, extra={"attempt": str(key), "error": str(error)})
+
+    # -- stopping
+
+    async def cancel(self, key: AttemptKey, reason: str) -> None:
+        attempt = self._attempts.get(key)
+        if attempt is not None and attempt.stop_ending is None and not self._is_closed:
+            attempt.stop_ending = Cancelled(reason)
+            self._tasks.start(f"cancel: {key}", self._stop(attempt, attempt.stop_ending))
+
+    async def _stop(self, attempt: _RemoteAttempt, ending: Cancelled) -> None:
+        """Delete the unit of an attempt, unless another node has adopted it; then this one lets it go."""
+        key = attempt.request.key
+        await attempt.launched.wait()  # a unit that is being created would not be deleted
+        claim = await self._read_claim(key)
+        if claim is None or claim.owner == self._owner:
+            await self._repeat(key, lambda: self._launcher.delete(key, self._grace))
+        if self._attempts.remove(attempt) and not attempt.is_reported:
+            attempt.is_reported = True
+            self._listener.on_ended(key, ending)
+
+    async def _repeat(self, key: AttemptKey, call: Callable[[], Awaitable[None]]) -> None:
+        """Call the launcher until the cluster answers."""
+        failures = 0
+        while True:
+            try:
+                await call()
+                return
+            except OperationError as error:
+                failures += 1
+                logger.warning(events.UNIT_CALL_FAILED, extra={"attempt": str(key), "error": str(error)})
+                await self._clock.sleep(_RETRY_BACKOFF.delay(failures))
+
+    # -- units that no attempt needs
+
+    def request_sweep(self) -> None:
+        """Look soon for units that no attempt needs: only the leader asks for it."""
+        now = self._clock.monotonic()
+        if now >= self._next_sweep and not self._is_sweeping and not self._is_closed:
+            self._next_sweep, self._is_sweeping = now + SWEEP_INTERVAL, True
+            self._tasks.start("sweep units", self._sweep())
+
+    async def _sweep(self) -> None:
+        """Delete units whose attempts are over: they were cancelled, or lost, while their node was away."""
+        try:
+            unknown = [key for key in self._units if self._attempts.get(key) is None]
+            claims = await self._store.attempt_orders.claims(unknown) if unknown else {}
+            for key in unknown:
+                if key not in claims and key in self._units:
+                    await self._remove_unit(key, self._units[key])
+        except TidemillError as error:
+            logger.warning(events.UNIT_CALL_FAILED, extra={"error": str(error)})
+        finally:
+            self._is_sweeping = False
+
+    async def _remove_unit(self, key: AttemptKey, status: UnitStatus) -> None:
+        if status.is_over:
+            await self._launcher.discard(key)
+            self._units.pop(key, None)
+        else:
+            await self._launcher.delete(key, self._grace)
