@@ -10,7 +10,7 @@ import msgspec
 from tidemill.annotations.signatures import AuthorFunction, Parameter, Signature, caller_location
 from tidemill.annotations.strict_validation import has_fields
 from tidemill.annotations.variants import label, strip_none
-from tidemill.graphs.keys import DEFAULT_PARTITIONS, KeyFunction, KeyOption, build_key_function, key_problems
+from tidemill.graphs.keys import DEFAULT_PARTITIONS, KeyOption, KeyReader, build_key_reader, key_problems
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.limits import NAME_RULE, is_name
@@ -267,10 +267,10 @@ class Reactor:
         """Whether cache, flags, queue, state and order are per key."""
         return self.key is not None
 
-    def key_function(self, accumulator: Accumulator) -> KeyFunction:
-        """Return the function that reads the key of an accumulator's events; only of a keyed reactor."""
+    def key_reader(self, accumulator: Accumulator) -> KeyReader:
+        """Return the reader of the keys of an accumulator's events; only of a keyed reactor."""
         assert self.key is not None, "the reactor has no key"
-        return build_key_function(self.key, accumulator.name, accumulator.event_type)
+        return build_key_reader(self.key, accumulator.name, accumulator.event_type)
 
     def _criteria_problem(self, named: Any) -> str:
         if not isinstance(named, Accumulator):

@@ -112,30 +112,40 @@ def murmur2(data: bytes) -> int:
 # -- reading the key of an event
 
 
-def build_key_function(option: KeyOption, accumulator: str, event_type: Any) -> KeyFunction:
-    """Return the function that reads the key of one accumulator's events; it raises InvalidKeyError."""
-    if isinstance(option, Mapping):
-        named = {getattr(given, "name", given): one for given, one in option.items()}
-        if accumulator not in named:
-            return _no_key(accumulator)
-        option = named[accumulator]
-    if isinstance(option, str):
-        is_mapping = event_type is dict or getattr(event_type, "__origin__", None) is dict
-        option = itemgetter(option) if is_mapping else attrgetter(option)
-    return _checked(option)
+class KeyReader:
+    """Reads the key of a validated event, or raises InvalidKeyError."""
 
+    __slots__ = ("attribute", "unchecked")
 
-def _checked(read: KeyFunction) -> KeyFunction:
-    def read_key(event: Any) -> Key:
+    def __init__(self, unchecked: KeyFunction, attribute: str | None = None) -> None:
+        self.unchecked = unchecked
+        """The author's function, or the getter of a field."""
+        self.attribute = attribute
+        """The attribute that the getter reads, if it reads one."""
+
+    def __call__(self, event: Any) -> Key:
         try:
-            key = read(event)
+            key = self.unchecked(event)
         except AUTHOR_ERRORS as error:
+            if isinstance(error, InvalidKeyError):
+                raise
             raise InvalidKeyError(f"the key function raised {describe(error)}") from error
         if key.__class__ is str and len(key) <= _SHORT_TEXT and key.isascii():
             return key
         return check_key(key)
 
-    return read_key
+
+def build_key_reader(option: KeyOption, accumulator: str, event_type: Any) -> KeyReader:
+    """Return the reader of the keys of one accumulator's events."""
+    if isinstance(option, Mapping):
+        named = {getattr(given, "name", given): one for given, one in option.items()}
+        if accumulator not in named:
+            return KeyReader(_no_key(accumulator))
+        option = named[accumulator]
+    if isinstance(option, str):
+        is_mapping = event_type is dict or getattr(event_type, "__origin__", None) is dict
+        return KeyReader(itemgetter(option)) if is_mapping else KeyReader(attrgetter(option), option)
+    return KeyReader(option)
 
 
 def _no_key(accumulator: str) -> KeyFunction:

@@ -148,6 +148,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
     """The workflow of which a firing could not start a run."""
     firing_id: str | None = None
     """The firing that could not start it."""
+    key: Any = None
+    """Of a keyed reactor: the key of the event or the firing; None if the event has none."""
 
 
 def to_jsonable(value: Any, describe_unknown: Callable[[Any], Any] = repr) -> Any:

@@ -113,6 +113,12 @@ class JournalRecord(msgspec.Struct, frozen=True, array_like=True):
     offset: Any = None
 
 
+class KeyedJournalRecord(JournalRecord, frozen=True, array_like=True):
+    """One change of a keyed accumulator; readers that do not need the key read it as a `JournalRecord`."""
+
+    key: bytes = b""
+
+
 def encode_stored(part: ReactorPart | AccumulatorPart | JournalRecord) -> bytes:
     """Return a part or a record as bytes; UnstorableError if a source's offset cannot be encoded."""
     return encode_msgpack(part)

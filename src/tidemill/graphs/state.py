@@ -35,6 +35,16 @@ class AccumulatorState(msgspec.Struct, frozen=True, kw_only=True):
     """Events that its source has, and that it has not read yet, as the source last said; None if it cannot say."""
 
 
+class KeyCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of a keyed reactor at one moment."""
+
+    total: int
+    active: int
+    """Keys in memory."""
+    stored: int
+    """Keys with a row in the store, active or not."""
+
+
 class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
     """One reactor at one moment, with its accumulators."""
 
@@ -62,6 +72,8 @@ class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
     p50: float
     """The median duration of the newest firings, in seconds; 0 without any."""
     p99: float
+    keys: KeyCounts | None = None
+    """Of a keyed reactor. Its cache, flags and queue are those of the key that was asked for; without one, empty."""
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):

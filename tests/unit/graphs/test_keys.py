@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tidemill as tm
 from tidemill.graphs.keys import (
     InvalidKeyError,
-    build_key_function,
+    build_key_reader,
     check_key,
     decode_key,
     encode_key,
@@ -113,7 +113,7 @@ def test_what_cannot_be_a_key_is_refused(key: Any) -> None:
     ],
 )
 def test_a_key_is_read_by_a_function_or_a_field(option: Any, event_type: Any, event: Any) -> None:
-    assert build_key_function(option, "trades", event_type)(event) == "ABC"
+    assert build_key_reader(option, "trades", event_type)(event) == "ABC"
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_key_is_read_by_a_function_or_a_field(option: Any, event_type: Any, ev
 )
 def test_an_event_without_a_key_says_why(function: Callable[[Any], Any], reason: str) -> None:
     with pytest.raises(InvalidKeyError, match=reason):
-        build_key_function(function, "trades", Trade)(Trade(symbol="ABC", price=1.0))
+        build_key_reader(function, "trades", Trade)(Trade(symbol="ABC", price=1.0))
 
 
 def test_a_keyed_reactor_has_sixteen_partitions_unless_it_says_otherwise() -> None:

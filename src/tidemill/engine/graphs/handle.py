@@ -37,9 +37,13 @@ class ReactorHandle:
 
     # -- reading
 
-    def state(self) -> ReactorState:
-        """Return the current health, cache, flags and counters, as plain values."""
+    def state(self, key: Any = None) -> ReactorState:
+        """Return the current health, cache, flags and counters, as plain values.
+
+        Of a keyed reactor it has cache, flags and queue of one key, if a key is given that is active, and else none.
+        """
         reactor = self._reactor
+        reactor.show_key(key)
         names, inputs = reactor.definition.accumulator_names, reactor.firing_loop.inputs
         unhealthy = reactor.unhealthy_accumulators
         latency = reactor.firing_loop.log.latency()
@@ -54,7 +58,7 @@ class ReactorHandle:
                 name: to_jsonable(value) for name, value in zip(names, inputs.cache, strict=True) if value is not None
             },
             dirty={name: bool(inputs.dirty >> index & 1) for index, name in enumerate(names)},
-            queued=len(inputs.queue),
+            queued=len(inputs.queue) if key is not None else reactor.firing_loop.queued,
             fires=reactor.firing_loop.log.fires,
             failures=reactor.firing_loop.results.failures,
             incomplete=reactor.firing_loop.incomplete,
@@ -67,6 +71,7 @@ class ReactorHandle:
             buffered=len(inputs.queue) if reactor.definition.strategy == "sequential" else inputs.dirty.bit_count(),
             p50=latency.p50,
             p99=latency.p99,
+            keys=reactor.key_counts(),
         )
 
     def _dropped_counts(self) -> Counter[str]:
@@ -75,11 +80,11 @@ class ReactorHandle:
             total.update(one.dropped)
         return total
 
-    def firings(self, limit: int = 50) -> list[Firing]:
-        """Return the newest firings, newest first; at most 200 are kept."""
+    def firings(self, limit: int = 50, key: Any = None) -> list[Firing]:
+        """Return the newest firings, newest first; at most 200 are kept. Of a keyed reactor, those of one key."""
         if limit < 1:
             raise RequestError(f"limit is at least 1, not {limit}", code="invalid_limit")
-        return self._reactor.firing_loop.log.newest(limit)
+        return self._reactor.firing_loop.log.newest(limit, key)
 
     async def next_firing(self, timeout: float | None = None) -> Firing:
         """Return the oldest firing not returned before; wait up to `timeout` seconds if there is none."""
@@ -112,12 +117,15 @@ class ReactorHandle:
         """Fire on criteria again, immediately if they are met."""
         await self._reactor.resume()
 
-    async def force_fire(self) -> Firing:
-        """Fire now with the cache as it is, regardless of the criteria."""
-        return await self._reactor.commands.fire_manually()
+    async def force_fire(self, key: Any = None) -> Firing:
+        """Fire now with the cache as it is, regardless of the criteria; of a keyed reactor, that of one key."""
+        return await self._reactor.fire_manually(None, key)
 
-    async def fire_with(self, inputs: Mapping[str, Any]) -> Firing:
-        """Replace the whole cache by these inputs and fire; sources not given are absent afterwards."""
+    async def fire_with(self, inputs: Mapping[str, Any], key: Any = None) -> Firing:
+        """Replace the whole cache by these inputs and fire; sources not given are absent afterwards.
+
+        Of a keyed reactor it is the cache of one key.
+        """
         if not inputs:
             names = ", ".join(self._reactor.definition.accumulator_names)
             raise RequestError(f"fire_with needs at least one input, of: {names}", code="empty_inputs")
@@ -125,7 +133,7 @@ class ReactorHandle:
         values: list[Any] = [[] if one.is_window else None for one in definition.accumulators]
         for name, value in inputs.items():
             values[self._accumulator_index(name)] = self._trim_window(name, self._validate_input(name, value))
-        return await self._reactor.commands.fire_manually(values)
+        return await self._reactor.fire_manually(values, key)
 
     def _accumulator_index(self, name: str) -> int:
         names = self._reactor.definition.accumulator_names

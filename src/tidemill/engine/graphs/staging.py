@@ -16,6 +16,8 @@ from tidemill.engine.graphs.accumulators.emit import AccumulatorCodecs
 from tidemill.engine.graphs.accumulators.kinds import create_accumulator
 from tidemill.engine.graphs.durability.backend import DurabilityBackend
 from tidemill.engine.graphs.feed_checks import FeedLayout
+from tidemill.engine.graphs.keys.keyed_kinds import create_keyed_accumulator
+from tidemill.engine.graphs.keys.keyed_reactor import create_reactor
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.registry import Key, PackageState, Registry
@@ -129,8 +131,9 @@ class GraphStager:
         """Stage everything, or raise and change nothing."""
         for reactor in self._change.reactors:
             self._check_storable(reactor)
+            self._check_not_shared(reactor)
         accumulators = {
-            reactor.name: [self._resolve_accumulator(one) for one in reactor.accumulators]
+            reactor.name: [self._resolve_accumulator(one, reactor) for one in reactor.accumulators]
             for reactor in self._change.reactors
         }
         added = {
@@ -167,6 +170,9 @@ class GraphStager:
         """Reject a durable reactor whose values cannot be stored."""
         if not self._runtime.durability.policy_for(reactor).is_durable:
             return
+        if reactor.is_keyed:
+            message = "the state of keys is not stored yet: declare durability='none'"
+            raise DefinitionError.single(f"reactor '{reactor.name}'", message, reactor.location)
         problems = []
         for one in reactor.accumulators:
             try:
@@ -176,6 +182,19 @@ class GraphStager:
                 problems.append(Problem(message=f"accumulator '{one.name}': {error}; {remedy}", location=one.location))
         if problems:
             raise DefinitionError(problems, f"reactor '{reactor.name}'")
+
+    def _check_not_shared(self, reactor: Reactor) -> None:
+        """Reject a keyed reactor that shares an accumulator: what it holds is per key, of this reactor's keys."""
+        remaining = [one.reactor.definition for name, one in self._remaining.items() if name not in self._incoming]
+        for other in (*self._incoming.values(), *remaining):
+            shared = set(other.accumulator_names).intersection(reactor.accumulator_names)
+            if shared and other is not reactor and (reactor.is_keyed or other.is_keyed):
+                keyed, user = (reactor, other) if reactor.is_keyed else (other, reactor)
+                message = (
+                    f"accumulator '{min(shared)}' belongs to the keyed reactor '{keyed.name}' alone, and reactor "
+                    f"'{user.name}' uses it too: declare one of its own for each"
+                )
+                raise DefinitionError.single(f"reactor '{reactor.name}'", message, reactor.location)
 
     def _check_feeds(self, subscribers: Mapping[Key, Mapping[str, CompiledGraph]]) -> None:
         """Check the feeds of all graphs as they will be after the change."""
@@ -195,7 +214,7 @@ class GraphStager:
 
     # -- accumulators
 
-    def _resolve_accumulator(self, definition: Accumulator) -> RunningAccumulator:
+    def _resolve_accumulator(self, definition: Accumulator, reactor: Reactor) -> RunningAccumulator:
         """Return the accumulator that will run under a name: the running one, or one created here."""
         name = definition.name
         chosen = self._definitions.setdefault(name, definition)
@@ -203,11 +222,12 @@ class GraphStager:
             raise name_taken_error("accumulator", name, chosen)
         running = self._running_accumulators.get(name)
         if (running is None or running.definition is not definition) and name not in self._created:
-            self._created[name] = create_accumulator(definition, self._tenant, self._runtime)
+            create = create_keyed_accumulator if reactor.is_keyed else create_accumulator
+            self._created[name] = create(definition, self._tenant, self._runtime)
         return running or self._created[name]
 
     def _build_managed(self, definition: Reactor, accumulators: list[RunningAccumulator]) -> ManagedGraph:
-        reactor = RunningReactor(definition, self._tenant, self._runtime)
+        reactor = create_reactor(definition, self._tenant, self._runtime)
         keys = [f"reactors/{definition.name}", *(f"accumulators/{one.name}" for one in accumulators)]
         return ManagedGraph(reactor, accumulators, keys)
 
@@ -310,6 +330,7 @@ def _describe_contract(reactor: Reactor) -> tuple[str, ...]:
         f"the accumulators {', '.join(f'{one.name} ({one.kind})' for one in reactor.accumulators)}",
         f"when={reactor.when.mode}_of({named})" if named else f"when='{reactor.when.mode}'",
         f"strategy='{reactor.strategy}'",
+        f"{reactor.partitions} partitions of keys" if reactor.is_keyed else "no keys",
     )
 
 

@@ -40,16 +40,20 @@ class RunningAccumulator(BulkIngest):
 
     def redefine(self, newer: Self) -> None:
         """Become a newer version, which was created but never started. Counters and targets stay; state if it fits."""
-        migrate = ValueMigrator(newer.definition.state)
-        self.state, self.committed_state = (
-            newer.state if newer.state is None or state is None or (fitting := migrate(state)) is None else fitting
-            for state in (self.state, self.committed_state)
-        )
+        self._migrate_state(newer)
         self._apply_definition(newer.definition)
         self.close_fast_path()
         self._end_loop()  # before the next starts, so that it continues where this one stopped
         if self.down_reason is None:
             self._start_loop()
+
+    def _migrate_state(self, newer: Self) -> None:
+        """Convert the running state to the newer declaration; if it does not fit, it starts anew."""
+        migrate = ValueMigrator(newer.definition.state)
+        self.state, self.committed_state = (
+            newer.state if newer.state is None or state is None or (fitting := migrate(state)) is None else fitting
+            for state in (self.state, self.committed_state)
+        )
 
     def _migrate_events(self, events: Iterable[Any]) -> list[Any]:
         """Return the buffered events that fit the new declaration; the others are counted as dropped."""
@@ -96,6 +100,9 @@ class RunningAccumulator(BulkIngest):
 
     def replace_buffer(self, content: Any) -> None:
         """Replace the buffered events, for a manual firing or a restore."""
+
+    def migrate_buffer(self) -> None:
+        """Keep the buffered events that fit the newer declaration."""
 
     def feed(self, value: Any, source_reactor: FiringLoop) -> None:
         """Take the result of a node of `source_reactor`; only windows do."""

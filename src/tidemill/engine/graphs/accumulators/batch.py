@@ -5,6 +5,7 @@ whenever the process dies, each event is either still buffered or already part o
 """
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
@@ -35,6 +36,10 @@ class Batch(RunningAccumulator):
 
     def redefine(self, newer: Self) -> None:
         super().redefine(newer)
+        self.migrate_buffer()
+
+    def migrate_buffer(self) -> None:
+        """Keep the buffered events that fit the newer declaration."""
         releasing, remaining = self.buffer[: self._releasing_count], self.buffer[self._releasing_count :]
         self.buffer = [*releasing, *self._migrate_events(remaining)]  # released events are dropped by their count
 
@@ -82,7 +87,7 @@ class Batch(RunningAccumulator):
         receipt = super().on_committed(step, position)
         if self._is_full() and not self._is_flushing:
             self._is_flushing = True
-            self.runtime.tasks.start(self._flush_task_name, self._flush_while_full())
+            self._start_flush(self._flush_while_full())
         return receipt
 
     def will_be_retried(self, step: JournalStep) -> bool:
@@ -179,8 +184,11 @@ class Batch(RunningAccumulator):
         self._failed_batches += isinstance(event, BatchedEvents)
         receipt = super()._dead_letter(event, error, encoding)
         if isinstance(event, BatchedEvents) and event.count:  # buffered until the dead letter is stored
-            self.runtime.durability.on_next_write(lambda: self._release_dead_lettered(event))
+            self.runtime.durability.on_next_write(self._release_later(event))
         return receipt
+
+    def _release_later(self, batch: BatchedEvents) -> Callable[[], None]:
+        return lambda: self._release_dead_lettered(batch)
 
     def _release_dead_lettered(self, batch: BatchedEvents) -> None:
         if self.is_journaled:
@@ -218,7 +226,10 @@ class Batch(RunningAccumulator):
             self.flush()
 
     def _flush_soon(self) -> None:
-        self.runtime.tasks.start(self._flush_task_name, self._flush_in_order())
+        self._start_flush(self._flush_in_order())
+
+    def _start_flush(self, flush: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        return self.runtime.tasks.start(self._flush_task_name, flush)
 
     @property
     def _flush_task_name(self) -> str:
@@ -227,26 +238,32 @@ class Batch(RunningAccumulator):
     async def run_loop(self) -> None:
         while True:
             await self.clock.sleep(self.definition.every or 0.0)
-            if self.is_async or self.is_journaled:
-                await self.runtime.tasks.run_shielded(self._flush_task_name, self._flush_in_order())
-            else:
-                self.flush()
+            await self._flush_on_time()
+
+    async def _flush_on_time(self) -> None:
+        if self.is_async or self.is_journaled:
+            await self.runtime.tasks.run_shielded(self._flush_task_name, self._flush_in_order())
+        else:
+            self.flush()
 
     # -- stopping
 
     async def drain(self) -> None:
         if self.is_async or self.is_journaled:  # in its own task: if it hangs, `stop` dead-letters the events
-            await asyncio.wait({self.runtime.tasks.start(self._flush_task_name, self._flush_in_order())})
+            await asyncio.wait({self._start_flush(self._flush_in_order())})
         else:
             self.flush()
         await self.wait_committed()
 
     async def stop(self) -> None:
         if not any(target.reactor.durability.is_durable for target, _ in self.targets):
-            unprocessed, self.buffer = self.buffer, []
-            for _ in unprocessed:
+            for _ in range(self._drop_buffered()):
                 self._count_drop("unloaded")
         await super().stop()
+
+    def _drop_buffered(self) -> int:
+        unprocessed, self.buffer = self.buffer, []
+        return len(unprocessed)
 
     async def _replay_event(self, dead_letter: DeadLetter, detail: Any) -> Receipt:
         """Process a batch that failed, or a single event that did not fit."""

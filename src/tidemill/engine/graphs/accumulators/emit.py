@@ -20,8 +20,15 @@ from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
+from tidemill.graphs.keys import decode_key, encode_key
 from tidemill.graphs.result import Outcome, Receipt, Rejection, RejectionCode
-from tidemill.graphs.snapshot import JournalRecord, compute_digest, encode_stored, journal_checksum_seed
+from tidemill.graphs.snapshot import (
+    JournalRecord,
+    KeyedJournalRecord,
+    compute_digest,
+    encode_stored,
+    journal_checksum_seed,
+)
 from tidemill.storage.graph_ports import JournalKey, PartKey
 
 PendingReceipt = Receipt | asyncio.Future[Receipt]
@@ -49,20 +56,24 @@ class AccumulatorCodecs(msgspec.Struct, frozen=True):
 
     def to_record(self, step: JournalStep) -> JournalRecord:
         """Return the stored form of a step, or raise UnstorableError: also if its value could not be read back."""
-        if step.kind == "released":
-            return JournalRecord("released", b"", step.count, step.offset)
-        codec = self._codec_for(step.kind)
-        value = codec.encode(step.value)
+        value = b"" if step.kind == "released" else self._encode_checked(self._codec_for(step.kind), step.value)
+        if step.key is None:
+            return JournalRecord(step.kind, value, step.count, step.offset)
+        return KeyedJournalRecord(step.kind, value, step.count, step.offset, encode_key(step.key))
+
+    def _encode_checked(self, codec: Codec, value: Any) -> bytes:
+        encoded = codec.encode(value)
         try:
-            codec.decode(value)
+            codec.decode(encoded)
         except TypeMismatchError as error:
             raise UnstorableError(f"it does not fit its own annotation, and would not come back: {error}") from error
-        return JournalRecord(step.kind, value, step.count, step.offset)
+        return encoded
 
     def from_record(self, record: JournalRecord) -> JournalStep:
         """Return the step of a record, or raise TypeMismatchError."""
         value = None if record.kind == "released" else self._codec_for(record.kind).decode(record.value)
-        return JournalStep(record.kind, value, record.count, record.offset)
+        key = decode_key(record.key) if isinstance(record, KeyedJournalRecord) else None
+        return JournalStep(record.kind, value, record.count, record.offset, key)
 
     def _codec_for(self, kind: StepKind) -> Codec:
         return self.boundary if kind == "boundary" else self.buffered

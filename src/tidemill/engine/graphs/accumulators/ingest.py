@@ -165,12 +165,16 @@ class EventIngest(BoundaryEmitter):
         Events that the function itself pushes here wait until it returns: one event at a time, in order.
         """
         if self._is_processing:
-            self._reentrant_events.append(value)
+            self.defer_event(value)
             return self._receipt("buffered")
         receipt = self._process_one(value)
         while self._reentrant_events and not self._is_processing:
             self._process_one(self._reentrant_events.popleft())
         return receipt
+
+    def defer_event(self, value: Any) -> None:
+        """Process an event after the one in progress, whose function has pushed it."""
+        self._reentrant_events.append(value)
 
     def _process_one(self, value: Any) -> Receipt:
         self._is_processing = True

@@ -39,6 +39,10 @@ class Window(RunningAccumulator):
 
     def redefine(self, newer: Self) -> None:
         super().redefine(newer)
+        self.migrate_buffer()
+
+    def migrate_buffer(self) -> None:
+        """Keep the newest values that fit the newer declaration."""
         self.items = deque(self._migrate_events(self.items), maxlen=self._max_length)
 
     def process_now(self, value: Any) -> Receipt:

@@ -65,6 +65,10 @@ class Polling(RunningAccumulator):
         finally:
             self._in_flight_since = None
         self._on_answered()
+        await self.emit_answer(boundary)
+
+    async def emit_answer(self, boundary: Any) -> None:
+        """Emit what the function returned."""
         async with self._process_lock:
             await self._wait_for_queue_space()
             if self._rejection() is not None:

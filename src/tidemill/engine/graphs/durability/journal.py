@@ -38,6 +38,8 @@ class JournalStep(msgspec.Struct, frozen=True):
     count: int = 0
     offset: Any = None
     """How far the source has been read, if the event came from one."""
+    key: Any = None
+    """Of a keyed accumulator: the key that changes."""
 
 
 class JournalWriter(msgspec.Struct, eq=False):

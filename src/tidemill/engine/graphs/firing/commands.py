@@ -1,7 +1,7 @@
 """Operator commands on firings: fire manually, replay a dead firing, wait for the next firing."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidemill.engine.graphs.firing.firing_log import FiringRecord
@@ -20,8 +20,13 @@ class FiringCommands:
         self._tasks = runtime.tasks
         self._task_name = f"reactor {firing_loop.name}"
 
-    async def fire_manually(self, values: Sequence[Any] | None = None) -> Firing:
-        """Fire regardless of the criteria: with the cache as it is, or with `values` in its place."""
+    async def fire_manually(
+        self, values: Sequence[Any] | None = None, select: Callable[[], None] = lambda: None
+    ) -> Firing:
+        """Fire regardless of the criteria: with the cache as it is, or with `values` in its place.
+
+        `select` selects the key to fire, if there are keys.
+        """
         self._loop.reactor.check_ready()
         if self._loop.is_inside_firing:
             message = (
@@ -31,17 +36,20 @@ class FiringCommands:
         title = f"{self._task_name}: manual firing"
         withdrawn = asyncio.Event()
         try:
-            record = await self._tasks.run_shielded(title, self._fire_in_turn(values, withdrawn))
+            record = await self._tasks.run_shielded(title, self._fire_in_turn(values, withdrawn, select))
         except asyncio.CancelledError:
             withdrawn.set()  # a firing that waits does not start any more; one that is running is finished
             raise
         return self._loop.log.to_firing(record)
 
-    async def _fire_in_turn(self, values: Sequence[Any] | None, withdrawn: asyncio.Event) -> FiringRecord:
+    async def _fire_in_turn(
+        self, values: Sequence[Any] | None, withdrawn: asyncio.Event, select: Callable[[], None]
+    ) -> FiringRecord:
         loop = self._loop
         async with loop.turn():
             if withdrawn.is_set():
                 raise OperationError(f"{self._task_name}: the caller of this manual firing was cancelled")
+            select()
             self._check_inputs_complete(list(loop.inputs.cache if values is None else values))
             loop.fast_path_state.close()
             if values is None:

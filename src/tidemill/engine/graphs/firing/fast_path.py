@@ -6,7 +6,7 @@ observer waits. The path sets the credit to None while the graph runs, which kee
 they are queued, and fired after it. A change that must stop fast firings closes the path.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import CodeType
 from typing import Any
 
@@ -163,7 +163,7 @@ class FastPath:
 
     def _open_to_graph(self, source: FastPathSource, index: int, graph: CompiledGraph, target: FastPathTarget) -> None:
         """Run events straight through one graph from now on."""
-        writer = _FastPathWriter(graph.wiring, source, index, target)
+        writer = FastPathWriter(graph.wiring, source, index, target)
         generated = GeneratedFunction.build(writer.write_function(), f"{graph.name} pushed by {source.name}")
 
         def failed(boundary: Any, started: float, error: BaseException) -> None:
@@ -205,7 +205,16 @@ class FastPath:
         self.is_open = False
 
 
-class _FastPathWriter(FunctionWriter):
+def find_fast_graph(graphs: Collection[CompiledGraph]) -> CompiledGraph | None:
+    """Return the graph that fast paths may run: the only one, synchronous, and it feeds no accumulators."""
+    if len(graphs) != 1:
+        return None
+    (graph,) = graphs
+    is_plain = not (graph.is_async or graph.needs_context or graph.window_feeds or graph.feeds)
+    return graph if is_plain else None
+
+
+class FastPathWriter(FunctionWriter):
     """Writes the graph's body between the code that takes the event and the code that logs the firing."""
 
     def __init__(self, wiring: Wiring, source: FastPathSource, index: int, target: FastPathTarget) -> None:
@@ -245,16 +254,19 @@ class _FastPathWriter(FunctionWriter):
 
     def _write_ingest(self) -> None:
         source = self.source
-        self.source_lines.append(f"def {self.function_name}({self.event}):")
-        expected = source.event_validator.exact_class
-        bytes_types = "" if expected else self.bind_value("BYTES_TYPES", BYTES_TYPES)
-        unusual = f"is not {self.bind_class(expected)}" if expected else f"in {bytes_types}"
-        self.write_line(f"if {self.event}.__class__ {unusual}:")
-        self.write_line(f"    return {self.push_slow}({self.event})")
+        self._write_class_check()
         self.write_line("try:")
         self.write_line(f"    {self.boundary} = {self.bind_value(f'call_{source.name}', source.call)}({self.event})")
         self.write_line(f"except {self.bind_value('AuthorErrors', AUTHOR_ERRORS)} as {self.error}:")
         self.write_line(f"    return {self.bind_value('dead_letter', source.dead_letter)}({self.event}, {self.error})")
+
+    def _write_class_check(self) -> None:
+        self.source_lines.append(f"def {self.function_name}({self.event}):")
+        expected = self.source.event_validator.exact_class
+        bytes_types = "" if expected else self.bind_value("BYTES_TYPES", BYTES_TYPES)
+        unusual = f"is not {self.bind_class(expected)}" if expected else f"in {bytes_types}"
+        self.write_line(f"if {self.event}.__class__ {unusual}:")
+        self.write_line(f"    return {self.push_slow}({self.event})")
 
     def _write_claim(self) -> None:
         self.write_line(f"{self.credit} = {self.state}.credit")
@@ -279,12 +291,20 @@ class _FastPathWriter(FunctionWriter):
         """Write everything after the nodes: log the firing, and check for pending work."""
         self.base_depth = self.depth = 1
         self.write_line(f"except {self.bind_value('BaseException', BaseException)} as {self.error}:")
-        self.write_line(f"    {self.failed}({self.boundary}, {self.started}, {self.error})")
+        self.write_line(f"    {self.failed}({self.failed_arguments()})")
         self.write_line(f"    return {self.sequence}")
-        entry = f"{self.index}, {self.boundary}, {self.started}, {self.now}(), {self.result_expression()}"
+        entry = f"{self.entry_facts()}, {self.started}, {self.now}(), {self.result_expression()}"
         self.write_line(f"{self.entries}.append(({entry}))")
         self.write_line(f"if {self.credit} == 1 or {self.state}.flags:")
         self.write_line(f"    {self.finish_fast_firing}()")
         self.write_line("else:")
         self.write_line(f"    {self.state}.credit = {self.credit} - 1")
         self.write_line(f"return {self.sequence}")
+
+    def failed_arguments(self) -> str:
+        """Return what the handler of a failed firing is called with."""
+        return f"{self.boundary}, {self.started}, {self.error}"
+
+    def entry_facts(self) -> str:
+        """Return what a log entry begins with."""
+        return f"{self.index}, {self.boundary}"

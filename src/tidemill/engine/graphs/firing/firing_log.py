@@ -59,6 +59,7 @@ class FiringRecord(msgspec.Struct, frozen=True):
     degraded: bool = False
     attempt: int = 1
     wall_offset: float = 0.0  # from monotonic seconds to wall-clock seconds at that time
+    key: Any = None
 
     entry_count: ClassVar[int] = 1
 
@@ -110,6 +111,17 @@ class Burst(msgspec.Struct):
                 yield FiringRecord(self.series, number, started, ended, snapshot.copy(), results, *facts)
 
 
+class KeyedBurst(Burst):
+    """A run of fast firings of a keyed reactor. An entry has the key and the snapshot instead of a change."""
+
+    def records(self, start: int) -> Iterator[FiringRecord]:
+        """Return the firings, oldest first, from the one at position `start` on."""
+        for position, (key, snapshot, started, ended, *values) in enumerate(self.entries[start:], start):
+            results = {self.graph.name: GraphResult(self.graph.layout, tuple(values))}
+            facts = (False, self.degraded, 1, self.wall_offset, key)
+            yield FiringRecord(self.series, self.first_number + position, started, ended, snapshot, results, *facts)
+
+
 class FiringLog:
     """The newest firings of one reactor, and counts of all of them."""
 
@@ -128,17 +140,25 @@ class FiringLog:
     # -- writing
 
     def begin_burst(
-        self, graph: CompiledGraph, cache: list[Any], entries: list[FastEntry], *, degraded: bool, number: int = 0
+        self,
+        graph: CompiledGraph,
+        cache: list[Any] | None,
+        entries: list[FastEntry],
+        *,
+        degraded: bool,
+        number: int = 0,
     ) -> int:
         """Begin a run of fast firings that are recorded in `entries`; return how many it may hold.
 
-        They are numbered from `number` on, or from the next one if that is higher.
+        They are numbered from `number` on, or from the next one if that is higher. Those of a keyed reactor, which has
+        no one cache, are recorded whole.
         """
         self.close_burst()
         series = self.series
         series.number = max(series.number, number - 1)
         offset = self.wall_offset()
-        self._burst = Burst(graph, series.name, series.number + 1, cache.copy(), entries, degraded, offset)
+        base, kind = ([], KeyedBurst) if cache is None else (cache.copy(), Burst)
+        self._burst = kind(graph, series.name, series.number + 1, base, entries, degraded, offset)
         return LOGGED_FIRINGS_LIMIT
 
     def close_burst(self) -> None:
@@ -233,8 +253,10 @@ class FiringLog:
         """How many entries were ever logged: firings, and their retries."""
         return self._closed_entries + (len(self._burst.entries) if self._burst else 0)
 
-    def newest(self, limit: int) -> list[Firing]:
-        """Return the newest firings, newest first."""
+    def newest(self, limit: int, key: Any = None) -> list[Firing]:
+        """Return the newest firings, newest first; those of one key, if one is given."""
+        if key is not None:
+            return [one for one in self.newest(LOGGED_FIRINGS_LIMIT) if one.key == key][:limit]
         firings: list[Firing] = []
         for item in self._newest_first():
             wanted = min(limit, LOGGED_FIRINGS_LIMIT) - len(firings)
@@ -299,4 +321,5 @@ class FiringLog:
             manual=record.manual,
             degraded=record.degraded,
             attempt=record.attempt,
+            key=record.key,
         )

@@ -26,6 +26,7 @@ from tidemill.engine.graphs.firing.fast_path import (
     FastFiringFailure,
     FastPathState,
     FastPathTarget,
+    find_fast_graph,
 )
 from tidemill.engine.graphs.firing.firing_log import FiringRecord
 from tidemill.engine.graphs.firing.firing_results import FiringResults
@@ -54,8 +55,7 @@ class FiringLoop:
         self.reactor = reactor
         self.name = definition.name
         self._runtime = runtime
-        self._tasks = runtime.tasks
-        self._clock = runtime.clock
+        self._tasks, self._clock = runtime.tasks, runtime.clock
         self._task_name = f"reactor {definition.name}"
         self.dropped: Counter[str] = Counter()
         self.inputs = Inputs(definition)
@@ -71,9 +71,8 @@ class FiringLoop:
         self.fast_graph: CompiledGraph | None = None  # the graph that fast paths may run
         self._caller = GraphCaller(reactor, self.log, self.fast_path_state)
         describe = self._caller.describe_fast_firing
-        self.fast_path_target = FastPathTarget(
-            self.fast_path_state, self.inputs, self.finish_fast_firing, self.fail_fast_firing, describe
-        )
+        firing = (self.finish_fast_firing, self.fail_fast_firing, describe)
+        self.fast_path_target = FastPathTarget(self.fast_path_state, self.inputs, *firing)
         self._burst_start = 0  # the number of the first firing in the running burst
         self._is_firing = False
         self._queue_pauses = 0  # retries and full outboxes that pause the queue
@@ -168,12 +167,16 @@ class FiringLoop:
             self._is_firing = False
 
     def _take_due(self) -> PendingFiring | None:
-        """Take the next firing if one is due; apply queued boundaries on the way to it."""
+        """Take the next firing if one is due."""
         while self._refire_queue and self.health_allows_firing:
             if (repeated := self._with_current_graphs(self._refire_queue.popleft())) is not None:
                 return repeated
         if not (self.fast_path_state.flags & DIRTY and self.may_fire):
             return None
+        return self._take_next()
+
+    def _take_next(self) -> PendingFiring | None:
+        """Take a firing if the inputs meet the criteria; apply queued boundaries on the way to it."""
         inputs = self.inputs
         while not inputs.is_sequential or inputs.apply_next():
             if inputs.is_sequential:
@@ -434,16 +437,8 @@ class FiringLoop:
         own_windows = frozenset(window for graph in graphs.values() for _, window in graph.window_feeds)
         self.inputs.set_criteria(self.reactor.definition, own_windows)
         self._is_async = any(graph.is_async for graph in graphs.values())
-        self.fast_graph = None if is_observed else self._find_fast_graph()
+        self.fast_graph = None if is_observed or self.inputs.needs_all else find_fast_graph(graphs.values())
         self.fast_path_state.close()
-
-    def _find_fast_graph(self) -> CompiledGraph | None:
-        """Return the graph that fast paths may run: the only one, synchronous, and it feeds no accumulators."""
-        if len(self.graphs) != 1 or self.inputs.needs_all:
-            return None
-        (graph,) = self.graphs.values()
-        is_plain = not (graph.is_async or graph.needs_context or graph.window_feeds or graph.feeds)
-        return graph if is_plain else None
 
     # -- checkpoints
 
@@ -461,6 +456,11 @@ class FiringLoop:
         """Record that a checkpoint holds everything so far: the next change requests another."""
         self.fast_path_state.close()
         self.fast_path_state.flags |= CHECKPOINTED
+
+    @property
+    def queued(self) -> int:
+        """How many boundaries wait in the queue."""
+        return len(self.inputs.queue)
 
     # -- stopping
 
@@ -493,7 +493,7 @@ class FiringLoop:
             driver, self._driver_task = self._driver_task, None
             await cancel_and_wait(driver)
         finally:  # also when the stop times out because author code swallows its cancellation
-            unfired = len(self.inputs.queue) + len(self._refire_queue)
+            unfired = self.queued + len(self._refire_queue)
             if unfired and not is_durable:
                 self.dropped["unloaded"] += unfired
                 self.inputs.queue.clear()

@@ -77,7 +77,7 @@ class FiringResults:
     def _log_firing(
         self, firing: PendingFiring, started: float, results: dict[str, GraphResult], *, degraded: bool
     ) -> FiringRecord:
-        facts = (firing.manual, degraded, firing.attempt, self.log.wall_offset())
+        facts = (firing.manual, degraded, firing.attempt, self.log.wall_offset(), firing.key)
         ended = self._clock.monotonic()
         record = FiringRecord(firing.series, firing.number, started, ended, firing.inputs.snapshot, results, *facts)
         self.log.add(record)

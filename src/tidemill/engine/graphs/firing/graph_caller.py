@@ -43,6 +43,8 @@ class PendingFiring(msgspec.Struct, frozen=True):
     attempt: int = 1
     retry_graphs: tuple[str, ...] = ()
     """The graphs to retry; empty on the first attempt, which runs all graphs with complete inputs."""
+    key: Any = None
+    """Of a keyed reactor: the key whose inputs they are."""
 
     @property
     def is_repeated(self) -> bool:
@@ -129,5 +131,5 @@ class GraphCaller:
             "firing": self._log.firing_id(firing.series, firing.number),
         }
         log = FieldLogger(logger, facts)
-        context = FiringContext(graph.name, lambda: self._log.firing_id(firing.series, firing.number), consumed, log)
-        return firing.inputs.snapshot, context
+        get_id = partial(self._log.firing_id, firing.series, firing.number)
+        return firing.inputs.snapshot, FiringContext(graph.name, get_id, consumed, log, firing.key)

@@ -39,7 +39,7 @@ class QueueGate:
         self._policy = OVERFLOW_POLICIES[overflow]
         self._dropped = dropped
         self._is_closed = False
-        self._reserved = 0  # for boundaries whose commit is in progress
+        self.reserved = 0  # for boundaries whose commit is in progress
         self._freed = asyncio.Event()
 
     @property
@@ -61,7 +61,7 @@ class QueueGate:
     def space(self) -> int:
         """How many boundaries may come before a push has to wait or is rejected; none if it exceeds its capacity."""
         inputs = self._inputs
-        return max(0, inputs.capacity - len(inputs.queue) - self._reserved)
+        return max(0, inputs.capacity - len(inputs.queue) - self.reserved)
 
     @property
     def is_rejecting(self) -> bool:
@@ -71,7 +71,7 @@ class QueueGate:
     @property
     def _is_full(self) -> bool:
         inputs = self._inputs
-        return inputs.is_sequential and len(inputs.queue) + self._reserved >= inputs.capacity
+        return inputs.is_sequential and len(inputs.queue) + self.reserved >= inputs.capacity
 
     def reject(self) -> str:
         """Count a rejected push, and return the reason for its receipt."""
@@ -93,15 +93,19 @@ class QueueGate:
 
     def reserve(self, delta: int) -> None:
         """Reserve space (+1) for a boundary that is being committed, or release it (-1)."""
-        self._reserved += delta
+        self.reserved += delta
         if delta < 0:
             self.wake_waiters()
 
     async def wait(self) -> None:
         """Wait until there is space, or the gate is closed."""
         while self.is_blocked:
-            self._freed.clear()
-            await self._freed.wait()
+            await self.wait_for_change()
+
+    async def wait_for_change(self) -> None:
+        """Wait until some space is free, which another pusher may take first, or the gate is closed."""
+        self._freed.clear()
+        await self._freed.wait()
 
     def wake_waiters(self) -> None:
         """Let the waiters check for space."""

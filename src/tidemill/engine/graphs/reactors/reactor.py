@@ -20,7 +20,9 @@ from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.health import REACTOR_TRANSITIONS, ReactorHealth
+from tidemill.graphs.result import Firing
 from tidemill.graphs.snapshot import compute_digest
+from tidemill.graphs.state import KeyCounts
 from tidemill.kernel.errors import RequestError
 from tidemill.storage.graph_ports import PartKind
 from tidemill.telemetry import events
@@ -52,11 +54,15 @@ class RunningReactor(FiringHost):
         self.generation = 0  # of its part of the checkpoint
         self.is_fenced = False  # whether another node has acquired it
         self._is_inactive = True  # until everything that loads together with it is there
-        self.firing_loop = FiringLoop(self, runtime)
+        self.firing_loop = self.create_firing_loop()
         self.commands = FiringCommands(self.firing_loop, runtime)
         self.outbox = Outbox(self, self.firing_loop, runtime)
         self.feed_outbox = FeedOutbox(self, self.firing_loop, runtime)
         self.firing_loop.new_series()
+
+    def create_firing_loop(self) -> FiringLoop:
+        """Create the loop that fires this reactor's graphs."""
+        return FiringLoop(self, self.runtime)
 
     # -- accumulators
 
@@ -87,11 +93,16 @@ class RunningReactor(FiringHost):
                 one.replace_buffer(value)
 
     def after_firing(self, *, ok: bool) -> None:
-        flush = self._flush_batches if ok and self._batches else None
+        flush = self.make_flush() if ok and self._batches else None
         if flush is not None or self.durability.writes_each_firing:
             self.durability.after_firing(self.runtime.durability, flush)
 
-    def _flush_batches(self) -> None:
+    def make_flush(self) -> Callable[[], None]:
+        """Return the function that flushes the batches after this firing."""
+        return self.flush_batches
+
+    def flush_batches(self) -> None:
+        """Flush the batches after a firing."""
         for one in self._batches:
             one.after_firing()
 
@@ -126,6 +137,24 @@ class RunningReactor(FiringHost):
             remedy = f"restart it with `await node.reactor('{self.name}').restart()`"
             message = f"reactor '{self.name}' is {self.health} and cannot fire; {remedy}"
             raise RequestError(message, code="not_ready", status=409, health=str(self.health))
+
+    async def fire_manually(self, values: Sequence[Any] | None, key: Any = None) -> Firing:
+        """Fire regardless of the criteria: with the cache as it is, or with `values` in its place."""
+        self.check_key(key)
+        return await self.commands.fire_manually(values)
+
+    def check_key(self, key: Any) -> None:
+        """Raise RequestError for a key that the reactor cannot have."""
+        if key is not None:
+            raise RequestError(f"reactor '{self.name}' has no keys: leave out key=", code="no_keys")
+
+    def show_key(self, key: Any) -> None:
+        """Let the inputs be those of a key, for one who reads them."""
+        self.check_key(key)
+
+    def key_counts(self) -> KeyCounts | None:
+        """Return how many keys there are; None without keys."""
+        return None
 
     async def pause(self) -> None:
         """Stop firing on criteria, also after a restart of the process; boundaries are still accepted."""
@@ -172,13 +201,16 @@ class RunningReactor(FiringHost):
         self.durability = self.runtime.durability.policy_for(definition)
         loop = self.firing_loop
         loop.inputs.resize(definition.capacity)
-        lost = loop.inputs.migrate(lambda index, value: migrators[index](value) if index in migrators else value)
-        if lost:
+        if lost := self.migrate_inputs(lambda index, value: migrators[index](value) if index in migrators else value):
             loop.dropped["migration"] += lost
         loop.queue_gate.set_overflow(definition.overflow)
         loop.new_series()
         loop.request_checkpoint()
         self.set_graphs(graphs)
+
+    def migrate_inputs(self, convert: Callable[[int, Any], Any]) -> int:
+        """Convert all inputs to a newer declaration; return how many did not fit."""
+        return self.firing_loop.inputs.migrate(convert)
 
     # -- health
 

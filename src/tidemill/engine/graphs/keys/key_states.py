@@ -1,0 +1,181 @@
+"""The states of the keys of one reactor, or of one of its partitions, and which of them is selected.
+
+There is one firing loop, one set of accumulators and one compiled graph for all keys. To work on a key, its state is
+selected: the loop's inputs and the accumulators then hold what belongs to it, and everything else runs as without keys.
+A step that works on a key selects it again after each await, because other keys may have been selected meanwhile.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+from tidemill.engine.graphs.firing.queue_gate import QueueGate
+from tidemill.graphs.inputs import Inputs, QueuedBoundary, SourceBoundary
+from tidemill.graphs.keys import Key
+
+
+class KeyedContent(Protocol):
+    """An accumulator that keeps something for each key: running state, a buffer or a window."""
+
+    def take_content(self) -> Any:
+        """Return what it holds for the selected key."""
+
+    def set_content(self, content: Any) -> None:
+        """Hold this for the key that is being selected; None: the key is new to it."""
+
+
+class KeyState:
+    """What a reactor and its accumulators hold for one key, while the key is not selected."""
+
+    __slots__ = (
+        "applied_position",
+        "cache",
+        "consumed",
+        "contents",
+        "dirty",
+        "is_changed",
+        "is_fast",
+        "key",
+        "pauses",
+        "pins",
+        "queue",
+        "reserved",
+        "slot",
+    )
+
+    def __init__(self, key: Key, cache: list[Any]) -> None:
+        self.key = key
+        self.cache = cache
+        self.dirty = 0
+        self.applied_position = 0
+        self.queue: deque[QueuedBoundary] | None = None
+        self.consumed: deque[SourceBoundary] | None = None
+        self.contents: list[Any] | None = None  # of the accumulators that keep something, in their order
+        self.is_fast = False  # whether a boundary may be fired straight from its push, once the reactor allows it
+        self.is_changed = False  # since the last snapshot
+        self.pauses = 0  # retries that pause the queue
+        self.pins = 0  # tasks, firings and commits that will select it again
+        self.reserved = 0  # queue space for boundaries whose commit is in progress
+        self.slot: int | None = None  # of its newest row in the store
+
+
+class KeyStates:
+    """The active keys, the one that is selected, and those that a firing may be due for."""
+
+    def __init__(self, inputs: Inputs, queue_gate: QueueGate) -> None:
+        self._inputs = inputs
+        self._gate = queue_gate
+        self._initial_cache = inputs.cache.copy()
+        self._holders: list[KeyedContent] = []
+        self.active: dict[Key, KeyState] = {}
+        self.due: dict[KeyState, None] = {}
+        self.changed: dict[KeyState, None] = {}
+        self._blank = KeyState(None, self._initial_cache.copy())
+        self.current = self._blank
+        self.is_stored: Callable[[Key], bool] = lambda key: False  # noqa: ARG005 - until there is a store
+        self.load: Callable[[Key], Awaitable[KeyState]] = _load_nothing
+        """Loads the state of a key from the store, or raises StoreError."""
+
+    def add_holder(self, holder: KeyedContent) -> None:
+        """Keep something of this accumulator for each key; it has not processed any event yet."""
+        self._holders.append(holder)
+
+    # -- finding
+
+    def find(self, key: Key) -> KeyState | None:
+        """Return the state of a key, a new one if the key is new; None if it must be loaded from the store."""
+        state = self.active.get(key)
+        if state is None and not self.is_stored(key):
+            state = self.active[key] = KeyState(key, self._initial_cache.copy())
+        return state
+
+    async def activate(self, key: Key) -> KeyState:
+        """Return the state of a key, loaded from the store if it is there."""
+        return self.find(key) or await self.load(key)
+
+    @property
+    def current_key(self) -> Key | None:
+        """The selected key; None if there is none."""
+        return self.current.key
+
+    # -- selecting
+
+    def select(self, state: KeyState) -> None:
+        """Let the inputs and the accumulators hold what belongs to a key."""
+        if state is self.current:
+            return
+        self._put_away(self.current)
+        self.current = state
+        inputs = self._inputs
+        inputs.cache, inputs.dirty, inputs.applied_position = state.cache, state.dirty, state.applied_position
+        self._gate.reserved = state.reserved
+        if state.queue is not None:
+            inputs.queue = state.queue
+        if state.consumed is not None:
+            inputs.consumed = state.consumed
+        if self._holders:
+            for holder, content in zip(self._holders, state.contents or [None] * len(self._holders), strict=True):
+                holder.set_content(content)
+
+    def _put_away(self, state: KeyState) -> None:
+        """Keep what the inputs and the accumulators hold. Empty queues are not kept: each takes 600 bytes."""
+        inputs = self._inputs
+        state.dirty, state.applied_position, state.reserved = inputs.dirty, inputs.applied_position, self._gate.reserved
+        state.queue = inputs.queue or None
+        if state.queue is not None:
+            inputs.queue = deque()
+        state.consumed = inputs.consumed or None
+        if state.consumed is not None:
+            inputs.consumed = deque(maxlen=inputs.capacity)
+        if self._holders:
+            state.contents = [holder.take_content() for holder in self._holders]
+
+    def deselect(self) -> None:
+        """Select no key."""
+        self._blank = KeyState(None, self._initial_cache.copy())
+        self.select(self._blank)
+
+    def put_away_current(self) -> None:
+        """Bring the state of the selected key up to date, for one who reads states."""
+        current = self.current
+        self.deselect()
+        self.select(current)
+
+    def select_each(self) -> Iterator[KeyState]:
+        """Select one active key after the other."""
+        for state in tuple(self.active.values()):
+            self.select(state)
+            yield state
+
+    # -- what is due, and what has changed
+
+    def add_due(self) -> None:
+        """Evaluate the criteria of the selected key with the next firings."""
+        self.due[self.current] = None
+
+    def add_all_due(self) -> None:
+        """Evaluate the criteria of every key that has something to evaluate."""
+        self.put_away_current()
+        self.due |= dict.fromkeys(one for one in self.active.values() if one.dirty or one.queue)
+
+    def move_to_end(self, state: KeyState) -> None:
+        """Let all other due keys go first."""
+        del self.due[state]
+        self.due[state] = None
+
+    def mark_changed(self) -> None:
+        """Include the selected key in the next snapshot. Keys that changed last are the last ones to be dropped."""
+        state = self.current
+        if not state.is_changed and state.key is not None:
+            state.is_changed = True
+            self.changed[state] = None
+            self.active[state.key] = self.active.pop(state.key)
+
+    def close_fast_paths(self, states: Iterable[KeyState]) -> None:
+        """Send the next boundary of these keys down the slow path."""
+        for state in states:
+            state.is_fast = False
+
+
+async def _load_nothing(key: Key) -> KeyState:
+    raise LookupError(f"no store holds the state of key {key!r}")

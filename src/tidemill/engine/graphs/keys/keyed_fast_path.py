@@ -1,0 +1,95 @@
+"""The fast path of a keyed accumulator: the generated function looks the key up, and runs the graph on its cache."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tidemill.engine.graphs.firing.fast_path import FastPath, FastPathSource, FastPathWriter
+from tidemill.engine.graphs.keys.key_states import KeyState
+from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringFailure, KeyedFiringLoop
+from tidemill.graphs.compiler import CompiledGraph, GeneratedFunction
+from tidemill.graphs.keys import KeyReader
+from tidemill.kernel.author_errors import AUTHOR_ERRORS
+from tidemill.telemetry.log_context import FIRING_ON_STACK
+
+
+class KeyedSource(msgspec.Struct, frozen=True):
+    """A keyed accumulator at the start of a fast path."""
+
+    source: FastPathSource
+    read_key: KeyReader
+    """Called unchecked: an event whose key is not active takes the slow path, which checks it."""
+    dead_letter: Callable[[KeyState, Any, BaseException], None]
+    emit_slow: Callable[[KeyState, Any, Any], int | None]
+
+
+class KeyedFastPath(FastPath):
+    """The callable that users hold of a keyed accumulator."""
+
+    def open_to_keys(self, keyed: KeyedSource, index: int, loop: KeyedFiringLoop, graph: CompiledGraph) -> None:
+        """Run events of active keys straight through one graph from now on."""
+        writer = _KeyedFastPathWriter(graph, keyed, index, loop)
+        generated = GeneratedFunction.build(writer.write_function(), f"{graph.name} pushed by {keyed.source.name}")
+
+        def failed(key_state: KeyState, boundary: Any, started: float, error: BaseException) -> None:
+            failure = KeyedFiringFailure(index, boundary, started, error, generated)
+            failure.key_state = key_state
+            loop.fail_fast_firing(failure)
+
+        function = generated.function
+        added = {writer.failed: failed, FIRING_ON_STACK: loop.fast_path_target.describe_fast_firing}
+        self._switch_to(function.__code__, function.__globals__ | added)
+        self.is_open = True
+
+
+class _KeyedFastPathWriter(FastPathWriter):
+    """Writes the graph's body between the code that looks the key up and the code that logs the firing."""
+
+    def __init__(self, graph: CompiledGraph, keyed: KeyedSource, index: int, loop: KeyedFiringLoop) -> None:
+        super().__init__(graph.wiring, keyed.source, index, loop.fast_path_target)
+        self.keyed = keyed
+        self.active = self.bind_value("active", loop.keys.active)
+        self.cache = self.unique_name("cache")
+        self.key, self.key_state = self.unique_name("key"), self.unique_name("key_state")
+
+    def _write_ingest(self) -> None:
+        source, event = self.source, self.event
+        errors = self.bind_value("AuthorErrors", AUTHOR_ERRORS)
+        self._write_class_check()
+        self.write_line("try:")
+        self.write_line(f"    {self.key} = {self._key_expression()}")
+        self.write_line(f"    {self.key_state} = {self.active}.get({self.key})")
+        self.write_line(f"except {errors}:")
+        self.write_line(f"    return {self.push_slow}({event})")
+        # True and 1.0 would find the state of 1
+        self.write_line(f"if {self.key_state} is None or {self.key_state}.key.__class__ is not {self.key}.__class__:")
+        self.write_line(f"    return {self.push_slow}({event})")
+        self.write_line("try:")
+        self.write_line(f"    {self.boundary} = {self.bind_value(f'call_{source.name}', source.call)}({event})")
+        self.write_line(f"except {errors} as {self.error}:")
+        dead_letter = self.bind_value("dead_letter", self.keyed.dead_letter)
+        self.write_line(f"    return {dead_letter}({self.key_state}, {event}, {self.error})")
+
+    def _key_expression(self) -> str:
+        read_key = self.keyed.read_key
+        if read_key.attribute is not None:
+            return f"{self.event}.{read_key.attribute}"
+        return f"{self.bind_value('read_key', read_key.unchecked)}({self.event})"
+
+    def _write_claim(self) -> None:
+        self.write_line(f"{self.credit} = {self.state}.credit")
+        self.write_line(f"if not {self.credit} or not {self.key_state}.is_fast or {self._unusual_test()}:")
+        emit_slow = self.bind_value("emit_slow", self.keyed.emit_slow)
+        self.write_line(f"    return {emit_slow}({self.key_state}, {self.event}, {self.boundary})")
+        self.write_line(f"{self.counter}.sequence = {self.sequence} = {self.counter}.sequence + 1")
+        self.write_line(f"{self.state}.credit = None")
+        self.write_line(f"{self.cache} = {self.key_state}.cache")
+        self.write_line(f"{self.cache}[{self.index}] = {self.boundary}")
+        self.write_line(f"{self.arrivals}[{self.index}] = {self.started} = {self.now}()")
+
+    def failed_arguments(self) -> str:
+        return f"{self.key_state}, {super().failed_arguments()}"
+
+    def entry_facts(self) -> str:
+        return f"{self.key}, {self.cache}.copy()"

@@ -1,0 +1,313 @@
+"""Event ingestion of a keyed accumulator: it reads the key of each event, and processes it with that key selected.
+
+A task that waits selects its key again: after the lock, after waiting for queue space, and after the author's function.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from tidemill.annotations.validation import TypeMismatchError
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.emit import PendingReceipt
+from tidemill.engine.graphs.dead_letters import BatchedEvents, ReplayedEvent
+from tidemill.engine.graphs.durability.journal import JournalStep
+from tidemill.engine.graphs.firing.firing_loop import FiringLoop
+from tidemill.engine.graphs.keys.key_states import KeyState, KeyStates
+from tidemill.engine.graphs.keys.keyed_fast_path import KeyedFastPath, KeyedSource
+from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
+from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.engine.graphs.value_migration import ValueMigrator
+from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.keys import KeyReader
+from tidemill.graphs.result import DeadLetter, Receipt
+from tidemill.kernel.errors import StoreError
+
+Result = TypeVar("Result")
+
+
+class _SelectingLock(asyncio.Lock):
+    """A lock whose holder has the key selected that was selected when it began to wait."""
+
+    def __init__(self, keyed: "KeyedIngest") -> None:
+        super().__init__()
+        self._keyed = keyed
+
+    async def acquire(self) -> Any:
+        keys = self._keyed.keys
+        key_state = keys.current
+        acquired = await super().acquire()
+        keys.select(key_state)
+        return acquired
+
+
+class _DeferredEvent(msgspec.Struct, frozen=True):
+    """An event that the author's function has pushed while it processed another one."""
+
+    key_state: KeyState
+    value: Any
+
+
+class KeyedIngest(RunningAccumulator):
+    """Takes the events of a keyed accumulator from their pushers to its reactor, each with its key selected."""
+
+    keys: KeyStates
+    read_key: KeyReader
+    _fast_path: KeyedFastPath
+
+    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
+        super().__init__(definition, tenant, runtime)
+        self._process_lock = _SelectingLock(self)
+        self._fast_path = KeyedFastPath(self.push_slow)
+        self.dead_letters.read_key = lambda: self.keys.current_key
+
+    def add_target(self, reactor: FiringLoop, index: int) -> None:
+        """Deliver to this reactor, the only one, and use its keys."""
+        assert isinstance(reactor, KeyedFiringLoop), "a keyed accumulator belongs to a keyed reactor alone"
+        self.keys = reactor.keys
+        self.read_key = reactor.reactor.definition.key_reader(self.definition)
+        if self.keeps_content:
+            self.keys.add_holder(self)
+        super().add_target(reactor, index)
+
+    # -- content per key
+
+    @property
+    def keeps_content(self) -> bool:
+        """Whether there is something to keep for each key."""
+        return self.definition.state is not None
+
+    def take_content(self) -> Any:
+        """Return the running state of the selected key."""
+        return self.state, self.committed_state
+
+    def set_content(self, content: Any) -> None:
+        """Continue with the running state of another key."""
+        if content is None:
+            self.state = self.committed_state = None if self.definition.state is None else self.definition.state()
+        else:
+            self.state, self.committed_state = content
+
+    def redefine(self, newer: Self) -> None:
+        """Become a newer version; what each active key has stays as far as it fits."""
+        self.keys.deselect()
+        super().redefine(newer)
+        for key_state in self.keys.active.values():
+            self.keys.select(key_state)
+            self._migrate_state(newer)
+            self.migrate_buffer()
+
+    def _migrate_state(self, newer: Self) -> None:
+        if (kind := newer.definition.state) is None:
+            self.state = self.committed_state = None
+            return
+        migrate = ValueMigrator(kind)
+        before = (self.state, self.committed_state)
+        fitting = (None if state is None else migrate(state) for state in before)
+        self.state, self.committed_state = (kind() if state is None else state for state in fitting)
+
+    # -- pushing
+
+    async def _ingest(self, event: Any, encoding: str, offset: Any) -> Receipt:
+        if self.down_reason is not None:
+            self._count_drop("accumulator_down")
+            return self.reject("accumulator_down", f"accumulator '{self.name}' {self.down_reason}")
+        try:
+            value = self._validate(event, encoding)
+            key = self.read_key(value)
+        except TypeMismatchError as error:
+            self.keys.deselect()
+            return self._dead_letter(event, error, encoding)
+        key_state = self.keys.find(key)
+        if key_state is None:
+            try:
+                key_state = await self.keys.load(key)
+            except StoreError as error:
+                return self._not_stored(str(error))
+        key_state.pins += 1
+        try:
+            self.keys.select(key_state)
+            return self._queue_rejection() or await self._process_selected(key_state, value, offset)
+        finally:
+            key_state.pins -= 1
+
+    async def _process_selected(self, key_state: KeyState, value: Any, offset: Any) -> Receipt:
+        if self.is_async:
+            work = self.with_key(key_state, self._process_in_order(value, offset))
+            return await self.runtime.tasks.run_shielded(f"accumulator {self.name}: event", work)
+        if self.is_journaled:
+            return await self._process_journaled(value, offset)
+        if not self._is_blocked():
+            return self._process_fast(value)
+        return await self._process_when_unblocked(value)
+
+    async def with_key(self, key_state: KeyState, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do work that begins with a key selected, in a task of its own."""
+        key_state.pins += 1
+        try:
+            self.keys.select(key_state)
+            return await work
+        finally:
+            key_state.pins -= 1
+
+    def _process_fast(self, value: Any) -> Receipt:
+        self._try_fast_path()
+        if not self.keys.current.is_fast:
+            return self.process_now(value)
+        return super()._process_fast(value)
+
+    def begin_event(self, event: Any, encoding: str, offset: Any = None) -> PendingReceipt:
+        """Validate and process an event of an active key, and begin to commit its outcome."""
+        selected = self._select_key_of(event, encoding)
+        if isinstance(selected, Receipt):
+            return selected
+        return self._queue_rejection() or self.begin_step(selected[0], offset)
+
+    def _select_key_of(self, event: Any, encoding: str) -> Receipt | tuple[Any]:
+        """Select the key of an event; return the validated event in a tuple, or a receipt if it is not processed."""
+        if self.down_reason is not None:
+            return self._rejection() or self.reject("accumulator_down", self.down_reason)
+        try:
+            value = self._validate(event, encoding)
+            key_state = self.keys.find(self.read_key(value))
+        except TypeMismatchError as error:
+            self.keys.deselect()
+            return self._dead_letter(event, error, encoding)
+        if key_state is None:
+            return self._not_stored("the state of this key is in the store: use `await node.push(...)`")
+        self.keys.select(key_state)
+        return (value,)
+
+    def _begin_unblocked(self, events: Sequence[Any], encoding: str) -> Iterator[PendingReceipt]:
+        for event in events:
+            selected = self._select_key_of(event, encoding)
+            if isinstance(selected, Receipt):
+                yield selected
+                continue
+            if self._is_blocked():
+                return
+            yield self._queue_rejection() or self.begin_step(selected[0])
+
+    async def _wait_for_queue_space(self) -> None:
+        key_state = self.keys.current
+        await super()._wait_for_queue_space()
+        self.keys.select(key_state)
+
+    async def call_author(self, call: Callable[[], Awaitable[Any]], event: Any) -> tuple[Any, Receipt | None]:
+        """Await the author's function; return its boundary or a receipt, with the same key selected as before."""
+        key_state = self.keys.current
+        key_state.pins += 1
+        try:
+            return await super().call_author(call, event)
+        finally:
+            key_state.pins -= 1
+            self.keys.select(key_state)
+
+    def process(self, value: Any) -> Any:
+        """Call the author's function; it may push events of other keys."""
+        key_state = self.keys.current
+        try:
+            return super().process(value)
+        finally:
+            self.keys.select(key_state)
+
+    def defer_event(self, value: Any) -> None:
+        """Process an event after the one in progress, whose function has pushed it."""
+        super().defer_event(_DeferredEvent(self.keys.current, value))
+
+    def _process_one(self, value: Any) -> Receipt:
+        if isinstance(value, _DeferredEvent):
+            self.keys.select(value.key_state)
+            value = value.value
+        return super()._process_one(value)
+
+    # -- the fast path
+
+    def _try_fast_path(self) -> None:
+        if self._fast_path_tried:
+            return
+        self._fast_path_tried = True
+        validator, (target, index) = self.event_validator, self.targets[0]
+        assert isinstance(target, KeyedFiringLoop)
+        is_plain = self.allows_fast_path and not self.is_async and not self.is_journaled
+        is_plain = is_plain and self.definition.state is None and self.down_reason is None
+        decides = not target.inputs.needs_all and bool(target.inputs.criteria_mask >> index & 1)
+        is_plain = is_plain and decides and (validator.exact_class is not None or validator.classes is None)
+        if is_plain and target.fast_graph is not None:
+            self._fast_path.open_to_keys(self._keyed_source(), index, target, target.fast_graph)
+
+    def _keyed_source(self) -> KeyedSource:
+        return KeyedSource(
+            source=self._fast_path_source(),
+            read_key=self.read_key,
+            dead_letter=self._dead_letter_in_key,
+            emit_slow=self._emit_slow_in_key,
+        )
+
+    def _dead_letter_in_key(self, key_state: KeyState, event: Any, error: BaseException) -> None:
+        self.keys.select(key_state)
+        self.dead_letter(event, error)
+
+    def _emit_slow_in_key(self, key_state: KeyState, event: Any, boundary: Any) -> int | None:
+        self.keys.select(key_state)
+        return self.emit_slow(event, boundary)
+
+    def push_slow(self, event: Any) -> int | None:
+        """Process an event that the fast path cannot take."""
+        if self._successor is not None:
+            return self._successor().push_slow(event)
+        self._try_fast_path()
+        self._check_synchronous()
+        selected = self._select_key_of(event, "json")
+        if isinstance(selected, Receipt):
+            return None
+        self._check_queue_space()
+        if self._queue_rejection() is not None:
+            return None
+        receipt = self.process_now(selected[0])
+        return receipt.sequence if receipt.outcome == "emitted" else None
+
+    # -- the journal
+
+    def append_to_journal(self, step: JournalStep, event: Any) -> PendingReceipt:
+        """Begin to commit a step of the selected key, which stays active until then."""
+        key_state = self.keys.current
+        pending = super().append_to_journal(msgspec.structs.replace(step, key=key_state.key), event)
+        if not isinstance(pending, Receipt):
+            key_state.pins += 1
+        return pending
+
+    def on_committed(self, step: JournalStep, position: int) -> Receipt:
+        """Apply a committed step to its key."""
+        self._select_key_of_step(step)
+        return super().on_committed(step, position)
+
+    def on_refused(self, step: JournalStep, reason: str) -> Receipt:
+        """Roll back a refused step of its key."""
+        self._select_key_of_step(step)
+        return super().on_refused(step, reason)
+
+    def _select_key_of_step(self, step: JournalStep) -> None:
+        key_state = self.keys.active[step.key]
+        key_state.pins -= 1
+        self.keys.select(key_state)
+
+    # -- dead letters
+
+    async def _replay_event(self, dead_letter: DeadLetter, detail: Any) -> Receipt:
+        if not isinstance(detail, BatchedEvents):
+            return await super()._replay_event(dead_letter, detail)
+        key_state = await self.keys.activate(dead_letter.key)
+        return await self.with_key(key_state, super()._replay_event(dead_letter, detail))
+
+    async def _replay_value(self, value: Any, dead_letter: DeadLetter) -> Receipt:
+        try:
+            key_state = await self.keys.activate(self.read_key(value))
+        except TypeMismatchError as error:
+            return self._dead_letter(ReplayedEvent(dead_letter), error)
+        self.keys.select(key_state)
+        if (rejection := self._queue_rejection()) is not None:
+            return rejection
+        return await self.with_key(key_state, super()._replay_value(value, dead_letter))

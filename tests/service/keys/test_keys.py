@@ -1,0 +1,158 @@
+"""Keyed reactors: one cache, queue and running state for each key."""
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tests.service.keys.market import Market, Tick
+
+
+class Quote(tm.Boundary):
+    symbol: str
+    price: float
+
+
+class Symbol(tm.Boundary):
+    name: str
+
+
+def watch(reactor: tm.Reactor) -> tuple[tm.Graph, list[Any]]:
+    graph, seen = tm.Graph("watch", reactor=reactor), []
+
+    @graph.node
+    def note(quotes: Quote, ctx: tm.Context) -> None:
+        seen.append((ctx.key, quotes.price))
+
+    return graph, seen
+
+
+async def test_an_event_without_a_key_becomes_a_dead_letter_that_says_why() -> None:
+    """G-7: the accumulator lives on."""
+
+    @tm.passthrough
+    def quotes(event: Quote) -> Quote:
+        return event
+
+    market = tm.Reactor("market", [quotes], key=lambda event: event.symbol or None)
+    graph, seen = watch(market)
+    async with tm.testing.node(load=[market, graph]) as node:
+        receipt = await node.push("quotes", Quote("", 1.0))
+        assert (receipt.outcome, receipt.accepted) == ("dead_lettered", False)
+        assert "the key function returned None" in (receipt.reason or "")
+        (letter,) = await node.reactor("market").dead_letters()
+        assert (letter.key, letter.event) == (None, Quote("", 1.0))
+        assert node.handle("quotes")(Quote("", 2.0)) is None
+        await node.push("quotes", Quote("A", 3.0))
+        assert seen == [("A", 3.0)]
+
+
+async def test_handles_fire_active_keys_straight_from_the_push() -> None:
+    """G-1: the fast path finds the key, and logs it."""
+
+    @tm.passthrough
+    def quotes(event: Quote) -> Quote:
+        return event
+
+    market = tm.Reactor("market", [quotes], key="symbol")
+    graph = tm.Graph("doubles", reactor=market)
+
+    @graph.node
+    def double(quotes: Quote) -> float:
+        if quotes.price == 13:
+            raise ValueError("thirteen")
+        return 2 * quotes.price
+
+    async with tm.testing.node(load=[market, graph]) as node:
+        push = node.handle("quotes")
+        numbers = [push(Quote(symbol, price)) for price in (1.0, 2.0, 13.0, 3.0) for symbol in ("A", "B")]
+        assert numbers == [1, 2, 3, 4, 5, 6, 7, 8]
+        firings = node.reactor("market").firings(key="B")[::-1]
+        assert [(one.key, one.inputs["quotes"].price, one.ok) for one in firings] == [
+            ("B", 1.0, True),
+            ("B", 2.0, True),
+            ("B", 13.0, False),
+            ("B", 3.0, True),
+        ]
+        assert [one.key for one in await node.reactor("market").dead_letters()] == ["A", "B"]
+
+
+async def test_true_is_not_the_key_one() -> None:
+    @tm.passthrough
+    def quotes(event: Quote) -> Quote:
+        return event
+
+    market = tm.Reactor("market", [quotes], key=lambda event: True if event.symbol == "true" else 1)
+    graph, seen = watch(market)
+    async with tm.testing.node(load=[market, graph]) as node:
+        push = node.handle("quotes")
+        for symbol in ("one", "one", "true"):
+            push(Quote(symbol, 1.0))
+        assert [key for key, _ in seen] == [1, 1]
+        assert len(await node.reactor("market").dead_letters()) == 1
+
+
+async def test_polls_go_to_the_key_of_what_they_return() -> None:
+    answers = iter([Quote("A", 1.0), Quote("B", 2.0), None, Quote("A", 3.0)])
+
+    @tm.polling(every="1s")
+    async def quotes() -> Quote | None:
+        return next(answers)
+
+    market = tm.Reactor("market", [quotes], key="symbol")
+    graph, seen = watch(market)
+    async with tm.testing.node(load=[market, graph]) as node:
+        await node.advance("4s")
+        assert seen == [("A", 1.0), ("B", 2.0), ("A", 3.0)]
+
+
+async def test_commands_need_a_key() -> None:
+    async with tm.testing.node(load=Market(keyed=True).load) as node:
+        reactor = node.reactor("market")
+        await node.push("totals", Tick("a", 4))
+        for command in (reactor.force_fire(), reactor.fire_with({"totals": {"value": 1}})):
+            with pytest.raises(tm.RequestError) as raised:
+                await command
+            assert raised.value.code == "key_required"
+        fired = await reactor.fire_with({"totals": {"value": 1}}, key="b")
+        assert (fired.key, fired.manual) == ("b", True)
+        assert reactor.state(key="b").cache["totals"] == {"value": 1}
+        assert reactor.state(key="a").cache["totals"] == {"value": 4}
+        assert reactor.state().cache == {"seen": []}
+        with pytest.raises(tm.RequestError, match="no active key 'z'"):
+            reactor.state(key="z")
+
+
+async def test_a_reactor_without_keys_refuses_one() -> None:
+    async with tm.testing.node(load=Market(keyed=False).load) as node:
+        with pytest.raises(tm.RequestError) as raised:
+            await node.reactor("market").force_fire(key="a")
+        assert raised.value.code == "no_keys"
+
+
+async def test_an_accumulator_of_a_keyed_reactor_belongs_to_it_alone() -> None:
+    market = Market(keyed=True)
+    other = tm.Reactor("other", [market.reactor.accumulators[0]])
+    async with tm.testing.node(load=market.load) as node:
+        with pytest.raises(tm.DefinitionError, match="belongs to the keyed reactor 'market' alone"):
+            await node.load(other)
+
+
+async def test_a_reload_keeps_the_keys() -> None:
+    """G-19, G-27: a newer version of the same contract continues with the state of each key."""
+    async with tm.testing.node() as node:
+        await node.load(_module(Market(keyed=True)))
+        for key, value in (("a", 1), ("b", 2), ("a", 3)):
+            await node.push("totals", Tick(key, value))
+        await node.load(_module(Market(keyed=True)))
+        await node.push("totals", Tick("a", 10))
+        await node.push("totals", Tick("b", 10))
+        reactor = node.reactor("market")
+        assert [reactor.state(key=key).cache["totals"]["value"] for key in ("a", "b")] == [14, 12]
+
+
+def _module(market: Market) -> Any:
+    module = ModuleType("market_module")
+    module.__dict__.update(reactor=market.reactor, graph=market.graph)
+    return module
