@@ -1439,6 +1439,111 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/attempts/start": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Begin an attempt, and return what to run
+         * @description The attempt is `running` from now on. A repeated call of the same process gets the same answer. Another process is refused with `attempt_started`, and an attempt that is not wanted any more with `attempt_ended`.
+         */
+        post: operations["start_attempt"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/attempts/heartbeat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Renew the lease of an attempt; `attempt_ended` says that the code is to be stopped */
+        post: operations["beat_attempt"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/attempts/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Append a numbered batch of log records; a repeated one is dropped */
+        post: operations["add_attempt_logs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/attempts/result": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Record the result of an attempt; a repeated report changes nothing, and a late one is refused */
+        post: operations["report_attempt"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/attempts/calls": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make a call of the code, such as `ctx.push`, for the tenant of the attempt; its error is part of the answer */
+        post: operations["call_from_attempt"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/attempts/code": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the code of an attempt: the archive whose digest the order names */
+        get: operations["get_attempt_code"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1520,6 +1625,33 @@ export interface components {
             expires_at: string | null;
             revoked_at: string | null;
             last_used_at: string | null;
+        };
+        /** AttemptCall */
+        AttemptCall: {
+            call: string;
+        };
+        /** AttemptLease */
+        AttemptLease: {
+            seconds: number;
+        };
+        /** AttemptLogs */
+        AttemptLogs: {
+            number: number;
+            records: components["schemas"]["LogRecord"][];
+        };
+        /** AttemptReply */
+        AttemptReply: {
+            reply: string;
+        };
+        /** AttemptReport */
+        AttemptReport: {
+            result?: string | null;
+            handed_back?: string | null;
+        };
+        /** AttemptStart */
+        AttemptStart: {
+            /** @example 6f1c2a70b7d94f4e */
+            process: string;
         };
         /** AttemptView */
         AttemptView: {
@@ -1688,6 +1820,7 @@ export interface components {
             attempts: number;
             workflow?: string | null;
             firing_id?: string | null;
+            key?: unknown;
         };
         /** DenseSchedule */
         DenseSchedule: {
@@ -1873,6 +2006,12 @@ export interface components {
             settings: components["schemas"]["SettingView"][];
             process: components["schemas"]["ProcessUsage"];
         };
+        /** KeyCounts */
+        KeyCounts: {
+            total: number;
+            active: number;
+            stored: number;
+        };
         /** LastRun */
         LastRun: {
             id: string;
@@ -1922,6 +2061,19 @@ export interface components {
             stream: string;
             attempt: number;
             index: number | null;
+        };
+        /** LogRecord */
+        LogRecord: {
+            /** Format: date-time */
+            at: string;
+            message: string;
+            /** @default info */
+            level: string;
+            /** @default log */
+            stream: string;
+            fields?: {
+                [key: string]: unknown;
+            };
         };
         /** Me */
         Me: {
@@ -2297,6 +2449,7 @@ export interface components {
             buffered: number;
             p50: number;
             p99: number;
+            keys?: components["schemas"]["KeyCounts"] | null;
         };
         /** Readiness */
         Readiness: {
@@ -2599,6 +2752,10 @@ export interface components {
             };
             /** @example asked for by finance */
             note?: string | null;
+        };
+        /** StartedAttempt */
+        StartedAttempt: {
+            order: string;
         };
         /** StepTime */
         StepTime: {
@@ -6013,6 +6170,186 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    start_attempt: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AttemptStart"];
+            };
+        };
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StartedAttempt"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    beat_attempt: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AttemptLease"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    add_attempt_logs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AttemptLogs"];
+            };
+        };
+        responses: {
+            /** @description Request fulfilled, nothing follows */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    report_attempt: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AttemptReport"];
+            };
+        };
+        responses: {
+            /** @description Request fulfilled, nothing follows */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    call_from_attempt: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AttemptCall"];
+            };
+        };
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AttemptReply"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_attempt_code: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
                 };
             };
             default: {
