@@ -206,7 +206,7 @@ async def serve(descriptor: int) -> None:
     try:
         await Gateway(reader, writer).run()
     except Exception as error:  # of Ray: the node shows it, and starts another gateway
-        writer.write(protocol.encode_line(protocol.Disconnected(_explain(error))))
+        writer.write(protocol.encode_line(protocol.ClusterLost(_explain(error))))
         await writer.drain()
         os._exit(1)  # Ray's threads could keep the process
 

@@ -170,7 +170,7 @@ class RayGateway:
             case protocol.Created(number):
                 if (reply := self._replies.get(number)) is not None and not reply.done():
                     reply.set_result(message)
-            case protocol.Disconnected(reason):
+            case protocol.ClusterLost(reason):
                 raise OperationError(reason)
 
     def _fail_replies(self) -> None:

@@ -106,14 +106,14 @@ class StatusSeen(msgspec.Struct, frozen=True, tag=True):
     status: ProcessStatus
 
 
-class Disconnected(msgspec.Struct, frozen=True, tag=True):
+class ClusterLost(msgspec.Struct, frozen=True, tag=True):
     """From the gateway, before it exits: it cannot reach the cluster."""
 
     reason: str
 
 
 ToGateway = Connect | Create | Stop | Remove
-FromGateway = Connected | Listed | Created | StatusSeen | Disconnected
+FromGateway = Connected | Listed | Created | StatusSeen | ClusterLost
 
 TO_GATEWAY_DECODER = msgspec.json.Decoder(ToGateway)
 FROM_GATEWAY_DECODER = msgspec.json.Decoder(FromGateway)

@@ -45,8 +45,8 @@ class FakeAttempts:
         self.executors: dict[str, Any] = {}
         self._tracked = tracked
 
-    def tracked(self) -> set[AttemptKey]:
-        """Return the attempts that will still report."""
+    def kept_alive(self) -> set[AttemptKey]:
+        """Return the attempts whose leases the node renews."""
         return self._tracked
 
     async def stop(self, keys: Collection[AttemptKey]) -> None:

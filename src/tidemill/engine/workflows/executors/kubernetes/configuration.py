@@ -105,7 +105,7 @@ def read_config(path: str | Path) -> KubernetesConfig:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DefinitionError.single("kubernetes_config", f"{path} cannot be read: {error}") from error
-    reader = _TableReader()
+    reader = _TomlReader()
     values = reader.read("", parse_toml(text, str(path), "kubernetes_config"), _CONFIG_PARSERS)
     policy = PodPolicy(**reader.read("policy.", values.pop("policy", {}), _POLICY_PARSERS))
     tenants: dict[str, Mapping[str, str]] = {
@@ -119,7 +119,7 @@ def read_config(path: str | Path) -> KubernetesConfig:
     return KubernetesConfig(**values, policy=policy, tenants=tenants)
 
 
-class _TableReader:
+class _TomlReader:
     """Reads tables, and collects what is wrong with them."""
 
     def __init__(self) -> None:
