@@ -15,7 +15,7 @@ from tests.architecture.sources import ROOT, listing
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
-    r"(?P<excuse>^<!-- not run: \S.*-->\n\n?)?"  # an example that cannot run says why
+    r"(?P<excuse>^<!-- not run: \S[^\n]*-->\n\n?)?"  # an example that cannot run says why
     r"^```python\n(?P<source>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
