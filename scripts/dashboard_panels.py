@@ -286,6 +286,12 @@ ACCUMULATORS = (
         (rate("accumulator_restarts_total", TENANT, "tenant, accumulator"), "{{tenant}}/{{accumulator}}"),
         unit="cps",
     ),
+    lines(
+        "Gaps",
+        "Gaps in the events of sources.",
+        (rate("accumulator_gaps_total", TENANT, "tenant, accumulator"), "{{tenant}}/{{accumulator}}"),
+        unit="cps",
+    ),
 )
 
 REQUESTS = (

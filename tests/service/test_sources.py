@@ -205,8 +205,22 @@ async def test_a_source_is_given_what_it_needs_and_its_lag_and_gaps_are_reported
         assert stream_state(node).upstream_lag == 7
         context.report_gap("events 3 to 5 are missing")
         (event,) = node.reactor("r").events()
+        assert node.metrics()["accumulator_gaps_total"] == 1
     assert (event.action, event.name, event.reason) == ("gap", "numbers", "events 3 to 5 are missing")
     assert "accumulator.source_gap" in caplog.messages
+
+
+async def test_a_feed_that_loses_events_all_the_time_does_not_fill_the_store() -> None:
+    """Gaps are counted one by one, and recorded once a minute."""
+    async with tm.testing.node(load=[reading(Scripted())]) as node:
+        stream = node.probe.graphs.accumulator("numbers")
+        for number in range(1, 1001):
+            stream.on_gap(f"gap {number}")
+            if number == 500:
+                await node.advance("1m")
+        reasons = [event.reason for event in node.reactor("r").events()]
+        assert node.metrics()["accumulator_gaps_total"] == 1000
+    assert sorted(reasons) == ["gap 1", "gap 501; 499 more since the last record"]
 
 
 async def test_a_pause_that_the_other_side_asks_for_is_no_failure() -> None:

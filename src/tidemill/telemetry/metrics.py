@@ -46,6 +46,7 @@ GRAPH_METRICS = {
     "push_seconds_count": "pushes that were awaited",
     "accumulator_events_total": "accepted events",
     "accumulator_restarts_total": "restarts of accumulators by supervisor or operator",
+    "accumulator_gaps_total": "gaps that sources have reported: events of theirs are missing",
     "boundaries_dropped_total": "boundaries and events not delivered, by reason",
     "dead_letters_total": "events and firings kept as dead letters",
     "checkpoint_failures_total": "checkpoints that could not be written",

@@ -122,6 +122,20 @@ async def disconnect(node: TestNode) -> None:
     await node.disconnect("a")
 
 
+def following() -> list[Any]:
+    """Return a reactor on a source, which a test node does not read."""
+
+    @tm.stream(tm.Nats(subject="a"))
+    def a(event: int) -> int:
+        return event
+
+    return [tm.Reactor("r", [a])]
+
+
+async def lose_events(node: TestNode) -> None:
+    node.probe.graphs.accumulator("a").on_gap("events 1 to 3 are missing")
+
+
 def needing_both() -> list[Any]:
     """Return a graph that needs two inputs, on a reactor that fires for each."""
 
@@ -156,6 +170,7 @@ CAUSES = {
     ),
     "slow graph": Cause(slow, push_and_wait, FIRING | {"reactor_firing_seconds"}),
     "lost source": Cause(failing, disconnect, {"reactor_health"}),
+    "missing events": Cause(following, lose_events, {"accumulator_gaps_total"}),
     "broken accumulator": Cause(
         failing, break_accumulator, {"accumulator_restarts_total", "boundaries_dropped_total", "push_seconds"}
     ),

@@ -45,6 +45,7 @@ def _read_accumulator(accumulator: RunningAccumulator) -> Iterable[Sample]:
     labels = (("accumulator", accumulator.name), ("tenant", accumulator.tenant))
     yield Sample("accumulator_events_total", accumulator.events, labels)
     yield Sample("accumulator_restarts_total", accumulator.restart_state.restarts, labels)
+    yield Sample("accumulator_gaps_total", accumulator.gap_count, labels)
     yield Sample("dead_letters_total", accumulator.dead_letters.total, labels)
     yield Sample("push_seconds_sum", accumulator.push_seconds, labels)
     yield Sample("push_seconds_count", accumulator.push_count, labels)

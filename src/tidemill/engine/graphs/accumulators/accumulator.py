@@ -32,6 +32,7 @@ class RunningAccumulator(BulkIngest):
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
         super().__init__(definition, tenant, runtime)
         self.restart_state = RestartState()
+        self.gap_count = 0  # how often its source has lost events
         self.is_inactive = False  # until everything that loads together with it is there
         self.is_closing = False
         self.health_since = self.clock.now()

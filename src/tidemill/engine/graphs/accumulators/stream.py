@@ -26,6 +26,8 @@ from tidemill.telemetry.logs import FAILURES_PER_REMINDER
 
 logger = logging.getLogger(__name__)
 
+GAP_RECORD_INTERVAL = 60.0  # seconds
+
 
 class Stream(RunningAccumulator):
     """Reads a source; live only while it is connected."""
@@ -35,6 +37,8 @@ class Stream(RunningAccumulator):
 
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
         super().__init__(definition, tenant, runtime)
+        self._gap_recorded_at: float | None = None
+        self._unrecorded_gaps = 0
         if runtime.open_reader is None:
             self.started_health = AccumulatorHealth.LIVE
         else:
@@ -177,7 +181,15 @@ class Stream(RunningAccumulator):
         return steps
 
     def on_gap(self, reason: str) -> None:
-        """Record that the source has lost events."""
+        """Count that the source has lost events, and record it at most once a minute: a feed may do so all the time."""
+        self.gap_count += 1
+        self._unrecorded_gaps += 1
+        now = self.clock.monotonic()
+        if self._gap_recorded_at is not None and now - self._gap_recorded_at < GAP_RECORD_INTERVAL:
+            return
+        if self._unrecorded_gaps > 1:
+            reason = f"{reason}; {self._unrecorded_gaps - 1} more since the last record"
+        self._gap_recorded_at, self._unrecorded_gaps = now, 0
         self.runtime.supervisor.on_source_gap(self, reason)
 
     def _advance_offset(self, checkpoint: Any) -> None:
