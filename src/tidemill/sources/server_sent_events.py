@@ -11,6 +11,7 @@ from tidemill.sources.event_stream import EventStreamParser, ServerEvent
 from tidemill.sources.http import Headers, check_url, public_address, refusal, resolve_headers
 from tidemill.sources.interface import Disconnected, Event, SourceContext
 from tidemill.sources.options import check_duration
+from tidemill.sources.read_ahead import ReadAhead
 
 CONNECT_TIMEOUT = 10.0  # seconds
 MAX_EVENT_SIZE = 1_048_576  # bytes
@@ -81,26 +82,31 @@ class ServerSentEvents:
     async def _deliveries(
         self, client: httpx.AsyncClient, response: httpx.Response, last_id: str | None
     ) -> AsyncIterator[list[Event]]:
+        reading = ReadAhead(response.aiter_bytes(), f"source {public_address(self._url)}")
+        parser = EventStreamParser(MAX_EVENT_SIZE)
+        progress = _Progress(last_id, self._types)
         try:
-            if response.status_code == httpx.codes.NO_CONTENT:
-                return
-            parser = EventStreamParser(MAX_EVENT_SIZE)
-            progress = _Progress(last_id, self._types)
-            try:
-                async for chunk in response.aiter_bytes():
-                    progress.has_begun = True
-                    if events := progress.select(parser.feed(chunk)):
-                        yield events
-            except httpx.ReadTimeout:
-                reason = f"{public_address(self._url)} was silent for {self._silence:g} s"
-                raise Disconnected(reason, retry_after=self._pause(parser, progress)) from None
-            except httpx.HTTPError as error:
-                raise self._lost(error) from error
-            reason = f"{public_address(self._url)} has ended its answer"
-            raise Disconnected(reason, retry_after=self._pause(parser, progress))
+            while part := await self._take(reading, parser, progress):
+                if events := progress.select(parser.feed(part)):
+                    yield events
+            if response.status_code != httpx.codes.NO_CONTENT:
+                reason = f"{public_address(self._url)} has ended its answer"
+                raise Disconnected(reason, retry_after=self._pause(parser, progress))
         finally:
+            await reading.close()
             await response.aclose()
             await client.aclose()
+
+    async def _take(self, reading: ReadAhead, parser: EventStreamParser, progress: "_Progress") -> bytes:
+        try:
+            part = await reading.take()
+        except httpx.ReadTimeout:
+            reason = f"{public_address(self._url)} was silent for {self._silence:g} s"
+            raise Disconnected(reason, retry_after=self._pause(parser, progress)) from None
+        except httpx.HTTPError as error:
+            raise self._lost(error) from error
+        progress.has_begun = progress.has_begun or bool(part)
+        return part
 
     def _pause(self, parser: EventStreamParser, progress: "_Progress") -> float | None:
         """Return the pause that the server wants; None if it has sent nothing: then the back-off decides."""
