@@ -51,6 +51,7 @@ async def test_files_are_read_in_the_order_of_their_names_also_in_folders(tmp_pa
         "a.ndjson": "1\n\n2\n",
         "day=1/x.ndjson": "4\n",
         "_new.ndjson": "9\n",
+        "_log/x.ndjson": "9\n",
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -16,7 +16,7 @@ from tidemill.sources.options import check_choice, check_duration
 from tidemill.sources.pacing import Pace
 from tidemill.sources.row_files import READERS, ReadRows, Row, marking_last, read_csv
 
-HIDDEN = (".", "_")  # names that begin so are of files that are being written, or of notes about others
+HIDDEN = (".", "_")  # files and folders whose names begin so are being written, or are notes about others
 
 
 class Folder:
@@ -79,8 +79,8 @@ class Folder:
     def _list_names(self) -> list[str]:
         """Return the names of the files, relative to the folder, in order."""
         self._path.stat()
-        found = (path for path in self._path.glob(self._pattern) if not path.name.startswith(HIDDEN))
-        return sorted(path.relative_to(self._path).as_posix() for path in found if path.is_file())
+        found = (path.relative_to(self._path) for path in self._path.glob(self._pattern) if path.is_file())
+        return sorted(path.as_posix() for path in found if not any(part.startswith(HIDDEN) for part in path.parts))
 
     async def _deliveries(
         self, thread: WorkerThread, order: "_FileOrder", context: SourceContext
