@@ -33,6 +33,7 @@ class Counted(tm.Boundary):
     """How many events there were, and how many were missing or repeated."""
 
     count: int = 0
+    total: int = 0
     last: int = -1
     missing: int = 0
     repeated: int = 0
@@ -47,6 +48,7 @@ async def main(order: Order) -> None:
     def counted(event: Numbered, state: Counted) -> Counted:
         return Counted(
             state.count + 1,
+            state.total + event.number,
             max(event.number, state.last),
             state.missing + max(0, event.number - state.last - 1),
             state.repeated + (event.number <= state.last),

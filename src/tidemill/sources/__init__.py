@@ -10,17 +10,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidemill.sources.folder import Folder
     from tidemill.sources.interface import Disconnected, SourceContext
+    from tidemill.sources.mqtt import Mqtt
     from tidemill.sources.postgres import Postgres
     from tidemill.sources.redis import Redis
     from tidemill.sources.server_sent_events import ServerSentEvents
     from tidemill.sources.tail import Tail
     from tidemill.sources.websocket import WebSocket
 
-__all__ = ["Disconnected", "Folder", "Postgres", "Redis", "ServerSentEvents", "SourceContext", "Tail", "WebSocket"]
+__all__ = [
+    "Disconnected",
+    "Folder",
+    "Mqtt",
+    "Postgres",
+    "Redis",
+    "ServerSentEvents",
+    "SourceContext",
+    "Tail",
+    "WebSocket",
+]
 
 _MODULE_OF_NAME = {
     "Disconnected": "tidemill.sources.interface",
     "Folder": "tidemill.sources.folder",
+    "Mqtt": "tidemill.sources.mqtt",
     "Postgres": "tidemill.sources.postgres",
     "Redis": "tidemill.sources.redis",
     "ServerSentEvents": "tidemill.sources.server_sent_events",
