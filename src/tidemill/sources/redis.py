@@ -14,6 +14,7 @@ import msgspec
 
 from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.durations import Duration, parse_positive_duration
+from tidemill.kernel.errors import DefinitionError
 from tidemill.sources.clients import import_client, resolve_url, server_name
 from tidemill.sources.interface import Disconnected, Event, SourceContext
 from tidemill.sources.options import check_duration, check_text
@@ -47,6 +48,8 @@ class Redis(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_text("Redis", "stream", self.stream)
         check_duration("Redis", "claim_after", self.claim_after)
+        if self.consumer is not None and self.group is None:
+            raise DefinitionError.single("Redis", "consumer= names a member of a group; pass group=, too")
 
     def __repr__(self) -> str:
         return f"Redis(stream={self.stream!r})"  # its address may hold a password

@@ -71,7 +71,9 @@ class StreamReader:
             await self._client.xread({self._stream: self._position}, count=1, block=BLOCK_TIME)
             return []
         self._position = entries[-1].id
-        self._read_count = None if self._read_count is None else self._read_count + len(entries)
+        if self._read_count is not None:
+            self._read_count += len(entries)
+            self._context.lag = info["entries-added"] - self._read_count
         return [(event_of(entry.fields, self._field), entry.id) for entry in entries]
 
     def _check_continuity(self, info: dict[str, Any], *, is_there: bool) -> None:
@@ -79,6 +81,7 @@ class StreamReader:
         newest = info["last-generated-id"].decode()
         if newest == self._position:
             self._read_count = info.get("entries-added")  # servers before 7.0 do not count
+            self._context.lag = 0
         elif parse_id(newest) < parse_id(self._position):
             self._context.report_gap(
                 f"{self._title}: it ends at {newest}, and entries up to {self._position} were read; it has begun anew, "

@@ -3,10 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
+from datetime import UTC, datetime
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import tidemill as tm
 from tests.system.sources.mqtt_broker import MqttBroker, mqtt_broker, open_session
@@ -110,6 +117,42 @@ async def test_a_broker_that_refuses_the_client_fails_the_source_for_good(tmp_pa
             pass
 
 
+async def test_a_broker_with_tls_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the certificates of the machine; an unknown one is no connection."""
+    certificate, key = write_certificate(tmp_path)
+    async with mqtt_broker(tmp_path, f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}') as broker:
+        source = Mqtt(topic="level", url=broker.mqtt_url.replace("mqtt://", "mqtts://"))
+        with pytest.raises(Disconnected, match="certificate verify failed"):
+            await source.start(None, SourceReading().make_context())
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        async with reading(source) as read:
+            await publish_over_nats(broker.url, "level", b"1")
+            assert await read.until(1) == [b"1"]
+
+
+async def publish_over_nats(url: str, subject: str, payload: bytes) -> None:
+    client = await nats.connect(url)
+    await client.publish(subject, payload)
+    await client.close()
+
+
+def write_certificate(folder: Path) -> tuple[Path, Path]:
+    """Write a certificate of 127.0.0.1 and its key; return their paths."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "broker")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2120, 1, 1, tzinfo=UTC))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    for file, content in (("broker.pem", certificate.public_bytes(Encoding.PEM)), ("broker.key", secret)):
+        (folder / file).write_bytes(content)
+    return folder / "broker.pem", folder / "broker.key"
+
+
 async def test_a_server_that_speaks_another_protocol_is_disconnected(broker: MqttBroker) -> None:
     """Such as the broker's own port for NATS."""
     with pytest.raises(Disconnected, match=r"MQTT topic 'level' at .*: (the server does not speak MQTT|no answer)"):
@@ -122,8 +165,9 @@ async def test_a_server_that_speaks_another_protocol_is_disconnected(broker: Mqt
 class ScriptedBroker:
     """Answers the set-up of a session, and sends what a test tells it to."""
 
-    def __init__(self, granted: int) -> None:
+    def __init__(self, granted: int, *, answers_pings: bool) -> None:
         self.url = ""
+        self._answers_pings = answers_pings
         self.received: list[Packet] = []
         self._granted = granted
         self._writer: asyncio.StreamWriter
@@ -145,6 +189,8 @@ class ScriptedBroker:
             self._writer.write(encode_packet(PacketKind.CONNACK, b"\x01\x00"))
         elif packet.kind is PacketKind.SUBSCRIBE:
             self._writer.write(encode_packet(PacketKind.SUBACK, packet.body[:2] + bytes([self._granted])))
+        elif packet.kind is PacketKind.PINGREQ and self._answers_pings:
+            self._writer.write(encode_packet(PacketKind.PINGRESP))
 
     def publish(self, packet_id: int, payload: bytes, *, again: bool = False) -> None:
         """Send a message with QoS 2."""
@@ -169,9 +215,9 @@ class ScriptedBroker:
 
 
 @asynccontextmanager
-async def scripted_broker(granted: int = 2) -> AsyncIterator[ScriptedBroker]:
+async def scripted_broker(granted: int = 2, *, answers_pings: bool = True) -> AsyncIterator[ScriptedBroker]:
     """Run a broker that follows a script."""
-    broker = ScriptedBroker(granted)
+    broker = ScriptedBroker(granted, answers_pings=answers_pings)
     server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
     broker.url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
@@ -209,13 +255,15 @@ async def test_the_checkpoint_drops_what_came_before_a_crash() -> None:
         await broker.until(lambda: broker.count(PacketKind.PUBREC) == 2)
 
 
-async def test_nothing_is_confirmed_before_its_delivery() -> None:
+async def test_nothing_is_confirmed_before_its_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
     """QoS 2 hands a message over with PUBREC: after it the broker forgets the content."""
+    monkeypatch.setattr(mqtt_connection, "PING_INTERVAL", 0.02)
     async with scripted_broker() as broker:
         deliveries: Any = await Mqtt(topic="t", qos=2, url=broker.url).start(None, SourceReading().make_context())
         broker.publish(1, b"a")
         assert [event for event, _ in await anext(deliveries)] == [b"a"]
-        broker.release(9)  # any other traffic
+        pings = broker.count(PacketKind.PINGREQ)
+        await broker.until(lambda: broker.count(PacketKind.PINGREQ) > pings)  # later than anything sent so far
         assert broker.count(PacketKind.PUBREC) == 0
         going_on = asyncio.get_running_loop().create_task(anext(deliveries))
         await broker.until(lambda: broker.count(PacketKind.PUBREC) == 1)
@@ -234,7 +282,10 @@ async def test_a_subscription_that_is_not_granted_fails_the_source(granted: int,
 async def test_a_broker_that_stops_answering_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that swallows what it is sent shows no error of its own."""
     monkeypatch.setattr(mqtt_connection, "PING_INTERVAL", 0.05)
-    async with scripted_broker(1) as broker, reading(Mqtt(topic="t", url=broker.url)) as read:
+    async with (
+        scripted_broker(1, answers_pings=False) as broker,
+        reading(Mqtt(topic="t", url=broker.url)) as read,
+    ):
         with pytest.raises(Disconnected, match=r"the broker has not answered for 0\.05 s"):
             await read.until(1)
         assert broker.count(PacketKind.PINGREQ) == 1

@@ -289,11 +289,46 @@ async def test_a_table_that_cannot_be_read_in_order_is_refused_for_good(
             await read.until(1)
 
 
+async def test_a_user_needs_no_privilege_except_select(postgres: PostgresServer) -> None:
+    """It sees the locks of others, and is refused for good without the privilege."""
+    url = await make_table(
+        postgres,
+        "DROP ROLE IF EXISTS watcher",
+        "CREATE ROLE watcher LOGIN",
+        "INSERT INTO ticks (size) VALUES (1)",
+    )
+    source = Postgres(table="ticks", every="5ms", url=url.replace("postgres@", "watcher@"))
+    with pytest.raises(tm.Fail, match="permission denied for table ticks; correct the credentials or the grants"):
+        async with reading(source) as read:
+            await read.until(1)
+    clock = VirtualClock()
+    async with connected(url, 2) as [slow, quick]:
+        await quick.execute("GRANT SELECT ON ticks TO watcher")
+        async with reading(source, clock=clock) as read:
+            await read.until(1)
+            async with slow.transaction():
+                await slow.execute("INSERT INTO ticks (size) VALUES (2)")
+                await quick.execute("INSERT INTO ticks (size) VALUES (3)")
+                await look(clock, read)
+                assert read.checkpoints == [1]
+            await look(clock, read)
+            assert read.checkpoints == [1, 2, 3]
+        await quick.execute("DROP OWNED BY watcher; DROP ROLE watcher")
+
+
 async def test_a_table_that_does_not_exist_yet_is_waited_for(postgres: PostgresServer) -> None:
     """Migrations of the application may come after the node."""
     url = await postgres.fresh_database()
     with pytest.raises(Disconnected, match="there is no such table"):
         await Postgres(table="ticks", url=url).start(None, SourceReading().make_context())
+
+
+async def test_credentials_that_are_refused_fail_the_source_for_good(postgres: PostgresServer) -> None:
+    """G-20: the reason names the server, and no credentials."""
+    url = (await postgres.fresh_database()).replace("postgres@", "stranger:secret@")
+    with pytest.raises(tm.Fail, match='role "stranger" does not exist; correct the credentials') as failure:
+        await Postgres(table="ticks", url=url).start(None, SourceReading().make_context())
+    assert "secret" not in str(failure.value)
 
 
 async def test_a_lost_connection_ends_the_reading_at_once(postgres: PostgresServer) -> None:

@@ -129,10 +129,11 @@ async def test_a_group_reports_entries_that_were_trimmed_unread(valkey: ValkeySe
         await until_acknowledged(valkey)
 
 
-async def test_a_group_says_how_many_entries_wait(valkey: ValkeyServer) -> None:
+@pytest.mark.parametrize("group", [None, "readers"])
+async def test_the_source_says_how_many_entries_wait(valkey: ValkeyServer, group: str | None) -> None:
     """As of the last read, without a request of its own."""
     await add(valkey, *range(1, 101))
-    source = Redis(stream="ticks", group="readers", url=valkey.url)
+    source = Redis(stream="ticks", group=group, url=valkey.url)
     async with reading(source) as read:
         await read.until(100)
         await until_blocked(valkey)
@@ -168,6 +169,20 @@ async def test_without_an_address_the_source_names_the_setting() -> None:
     """It may come from the call or from the settings of the node."""
     with pytest.raises(tm.Fail, match=r"pass url= to its source, or set redis_url \(TIDEMILL_REDIS_URL\)"):
         await Redis(stream="ticks").start(None, SourceReading().make_context())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"stream": ""}, "stream= is a text"),
+        ({"claim_after": "soon"}, "claim_after=: 'soon'"),
+        ({"consumer": "me"}, "pass group=, too"),
+    ],
+)
+def test_options_are_checked_when_the_source_is_declared(options: dict[str, str], words: str) -> None:
+    """Not when it is read."""
+    with pytest.raises(tm.DefinitionError, match=words):
+        Redis(**{"stream": "ticks", **options})
 
 
 @pytest.mark.parametrize("group", [None, "readers"])
