@@ -1,0 +1,67 @@
+"""Addresses and client libraries of sources: from the call, from a setting, or an error that says what to do."""
+
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tidemill.kernel.clock import VirtualClock
+from tidemill.kernel.settings import Settings
+from tidemill.sources.clients import import_client, resolve_url, server_name
+from tidemill.sources.interface import SourceContext
+
+URLS = {
+    "postgres_url": "postgresql://u:hunter2@db/app",
+    "redis_url": "rediss://u:hunter2@cache",
+    "mqtt_url": "mqtts://u:hunter2@broker",
+}
+
+
+def context(**settings: str) -> SourceContext:
+    return SourceContext("orders", Settings.read(settings, environment={}), VirtualClock(), lambda reason: None)
+
+
+@pytest.mark.parametrize("setting", URLS)
+def test_the_address_of_the_call_counts_more_than_the_setting(setting: str) -> None:
+    """As with the servers of Kafka and NATS."""
+    system = setting.removesuffix("_url")
+    assert resolve_url(system, None, context(**URLS)) == URLS[setting]
+    assert resolve_url(system, "here", context(**URLS)) == "here"
+
+
+@pytest.mark.parametrize("setting", URLS)
+def test_without_an_address_the_error_names_the_setting(setting: str) -> None:
+    """A retry cannot help."""
+    with pytest.raises(tm.Fail, match=rf"accumulator 'orders' .*set {setting} \(TIDEMILL_{setting.upper()}\)"):
+        resolve_url(setting.removesuffix("_url"), None, context())
+
+
+@pytest.mark.parametrize("setting", URLS)
+def test_an_address_comes_from_a_file_and_is_shown_without_its_password(setting: str, tmp_path: Path) -> None:
+    """Secrets are mounted as files, and settings are logged."""
+    file = tmp_path / "url"
+    file.write_text(URLS[setting] + "\n")
+    settings = Settings.read(environment={f"TIDEMILL_{setting.upper()}_FILE": str(file)})
+    assert getattr(settings, setting) == URLS[setting]
+    assert "hunter2" not in repr(settings)
+    assert "u:…@" in repr(settings)
+
+
+def test_a_client_that_is_not_installed_names_its_extra() -> None:
+    """A retry cannot help."""
+    with pytest.raises(tm.Fail, match=r"pip install 'tidemill\[carrier\]'"):
+        import_client("no_such_client", extra="carrier")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        tm.sources.Postgres(table="t", url="x://u:hunter2@h"),
+        tm.sources.Redis(stream="s", url="x://u:hunter2@h"),
+        tm.sources.Mqtt(topic="t", url="x://u:hunter2@h"),
+    ],
+)
+def test_a_source_shows_no_password(source: tm.Source) -> None:
+    """A declaration may be logged."""
+    assert "hunter2" not in repr(source)
+    assert server_name("x://u:hunter2@h:1/name") == "h:1"
