@@ -42,8 +42,12 @@ class Request(NamedTuple):
         return (self.resource, self.namespace, self.name)
 
 
-Fault = Callable[[Request], "ApiError | float | None"]
-"""Makes a request fail, or take so many seconds; None leaves it alone."""
+class Cut(Exception):  # noqa: N818 - it is no error of the server
+    """The connection breaks, although the request was carried out."""
+
+
+Fault = Callable[[Request], "ApiError | Cut | str | float | None"]
+"""Makes a request fail, also with a page that no API server wrote, or take so many seconds; None leaves it alone."""
 
 
 class ApiServer:
@@ -56,7 +60,7 @@ class ApiServer:
         self.fault: Fault = lambda request: None
         self._permissions = Permissions(self.objects)
         self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._connections: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
         """Set with the next change, and then replaced."""
         self._port = 0
@@ -76,12 +80,16 @@ class ApiServer:
         """Stop listening, and cut off every connection; objects stay."""
         assert self._server is not None
         self._server.close()
+        serving = list(self._connections.values())
         self.cut_connections()
+        if serving:
+            await asyncio.wait(serving)
 
     def cut_connections(self) -> None:
         """Cut off every connection, in the middle of what is sent."""
-        for writer in self._writers:
+        for writer, task in self._connections.items():
             writer.transport.abort()
+            task.cancel()
 
     def count(self, verb: str, resource: str) -> int:
         """Return how often something was asked for."""
@@ -94,12 +102,14 @@ class ApiServer:
     # -- connections
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections[writer] = task
         try:
-            with suppress(ConnectionError, h11.RemoteProtocolError, asyncio.IncompleteReadError):
+            with suppress(ConnectionError, h11.RemoteProtocolError, asyncio.CancelledError):
                 await self._serve_connection(reader, writer)
         finally:
-            self._writers.discard(writer)
+            del self._connections[writer]
             writer.close()
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -119,7 +129,11 @@ class ApiServer:
             identity = self._permissions.authenticate(headers.get("authorization", ""))
             request = _parse(head.method.decode(), head.target.decode(), body, headers.get("content-type", ""))
             self.requests.append(request)
-            await self._apply_fault(request)
+            fault = self.fault(request)
+            if isinstance(fault, str):
+                await sender.send_text(502, fault, "text/html")
+                return
+            await self._apply_fault(request, fault)
             asked = "/".join(filter(None, [request.resource, request.part]))
             self._permissions.authorize(identity, request.verb, asked, request.namespace)
             if request.verb == "watch":
@@ -133,10 +147,12 @@ class ApiServer:
             retry = {"Retry-After": "1"} if error.code == httpx.codes.TOO_MANY_REQUESTS else {}
             await sender.send(error.code, error.status, retry)
 
-    async def _apply_fault(self, request: Request) -> None:
-        fault = self.fault(request)
+    async def _apply_fault(self, request: Request, fault: "ApiError | Cut | float | None") -> None:
         if isinstance(fault, ApiError):
             raise fault
+        if isinstance(fault, Cut):
+            self._act(request)
+            raise ConnectionError
         if fault is not None:
             await asyncio.sleep(fault)
 
@@ -238,9 +254,9 @@ class _Sender:
         """Send a whole object."""
         await self._send_all(code, "application/json", json.dumps(body).encode(), headers or {})
 
-    async def send_text(self, code: int, body: str) -> None:
+    async def send_text(self, code: int, body: str, kind: str = "text/plain") -> None:
         """Send a text."""
-        await self._send_all(code, "text/plain", body.encode(), {})
+        await self._send_all(code, kind, body.encode(), {})
 
     async def begin(self) -> None:
         """Begin a stream of lines."""
