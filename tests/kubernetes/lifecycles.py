@@ -22,6 +22,12 @@ async def live(pods: Pods, name: str, life: str) -> None:
         await step(pods, name)
 
 
+async def begin(pods: Pods, name: str) -> None:
+    """Let a pod that exists run."""
+    for step in STARTED_UP:
+        await step(pods, name)
+
+
 def bound() -> Step:
     """The scheduler assigns the pod to a node."""
     return lambda pods, name: pods.bind(name, NODE)
@@ -158,7 +164,7 @@ LIVES: Mapping[str, tuple[Step, ...]] = {
     ),
     "node lost": (
         *STARTED_UP,
-        status(conditions=[condition("PodScheduled", True), condition("Ready", False)]),
+        status(conditions=[condition("Ready", False)]),
         disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"),
         deleted(),
         status(reason="NodeLost", message=f"Node {NODE} which was running pod is unresponsive"),

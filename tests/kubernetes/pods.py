@@ -11,6 +11,7 @@ import httpx
 Json = dict[str, Any]
 
 MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
+STRATEGIC_PATCH = {"Content-Type": "application/strategic-merge-patch+json"}
 TIMEOUT = 20.0
 
 
@@ -43,9 +44,9 @@ class Pods:
         return _found(await self.client.get(self.path, params=params))
 
     async def set_status(self, name: str, **status: Any) -> Json:
-        """Write the status of a pod, as its kubelet does."""
-        answer = await self.client.patch(f"{self.path}/{name}/status", json={"status": status}, headers=MERGE_PATCH)
-        return _found(answer)
+        """Write the status of a pod, as its kubelet does: conditions of other types stay."""
+        body = {"status": status}
+        return _found(await self.client.patch(f"{self.path}/{name}/status", json=body, headers=STRATEGIC_PATCH))
 
     async def bind(self, name: str, node: str = "test-node") -> None:
         """Assign a pod to a node, as a scheduler does."""

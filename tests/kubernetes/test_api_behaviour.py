@@ -9,7 +9,8 @@ from itertools import count
 import httpx
 import pytest
 
-from tests.kubernetes.cluster import Cluster, create_identity
+from tests.kubernetes.cluster import Cluster, create_identity, delete_namespace
+from tests.kubernetes.lifecycles import condition
 from tests.kubernetes.pods import MERGE_PATCH, Json, Pods, brief, pod
 
 RUNNING = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
@@ -155,6 +156,20 @@ async def test_spec_and_status_are_written_apart(pods: Pods) -> None:
     assert (await pods.set_status("one", **RUNNING))["status"]["phase"] == "Running"
 
 
+async def test_conditions_are_merged_by_type(pods: Pods) -> None:
+    """The kubelet's conditions and those of the control plane do not overwrite each other."""
+    await pods.create("one")
+    await pods.set_status("one", conditions=[condition("DisruptionTarget", True, "EvictionByEvictionAPI")])
+    await pods.set_status("one", phase="Running", conditions=[condition("Ready", True)])
+    await pods.set_status("one", conditions=[condition("Ready", False)])
+    status = (await pods.get("one"))["status"]
+    assert {one["type"]: one["status"] for one in status["conditions"]} == {
+        "DisruptionTarget": "True",
+        "Ready": "False",
+    }
+    assert status["phase"] == "Running"
+
+
 async def test_what_a_pod_runs_cannot_change(pods: Pods) -> None:
     await pods.create("one")
     body = {"spec": {"restartPolicy": "Always"}}
@@ -251,6 +266,13 @@ async def test_a_pod_beyond_the_quota_is_refused(pods: Pods) -> None:
     await pods.client.patch(f"{quotas}/few/status", json=status, headers=MERGE_PATCH)
     await pods.create("one")
     message = 'pods "two" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1'
+    check_status(await pods.try_create("two"), 403, "Forbidden", message)
+
+
+async def test_a_namespace_that_is_being_deleted_takes_no_pods(pods: Pods) -> None:
+    """It has the code of an identity without rights, too."""
+    await delete_namespace(pods.client, pods.namespace)
+    message = f"unable to create new content in namespace {pods.namespace} because it is being terminated"
     check_status(await pods.try_create("two"), 403, "Forbidden", message)
 
 
