@@ -1,0 +1,40 @@
+"""A served node that runs tasks as pods, configured as an operator does: by a file."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.launching import IMAGE
+from tests.remote import flow
+from tests.remote.remote_node import QUICK
+from tests.service.server.serving_node import Served, served
+from tidemill.node import Node
+from tidemill.server.authentication import NoAuthentication
+
+
+@asynccontextmanager
+async def pod_node(
+    store: str, cluster: Cluster, namespace: str, folder: Path, port: int = 0, **config: Any
+) -> AsyncIterator[Served]:
+    """A running node with a server that its pods reach."""
+    node = Node(
+        store,
+        load=[flow.remote, flow.flaky],
+        settings={**QUICK, "kubernetes_config": write_config(cluster, namespace, folder, **config)},
+    )
+    authentication = NoAuthentication(node.access.tickets, node.access.attempts)
+    async with node, served(node, authentication, port=port) as server:
+        node.server_url = server.url
+        yield server
+
+
+def write_config(cluster: Cluster, namespace: str, folder: Path, **config: Any) -> str:
+    """Write the file that configures the executor; return its path."""
+    kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", namespace)
+    values = {"image": IMAGE, "namespace": namespace, "kubeconfig": str(kubeconfig), **config}
+    path = folder / "kubernetes.toml"
+    path.write_text("\n".join(f"{name} = {json.dumps(value)}" for name, value in values.items()))
+    return str(path)
