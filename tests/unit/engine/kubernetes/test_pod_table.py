@@ -50,9 +50,10 @@ def test_a_list_that_was_asked_for_earlier_does_not_miss_a_new_pod() -> None:
     """A pod that was created while the list was read is not gone."""
     table = PodTable(SETTINGS)
     table.add_created(stored_pod(), 5.0)
-    assert table.find_vanished("tasks", set(), listed_at=4.0) == []
-    assert [one.key for one in table.find_vanished("tasks", set(), listed_at=6.0)] == [KEY]
-    assert table.find_vanished("elsewhere", set(), listed_at=6.0) == []
+    assert list(table.take_list("tasks", [], 4.0, 6.0)) == []
+    assert list(table.take_list("elsewhere", [], 6.0, 6.0)) == []
+    ((known, status),) = table.take_list("tasks", [], 6.0, 6.0)
+    assert (known.key, status.state) == (KEY, "missing")
 
 
 def test_a_created_pod_does_not_undo_what_the_watch_has_seen() -> None:

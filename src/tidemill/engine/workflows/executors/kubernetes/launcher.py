@@ -96,24 +96,22 @@ class KubernetesLauncher(AttemptLauncher):
     # -- what the watches see
 
     def on_list(self, namespace: str, pods: list[dict[str, Any]], asked_at: float) -> None:
-        """Take over a list: a pod that it does not have any more was deleted while the watch was interrupted."""
-        for pod in pods:
-            self.on_change("LISTED", pod)
-        uids = {pod["metadata"]["uid"] for pod in pods}
-        for known in self._table.find_vanished(namespace, uids, asked_at):
-            self.on_change("DELETED", known.pod)
+        """Take over all pods of a namespace, and report what has changed."""
+        for known, status in self._table.take_list(namespace, pods, asked_at, self._clock.monotonic()):
+            self._report_news(known, status)
 
     def on_change(self, kind: str, pod: Mapping[str, Any]) -> None:
         """Take over a change of a pod, and report what it means for its attempt."""
         now = self._clock.monotonic()
-        seen = self._table.remove(pod, now) if kind == "DELETED" else self._table.see(pod, now)
-        if seen is None:
-            return
-        known, status = seen
-        if kind == "DELETED" or status.cause is None or status.cause in _NO_OUTPUT:
-            self._report(known.key, status)
-        else:
+        news = self._table.remove(pod, now) if kind == "DELETED" else self._table.see(pod, now)
+        if news is not None:
+            self._report_news(*news)
+
+    def _report_news(self, known: TrackedPod, status: UnitStatus) -> None:
+        if status.state == "ended" and status.cause not in _NO_OUTPUT:
             self._tasks.start("read the log of a pod", self._report_with_log(known, status))
+        else:
+            self._report(known.key, status)
 
     async def _report_with_log(self, known: TrackedPod, status: UnitStatus) -> None:
         tail = await self._opened.read_log_tail(known.namespace, known.name, CONTAINER)

@@ -126,13 +126,22 @@ class PodTable:
         news = known.report(read_deleted_pod(pod), now)
         return None if news is None else (known, news)
 
-    def find_vanished(self, namespace: str, uids: set[str], listed_at: float) -> list[TrackedPod]:
-        """Return the pods of a namespace that a list no longer has; those created since it was asked for stay."""
-        return [
-            one
-            for one in self._pods.values()
-            if one.namespace == namespace and one.uid not in uids and one.tracked_at < listed_at
-        ]
+    def take_list(
+        self, namespace: str, pods: Iterable[Mapping[str, Any]], asked_at: float, now: float
+    ) -> Iterator[News]:
+        """Take over all pods of a namespace, and yield the news; a pod that is not among them was deleted unseen.
+
+        A pod that was created after the list was asked for may be missing in it, and stays.
+        """
+        uids = set()
+        for pod in pods:
+            uids.add(pod["metadata"]["uid"])
+            if (news := self.see(pod, now)) is not None:
+                yield news
+        missing = [one for one in self._pods.values() if one.namespace == namespace and one.uid not in uids]
+        for one in missing:
+            if one.tracked_at < asked_at and (news := self.remove(one.pod, now)) is not None:
+                yield news
 
     def find_overdue(self, now: float) -> Iterator[tuple[TrackedPod, UnitStatus]]:
         """Yield pods that should have started long ago, with the end that they deserve."""
