@@ -43,5 +43,20 @@ flaky = Workflow("flaky", params=Files)
 def fail_once(params: Files, ctx: tm.Context) -> str:
     """Fail at the first try."""
     if ctx.attempt == 1:
-        raise ValueError("broken on purpose")
+        raise ValueError(f"broken on purpose in {Path(params.folder).name}")
     return "recovered"
+
+
+talkative = Workflow("talkative", params=Files)
+
+
+@talkative.task(executor="kubernetes")
+def tell(ctx: tm.Context) -> list[str]:
+    """Use what the node offers, and say a secret aloud."""
+    secret = ctx.secret("password")
+    print(f"the password is {secret}")
+    started = ctx.start("flaky", folder="/nowhere")
+    return [ctx.variable("region"), started.id]
+
+
+ALL = (remote, flaky, talkative)

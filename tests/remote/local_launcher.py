@@ -116,6 +116,10 @@ class LocalLauncher(AttemptLauncher):
         except FileNotFoundError:
             return 0
 
+    def process(self, key: AttemptKey) -> "subprocess.Popen[bytes]":
+        """Return the process of a unit that this launcher has started."""
+        return self._processes[key]
+
     def output(self, key: AttemptKey) -> str:
         """Return what a unit has printed."""
         return self._path(key).with_suffix(".out").read_text(encoding="utf-8")

@@ -3,13 +3,14 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import httpx
 import msgspec
 
 from tests.remote import flow
 from tests.remote.local_launcher import LocalLauncher
-from tests.service.server.serving_node import Served, served
+from tests.service.server.serving_node import served
 from tidemill.engine.workflows.client.handle import RunHandle
 from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.node import Node
@@ -28,29 +29,60 @@ QUICK = {"heartbeat_interval": 0.3, "heartbeat_timeout": 3.0, "tick_interval": 0
 class RemoteNode(Node):
     """A node with a launcher of local processes."""
 
-    def __init__(self, store: str, launcher: LocalLauncher, settings: Mapping[str, Any] = QUICK) -> None:
+    def __init__(self, store: str, launcher: LocalLauncher, settings: Mapping[str, Any], load: Any) -> None:
         self.launcher = launcher
-        super().__init__(store, load=[flow.remote, flow.flaky], settings=settings)
+        super().__init__(store, load=load, settings=settings)
 
     def _make_parts(self) -> NodeParts:
         return NodeParts(make_launchers=lambda _settings, _clock: [self.launcher], is_single_node=False)
 
+
+class RemoteServer(NamedTuple):
+    """A running node with a server that its units reach."""
+
+    node: RemoteNode
+    url: str
+    http: httpx.AsyncClient
+
+    @property
+    def port(self) -> int:
+        """The port of the server."""
+        return httpx.URL(self.url).port or 0
+
     async def begin(self, folder: Path, workflow: str = "remote") -> RunHandle:
         """Start a run whose task says in a folder that it runs."""
-        return await self.start(workflow, folder=str(folder))
+        return await self.node.start(workflow, folder=str(folder))
+
+    async def attempts_of(self, run: RunHandle, task: str = "count") -> list[AttemptRow]:
+        """Return the attempts of a task, in order."""
+        rows = await self.node.store.runs.read_attempts(run.id)
+        return sorted((row for row in rows if row.key.task == task), key=lambda row: row.key)
+
+    async def messages_of(self, run: RunHandle, task: str = "count") -> list[str]:
+        """Return what a task has logged so far."""
+        chunks = await self.node.store.logs.read(TaskKey(run.id, task, -1))
+        records = [msgspec.msgpack.decode(chunk.payload, type=list[LogRecord]) for chunk in chunks]
+        return [record.message for batch in records for record in batch]
+
+    async def state_of(self, run: RunHandle, task: str = "count") -> TaskState:
+        """Return the stored state of a task."""
+        (record,) = await self.node.store.runs.load([run.id])
+        return next(row.state for row in record.tasks if row.task == task)
 
 
 @asynccontextmanager
-async def remote_node(store: str, launcher: LocalLauncher, port: int = 0, **settings: Any) -> AsyncIterator[Served]:
+async def remote_node(
+    store: str, launcher: LocalLauncher, port: int = 0, load: Any = flow.ALL, **settings: Any
+) -> AsyncIterator[RemoteServer]:
     """A running node with a server that its units reach."""
-    node = RemoteNode(store, launcher, QUICK | settings)
+    node = RemoteNode(store, launcher, QUICK | settings, load)
     authentication = NoAuthentication(node.access.tickets, node.access.attempts)
     async with node, served(node, authentication, port=port) as server:
         node.server_url = node.server_url or server.url
-        yield server
+        yield RemoteServer(node, server.url, server.http)
 
 
-def first_attempt(run: RunHandle, task: str = "count", attempt: int = 1) -> AttemptKey:
+def key_of(run: RunHandle, task: str = "count", attempt: int = 1) -> AttemptKey:
     """Return the key of an attempt of a run."""
     return AttemptKey(run.id, task, -1, attempt)
 
@@ -59,21 +91,3 @@ def starts(folder: Path) -> list[int]:
     """Return the tries that the task of a run has begun."""
     path = folder / "starts"
     return [int(line) for line in path.read_text(encoding="utf-8").split()] if path.exists() else []
-
-
-async def attempts_of(server: Served, run: RunHandle, task: str = "count") -> list[AttemptRow]:
-    """Return the attempts of a task, in order."""
-    rows = await server.node.store.runs.read_attempts(run.id)
-    return sorted((row for row in rows if row.key.task == task), key=lambda row: row.key)
-
-
-async def messages_of(server: Served, run: RunHandle, task: str = "count") -> list[str]:
-    """Return what a task has logged so far."""
-    chunks = await server.node.store.logs.read(TaskKey(run.id, task, -1))
-    return [record.message for one in chunks for record in msgspec.msgpack.decode(one.payload, type=list[LogRecord])]
-
-
-async def task_state(server: Served, run: RunHandle, task: str = "count") -> TaskState:
-    """Return the stored state of a task."""
-    (record,) = await server.node.store.runs.load([run.id])
-    return next(row.state for row in record.tasks if row.task == task)

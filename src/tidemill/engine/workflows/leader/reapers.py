@@ -256,7 +256,9 @@ class TaskReaper:
         try:
             attempt = AttemptKey(*key, row.attempt)
             if await self._apply_lost(attempt, lost):
-                await self._attempts.stop([attempt], "it counts as lost")
+                self._attempts.release_vanished([attempt])
+                if self._adoption.is_remote(row):  # its unit may only be cut off, and would run beside the next one
+                    await self._attempts.stop([attempt], "it counts as lost")
                 self._metrics.increment("agent_lost_tasks_total")
                 logger.warning(events.TASK_LOST, extra={"attempt": str(attempt), "reason": lost.reason})
         except StoreError as error:
