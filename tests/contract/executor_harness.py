@@ -238,6 +238,11 @@ class ExecutorHarness:
         """Let a long task end."""
         Path(self.files(name)["gate"]).touch()
 
+    def release_all(self) -> None:
+        """Let all long tasks end."""
+        for name in ("it", "other", "third"):
+            self.release(name)
+
     async def advance(self, seconds: float) -> None:
         """Move the clock once something sleeps on it."""
         await until(lambda: self.clock.next_wakeup() is not None)
@@ -260,6 +265,5 @@ async def open_harness(name: str, folder: Path, **options: Any) -> AsyncIterator
     try:
         yield harness
     finally:
-        for name in ("it", "other", "third"):
-            harness.release(name)
+        harness.release_all()
         await harness.executor.close(TIMEOUT)

@@ -5,19 +5,21 @@ import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.contract.executor_harness import ExecutorHarness, open_harness, until
 from tests.contract.executor_workflows import Row, Small, hidden
+from tests.contract.remote_harness import LAUNCHERS, open_remote_harness
 from tidemill.engine.workflows.executors.attempt_output import (
     HEAD_LIMIT,
     LOG_LINE_LIMIT,
     MESSAGE_LIMIT,
     TAIL_LIMIT,
 )
-from tidemill.engine.workflows.executors.interface import ItemOfList, ListInput, SingleInput
+from tidemill.engine.workflows.executors.interface import STOP_GRACE_PERIOD, ItemOfList, ListInput, SingleInput
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.tracebacks import TRACEBACK_LIMIT
 from tidemill.testing.faults.executors import FaultyExecutor
@@ -25,19 +27,30 @@ from tidemill.workflows.attempt_results import Cancelled, Deferred, Failed, Hand
 
 EXECUTORS = ["in_process", "subprocess", "worker"]
 
+EVERYWHERE = pytest.mark.parametrize("harness", [*EXECUTORS, *LAUNCHERS], indirect=True)
+"""Also for executors whose attempts run outside the node. The other tests are about what all executors share."""
+
 encode = msgspec.msgpack.encode
 
 
 @pytest.fixture(params=EXECUTORS)
 async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ExecutorHarness]:
     """Each executor, opened."""
-    async with open_harness(request.param, tmp_path) as harness:
+    async with open_any_harness(request.param, tmp_path) as harness:
         yield harness
+
+
+def open_any_harness(name: str, folder: Path, grace: float = STOP_GRACE_PERIOD) -> Any:
+    """An open executor of any kind."""
+    if name in LAUNCHERS:
+        return open_remote_harness(name, folder, grace)
+    return open_harness(name, folder, grace=grace)
 
 
 # -- starting
 
 
+@EVERYWHERE
 async def test_an_attempt_that_is_submitted_twice_runs_once(harness: ExecutorHarness) -> None:
     """Executors: idempotent by attempt id, while it runs and after."""
     request = await harness.start("blocks")
@@ -74,6 +87,7 @@ async def test_a_recorded_start_is_not_recorded_again(harness: ExecutorHarness) 
     assert harness.listener.started == []
 
 
+@EVERYWHERE
 async def test_code_that_is_not_loaded_is_rejected(harness: ExecutorHarness) -> None:
     """W-19: nothing is started."""
     with pytest.raises(OperationError, match="not loaded"):
@@ -85,6 +99,7 @@ async def test_code_that_is_not_loaded_is_rejected(harness: ExecutorHarness) -> 
 # -- calls to the node
 
 
+@EVERYWHERE
 @pytest.mark.parametrize(
     ("task", "value"), [("pushes", ["emitted", 2, 3, 4, 5, 6]), ("pushes_without_await", [1, 2, 3, 4])]
 )
@@ -95,6 +110,7 @@ async def test_a_task_pushes_events_through_its_node(harness: ExecutorHarness, t
     assert len(harness.calls) == value[-1]
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("task", ["starts", "starts_without_await"])
 async def test_a_task_starts_runs_under_keys_that_every_attempt_has(harness: ExecutorHarness, task: str) -> None:
     """API: the key is (run, task, element, call)."""
@@ -105,6 +121,7 @@ async def test_a_task_starts_runs_under_keys_that_every_attempt_has(harness: Exe
     assert msgspec.msgpack.decode(ending.value) == [f"task:{request.key.run}/{task}:{number}" for number in (1, 2)]
 
 
+@EVERYWHERE
 async def test_an_error_of_a_call_is_the_one_that_a_caller_outside_gets(harness: ExecutorHarness) -> None:
     """API: errors of requests keep their code and their facts."""
     answer = ["unknown accumulator", "accumulator_not_found", 404, {"accumulator": "nobody"}]
@@ -113,6 +130,7 @@ async def test_an_error_of_a_call_is_the_one_that_a_caller_outside_gets(harness:
     assert "a defect" in failure.error.message
 
 
+@EVERYWHERE
 async def test_a_call_that_waits_can_be_cancelled(harness: ExecutorHarness) -> None:
     """W-11: a task that waits for a full accumulator does not keep the node from stopping it."""
     request = harness.request("pushes_in_vain")
@@ -125,6 +143,7 @@ async def test_a_call_that_waits_can_be_cancelled(harness: ExecutorHarness) -> N
 # -- arguments
 
 
+@EVERYWHERE
 async def test_params_and_context_reach_the_code(harness: ExecutorHarness) -> None:
     """API: ctx.run_id, ctx.attempt, ctx.token, ctx.slot."""
     slot = datetime(2026, 3, 1, tzinfo=UTC)
@@ -150,6 +169,7 @@ async def test_the_context_merges_params_and_dicts(harness: ExecutorHarness) -> 
     assert "did you mean 'limit'?" in failure.error.message
 
 
+@EVERYWHERE
 async def test_a_list_is_mapped_and_collected(harness: ExecutorHarness) -> None:
     """API: each=."""
     rows = encode([Row(1), Row(2), Row(3)])
@@ -196,6 +216,7 @@ async def test_a_routed_value_can_be_decoded(harness: ExecutorHarness) -> None:
     assert await harness.value("small", inputs={"choose": SingleInput(ending.value)}) == 3
 
 
+@EVERYWHERE
 async def test_a_list_has_a_size(harness: ExecutorHarness) -> None:
     """API: mapping over an empty list needs no decoded value."""
     for limit in (0, 3):
@@ -234,11 +255,13 @@ async def test_a_value_of_the_wrong_type_fails_without_retry(harness: ExecutorHa
 # -- raising
 
 
+@EVERYWHERE
 async def test_skip_skips(harness: ExecutorHarness) -> None:
     """API: `raise tm.Skip(reason)`."""
     assert await harness.run("skipped") == Skipped("not today")
 
 
+@EVERYWHERE
 async def test_fail_fails_without_retry(harness: ExecutorHarness) -> None:
     """API: `raise tm.Fail(reason)`."""
     failure = await harness.failure("gives_up")
@@ -251,6 +274,7 @@ async def test_the_retry_filter_decides(harness: ExecutorHarness, task: str, may
     assert (await harness.failure(task)).may_retry is may_retry
 
 
+@EVERYWHERE
 async def test_a_failure_shows_the_frames_of_author_code(harness: ExecutorHarness) -> None:
     """W-16: error with traceback, without Tidemill's frames."""
     error = (await harness.failure("fails")).error
@@ -300,6 +324,7 @@ async def test_a_process_that_code_forks_reports_nothing(
 # -- deferring
 
 
+@EVERYWHERE
 async def test_a_deferral_ends_the_attempt_and_returns_after_the_wake_up(harness: ExecutorHarness) -> None:
     """API: the same call returns immediately when woken; `except Exception` does not catch it."""
     first = await harness.run("naps")
@@ -331,6 +356,7 @@ async def test_invalid_arguments_of_a_deferral_fail(harness: ExecutorHarness) ->
 # -- logging
 
 
+@EVERYWHERE
 async def test_log_records_arrive_in_order_and_before_the_result(harness: ExecutorHarness) -> None:
     """API: `ctx.log`, structured."""
     assert isinstance(await harness.run("talks"), Succeeded)
@@ -389,6 +415,7 @@ async def test_a_timeout_fails_the_attempt(harness: ExecutorHarness, task: str) 
     assert len(harness.listener.endings) == 1
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("task", ["blocks", "waits"])
 async def test_cancel_stops_a_running_attempt(harness: ExecutorHarness, task: str) -> None:
     """Tasks: cancel reaches the running code."""
@@ -399,7 +426,7 @@ async def test_cancel_stops_a_running_attempt(harness: ExecutorHarness, task: st
     harness.release()
     await until(lambda: not harness.executor.running())
     assert len(harness.listener.endings) == 1
-    assert harness.executor.free_slots() == 8
+    await until(lambda: harness.executor.free_slots() == 8)
 
 
 @pytest.mark.parametrize("name", EXECUTORS)
@@ -415,24 +442,27 @@ async def test_cancel_stops_code_that_resists(name: str, task: str, tmp_path: Pa
         assert await harness.listener.wait_for_ending(request.key) == Cancelled("not wanted")
 
 
+@EVERYWHERE
 async def test_cancelling_an_unknown_attempt_does_nothing(harness: ExecutorHarness) -> None:
     request = harness.request("noop")
     await harness.executor.cancel(request.key, "never was")
     assert harness.listener.endings == []
 
 
+@EVERYWHERE
 async def test_cancelling_right_after_submission_works(harness: ExecutorHarness) -> None:
     request = harness.request("waits", workflow="loose", params=harness.files())
     await harness.executor.submit(request)
     await harness.executor.cancel(request.key, "at once")
     assert await harness.listener.wait_for_ending(request.key) == Cancelled("at once")
     await until(lambda: not harness.executor.running())
-    assert harness.executor.free_slots() == 8
+    await until(lambda: harness.executor.free_slots() == 8)
 
 
 # -- slots
 
 
+@EVERYWHERE
 async def test_a_running_attempt_takes_a_slot(harness: ExecutorHarness) -> None:
     """W-11: heartbeats continue while the code runs."""
     assert harness.executor.free_slots() == 8
@@ -442,7 +472,7 @@ async def test_a_running_attempt_takes_a_slot(harness: ExecutorHarness) -> None:
     harness.release()
     await harness.listener.wait_for_ending(one.key)
     assert harness.executor.running() == {two.key}
-    assert harness.executor.free_slots() == 7
+    await until(lambda: harness.executor.free_slots() == 7)
 
 
 async def test_many_attempts_succeed(harness: ExecutorHarness) -> None:
@@ -506,6 +536,7 @@ async def test_nothing_is_left_open(name: str, tmp_path: Path) -> None:
         assert len(os.listdir("/proc/self/fd")) == before
 
 
+@EVERYWHERE
 async def test_wake_up_times_come_from_the_clock_of_the_node(harness: ExecutorHarness) -> None:
     """API: `ctx.defer(for_=...)`; also of a poll, wherever the code runs."""
     ending = await harness.run("naps")
@@ -516,6 +547,7 @@ async def test_wake_up_times_come_from_the_clock_of_the_node(harness: ExecutorHa
     assert polled.wake_at == harness.clock.now() + timedelta(seconds=30)
 
 
+@EVERYWHERE
 async def test_a_workflow_that_cannot_be_imported_runs_only_in_this_process(harness: ExecutorHarness) -> None:
     """The subprocess executor rejects it when it is submitted."""
     harness.workflows["hidden"] = hidden()
