@@ -10,7 +10,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.contract.executor_harness import TIMEOUT, ExecutorHarness
+from tests.contract.executor_harness import TIMEOUT, ExecutorHarness, until
+from tests.kubernetes.pod_launcher import open_pod_launcher
 from tests.remote.local_launcher import LocalLauncher
 from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor, LogRecord
 from tidemill.engine.workflows.executors.remote.executor import RemoteExecutor
@@ -48,6 +49,7 @@ _NAMED = os.environ.get("TIDEMILL_TEST_LAUNCHERS", "").split(",")
 
 LAUNCHERS: Mapping[str, OpenLauncher] = {
     "remote": open_local_launcher,
+    "kubernetes": open_pod_launcher,
     **{name: opener for name, opener in OPTIONAL_LAUNCHERS.items() if name in _NAMED},
 }
 """By the name of the executor in the contract suite."""
@@ -141,6 +143,7 @@ async def open_remote_harness(name: str, folder: Path, grace: float) -> AsyncIte
         app = make_app(harness.node, NoAuthentication(attempts=harness.node.access.attempts))
         async with harness.node, serving(app, "127.0.0.1", 0) as harness.url:
             await harness.executor.open()
+            await until(lambda: harness.executor.free_slots() > 0)
             try:
                 yield harness
             finally:
