@@ -25,6 +25,8 @@ Answer = TypeVar("Answer")
 
 TRIES = 5
 _BACKOFF = Backoff(0.2, 5.0)
+_SLACK = 1.0
+"""Seconds by which a call outlasts the client's timeout: that one closes the connection, to cancel may leak it."""
 _LONGEST_WAIT = 30.0  # seconds that the API server may ask a caller to wait
 _PAGE = 500
 _TAIL_LINES = 40
@@ -140,7 +142,7 @@ class Cluster:
         """Make a call in one of the slots; repeat it with growing delays while the API server is not available."""
         for failures in range(1, tries + 1):
             try:
-                async with self._slots, asyncio.timeout(self._config.request_timeout):
+                async with self._slots, asyncio.timeout(self._config.request_timeout + _SLACK):
                     return await call()
             except (*_CLIENT_ERRORS, TimeoutError) as error:
                 explained = _explain(error, what)
