@@ -37,7 +37,13 @@ ENDS = {
 }
 """What the attempt hears of each life: state, cause, exit code."""
 
-PATIENT = {"start_timeout": 2.0, "pending_timeout": 3.0}
+SHORT = 0.1  # seconds, for lives that only a time-out ends; the others must not meet one
+TIMEOUTS = {
+    "unschedulable": {"pending_timeout": SHORT},
+    "no image": {"start_timeout": SHORT},
+    "bad image name": {"start_timeout": SHORT},
+    "no secret": {"start_timeout": SHORT},
+}
 
 
 @pytest.fixture
@@ -51,18 +57,19 @@ async def launcher(
     cluster: Cluster, pods: Pods, observer: RecordingObserver, tmp_path: Path
 ) -> AsyncIterator[KubernetesLauncher]:
     """A launcher for the namespace of `pods`."""
-    async with open_launcher(cluster, pods.namespace, tmp_path, observer, **PATIENT) as launcher:
+    async with open_launcher(cluster, pods.namespace, tmp_path, observer) as launcher:
         yield launcher
 
 
 @pytest.mark.parametrize("life", LIVES)
 async def test_the_end_of_a_life_is_told_apart(
-    launcher: KubernetesLauncher, pods: Pods, observer: RecordingObserver, life: str
+    cluster: Cluster, pods: Pods, observer: RecordingObserver, tmp_path: Path, life: str
 ) -> None:
-    launch = launch_of("one")
-    await launcher.launch(launch)
-    await live(pods, name_of(launch), life)
-    status = await observer.until_over(launch.key)
+    launch, timeouts = launch_of("one"), TIMEOUTS.get(life, {})
+    async with open_launcher(cluster, pods.namespace, tmp_path, observer, **timeouts) as launcher:
+        await launcher.launch(launch)
+        await live(pods, name_of(launch), life)
+        status = await observer.until_over(launch.key)
     assert (status.state, status.cause, status.exit) == ENDS[life]
     assert status.reason or life in ("succeeded", "unschedulable at first", "image after a while")
 
@@ -76,7 +83,7 @@ async def test_a_life_that_ended_unwatched_is_told_apart(
     async with open_launcher(cluster, pods.namespace, tmp_path, RecordingObserver()) as first:
         await first.launch(launch)
     await live(pods, name_of(launch), life)
-    async with open_launcher(cluster, pods.namespace, tmp_path, observer, **PATIENT) as second:
+    async with open_launcher(cluster, pods.namespace, tmp_path, observer, **TIMEOUTS.get(life, {})) as second:
         if await pods.exists(name_of(launch)):
             status = await observer.until_over(launch.key)
             assert (status.state, status.cause, status.exit) == ENDS[life]
