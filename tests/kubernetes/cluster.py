@@ -1,13 +1,19 @@
 """Access to an API server of Kubernetes, whichever it is: an address, an identity, and whom to trust."""
 
 import base64
+import re
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 import yaml
+
+Rule = dict[str, Any]
+"""A rule of a role: groups, resources, verbs."""
+
+GUIDE = Path(__file__).parents[2] / "docs/how-to/run-tasks-on-kubernetes.md"
 
 
 class Cluster(NamedTuple):
@@ -90,10 +96,14 @@ def _file(entry: Mapping[str, Any], key: str, path: Path, folder: Path) -> Path 
 
 
 async def create_namespace(client: httpx.AsyncClient) -> str:
-    """Create a namespace with a name of its own; return the name."""
+    """Create a namespace with a name of its own, and the service account that its pods need; return the name."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "tidemill-test-"}}
     answer = await client.post("/api/v1/namespaces", json=body)
-    return str(answer.raise_for_status().json()["metadata"]["name"])
+    name = str(answer.raise_for_status().json()["metadata"]["name"])
+    account = await client.post(f"/api/v1/namespaces/{name}/serviceaccounts", json={"metadata": {"name": "default"}})
+    if account.status_code != httpx.codes.CONFLICT:  # a controller of the cluster was faster
+        account.raise_for_status()
+    return name
 
 
 async def delete_namespace(client: httpx.AsyncClient, namespace: str) -> None:
@@ -103,11 +113,10 @@ async def delete_namespace(client: httpx.AsyncClient, namespace: str) -> None:
         answer.raise_for_status()
 
 
-async def create_identity(client: httpx.AsyncClient, namespace: str, name: str, verbs: Iterable[str]) -> str:
-    """Create a service account that may do these verbs to pods, their logs and secrets; return a token of it."""
+async def create_identity(client: httpx.AsyncClient, namespace: str, name: str, rules: Sequence[Rule]) -> str:
+    """Create a service account that may do what the rules of a role say; return a token of it."""
     base = f"/api/v1/namespaces/{namespace}"
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-    rules = [{"apiGroups": [""], "resources": ["pods", "pods/log", "secrets"], "verbs": list(verbs)}]
     subjects = [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
     for path, body in (
@@ -118,3 +127,21 @@ async def create_identity(client: httpx.AsyncClient, namespace: str, name: str, 
         (await client.post(path, json={"metadata": {"name": name}, **body})).raise_for_status()
     answer = await client.post(f"{base}/serviceaccounts/{name}/token", json={"spec": {"expirationSeconds": 3600}})
     return str(answer.raise_for_status().json()["status"]["token"])
+
+
+def documented_rules() -> list[Rule]:
+    """Return the rules of the role that the documentation gives to a server."""
+    for block in re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL):
+        document = yaml.safe_load(block)
+        if document.get("kind") == "Role":
+            rules: list[Rule] = document["rules"]
+            return rules
+    raise AssertionError(f"{GUIDE} has no role")
+
+
+def without_verb(rules: Iterable[Rule], resource: str, verb: str) -> list[Rule]:
+    """Return rules without one of their rights."""
+    return [
+        {**rule, "verbs": [one for one in rule["verbs"] if (rule["resources"], one) != ([resource], verb)]}
+        for rule in rules
+    ]

@@ -19,9 +19,21 @@ VARIABLE = "TIDEMILL_TEST_KUBERNETES"
 
 CHOSEN = os.environ.get(VARIABLE)
 
-collect_ignore = [] if CHOSEN == "apiserver" else ["apiserver"]
-if CHOSEN is not None:
-    collect_ignore += ["fake"]
+LEFT_OUT = {
+    None: ["apiserver", "smoke"],
+    "apiserver": ["fake", "smoke/test_real_nodes.py"],
+}
+"""By the server: tests of another one. A cluster has kubelets of its own, and its API server stays alive."""
+
+NEEDED = ("KUBERNETES_IMAGE", "KUBERNETES_SERVER_HOST")
+
+if CHOSEN not in LEFT_OUT and (missing := [name for name in NEEDED if name not in os.environ]):
+    raise pytest.UsageError(
+        f"the tests with pods of a cluster need {' and '.join(missing)}: an image that has this version of Tidemill, "
+        "and the address at which pods reach this machine"
+    )
+
+collect_ignore = LEFT_OUT.get(CHOSEN, ["apiserver", "fake", "test_attempts_in_pods.py", "test_kubelet.py"])
 
 
 @pytest.fixture(scope="session")

@@ -72,9 +72,10 @@ async def open_launcher(
     clock: Clock | None = None,
     **config: Any,
 ) -> AsyncIterator[KubernetesLauncher]:
-    """An open launcher for one namespace."""
+    """An open launcher for one namespace. No scheduler takes its pods: the test decides what becomes of them."""
     kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", namespace)
-    options = {"image": IMAGE, "namespace": namespace, "kubeconfig": str(kubeconfig)} | config
+    template = {"spec": {"schedulerName": "test"}}
+    options = {"image": IMAGE, "namespace": namespace, "kubeconfig": str(kubeconfig), "template": template} | config
     launcher = KubernetesLauncher(KubernetesConfig(**options), clock or SystemClock())
     await launcher.open(observer, instance)
     try:

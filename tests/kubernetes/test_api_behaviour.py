@@ -246,7 +246,8 @@ async def test_an_unknown_token_is_refused(cluster: Cluster, pods: Pods) -> None
 
 async def test_an_identity_without_a_verb_is_refused(cluster: Cluster, pods: Pods) -> None:
     """The message names the identity, the verb, the resource and the namespace."""
-    token = await create_identity(pods.client, pods.namespace, "reader", ["get", "list", "watch"])
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    token = await create_identity(pods.client, pods.namespace, "reader", rules)
     async with cluster.as_identity(token).client() as client:
         reader = Pods(client, pods.namespace)
         assert names(await reader.select()) == set()
