@@ -1,11 +1,14 @@
 """Failures of a cluster, each on one of its own: a lost node, a node short of memory, a head that dies and returns."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from tests.ray.cluster import RayCluster, running_cluster
-from tests.ray.gateways import SLEEPER, is_alive, opened, started_pid, until
+from tests.ray.gateways import SLEEPER, TIMEOUT, opened, started_pid, until
+from tests.ray.ray_node import attempts_of, begin, pids, ray_node
+from tidemill.kernel.errors import OperationError
 
 
 def use(cluster: RayCluster, environment: pytest.MonkeyPatch) -> None:
@@ -14,27 +17,23 @@ def use(cluster: RayCluster, environment: pytest.MonkeyPatch) -> None:
         environment.setenv(name, value)
 
 
-async def test_a_lost_node_and_a_restarted_head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """W-11: a lost node is a positive signal; a lost head is none, and its attempts are judged by their leases."""
+async def test_a_restarted_head_says_nothing_about_what_ran_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """W-11: silence is no signal. The gateway reconnects, and what it no longer sees is judged by its lease."""
     with running_cluster() as cluster:
         use(cluster, monkeypatch)
-        node = cluster.add_node(resources='{"far": 1}')
         async with opened(cluster, "n/") as ray:
-            await ray.create("n/1", *SLEEPER, str(tmp_path / "far"), resources={"far": 1})
-            await ray.create("n/2", *SLEEPER, str(tmp_path / "near"), resources={"near": 1})
-            await started_pid(tmp_path / "far")
-            near = await started_pid(tmp_path / "near")
-            node.kill()
-            end = await ray.wait_for_state("n/1", "ended", "missing")
-            assert end.cause == "node_lost", end
-            assert is_alive(near)
+            await ray.create("n/1", *SLEEPER, str(tmp_path / "pid"))
+            await started_pid(tmp_path / "pid")
             cluster.nodes[0].kill()
             await until(lambda: not ray.gateway.is_connected)
-            assert ray.states("n/2")[-1] == "running"
-            cluster.start_head()
-            await until(lambda: len(ray.sessions) == 2)
+            with pytest.raises(OperationError, match="cannot be reached"):
+                await ray.create("n/2", "-c", "pass")
+            await asyncio.to_thread(cluster.start_head)
+            await until(lambda: len(ray.sessions) == 2 and ray.lists[-1] == set())
             assert ray.sessions[0] != ray.sessions[1]
-            await until(lambda: ray.lists[-1] == set())
+            assert ray.states("n/1") == ["pending", "running"]
             await ray.create("n/3", "-c", "pass")
             assert (await ray.wait_for_state("n/3", "ended", "missing")).cause == "completed"
 
@@ -47,3 +46,26 @@ async def test_a_node_short_of_memory(monkeypatch: pytest.MonkeyPatch, tmp_path:
             await ray.create("m/1", *SLEEPER, str(tmp_path / "pid"))
             end = await ray.wait_for_state("m/1", "ended", "missing")
             assert end.cause == "oom", end
+
+
+async def test_attempts_survive_the_head_and_are_recovered_from_a_lost_node(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """W-11, end to end: the loss of a node costs a recovery; the loss of the head harms no attempt that can report."""
+    with running_cluster() as cluster:
+        use(cluster, monkeypatch)
+        node = cluster.add_node(resources='{"far": 1}')
+        async with ray_node(cluster, tmp_path) as server:
+            run = await begin(server, "far", tmp_path)
+            await until(lambda: pids(tmp_path, "distant"))
+            node.kill()
+            other = await asyncio.to_thread(cluster.add_node, resources='{"far": 1}')
+            await until(lambda: len(pids(tmp_path, "distant")) == 2)
+            cluster.nodes[0].kill()
+            (tmp_path / "gate").touch()
+            assert (await run.wait(timeout=TIMEOUT)).tasks["distant"].output == 7
+            assert [one.outcome for one in await attempts_of(server, run)] == ["node_lost", "success"]
+            waiting = await begin(server, "on_ray", tmp_path)
+            other.kill()
+            await asyncio.to_thread(cluster.start_head)
+            assert (await waiting.wait(timeout=TIMEOUT)).tasks["double"].output == 14

@@ -28,8 +28,8 @@ LIST_INTERVAL = 2.0
 RETRY_INTERVAL = 1.0
 """Seconds until an actor that cannot be reached is asked again."""
 
-STOP_ANSWER_TIMEOUT = 10.0
-"""Seconds beyond the grace period until an actor that does not answer is killed."""
+CONFIRM_TIMEOUT = 3.0
+"""Seconds that an actor has to answer before it is killed instead of stopped. Those without resources never answer."""
 
 Result = TypeVar("Result")
 
@@ -45,8 +45,6 @@ class Gateway:
         self._prefix = ""
         self._actors: dict[str, Any] = {}
         """The handles of the actors that are observed, by name."""
-        self._started: set[str] = set()
-        """The names of those that run."""
         self._over: set[str] = set()
         """The names of those that have ended. They stay until they are removed, or Ray lists them no more."""
 
@@ -89,9 +87,8 @@ class Gateway:
 
     async def _observe_new(self, names: Iterable[str]) -> None:
         for name in names:
-            if name not in self._actors:
-                with suppress(ValueError):  # it has died since it was listed
-                    self._observe(name, await self._in_thread(lambda name=name: ray.get_actor(name)))  # type: ignore[misc]
+            if name not in self._actors and (actor := await self._find(name)) is not None:
+                self._observe(name, actor)
 
     def _observe(self, name: str, actor: Any) -> None:
         if name not in self._actors:
@@ -105,7 +102,6 @@ class Gateway:
         while status is None:
             try:
                 await _answer(actor.confirm.remote())
-                self._started.add(name)
                 self._send_status(name, ProcessStatus(state="running"))
                 status = _describe_end(await _answer(actor.wait_end.remote()))
             except exceptions.ActorUnavailableError:
@@ -113,7 +109,6 @@ class Gateway:
             except exceptions.RayError as error:
                 status = describe_death(error)
         self._send_status(name, status)
-        self._started.discard(name)
         self._over.add(name)
 
     def _forget(self, names: Iterable[str]) -> None:
@@ -133,29 +128,46 @@ class Gateway:
                 await self._kill(name)
 
     async def _create(self, message: protocol.Create) -> None:
+        number = message.number
         try:
-            actor = await self._in_thread(lambda: _create_actor(message))
-        except (exceptions.RayError, ValueError, TypeError) as error:
-            self._send(protocol.Created(message.number, f"{type(error).__name__}: {error}"))
+            actor_class = _build_actor_class(message)
+        except (ValueError, TypeError) as error:
+            self._send(protocol.Created(number, _explain(error), is_refused=True))
             return
-        self._send(protocol.Created(message.number))
+        try:
+            actor = await self._in_thread(lambda: actor_class.remote(message.arguments, message.environment))
+        except (exceptions.RayError, ValueError, RuntimeError) as error:  # the head does not answer, or not well
+            self._send(protocol.Created(number, _explain(error)))
+            return
+        self._send(protocol.Created(number))
         self._observe(message.name, actor)
 
     async def _stop(self, name: str, grace: float) -> None:
-        """Stop the process of an actor, then the actor. One that has not started has no process."""
-        if name in self._started:
-            with suppress(TimeoutError, exceptions.RayError):
-                async with asyncio.timeout(grace + STOP_ANSWER_TIMEOUT):
-                    await _answer(self._actors[name].stop.remote(grace))
-                    await asyncio.sleep(0.2)  # real time: the answer to `wait_end` overtakes the death of the actor
-        await self._kill(name)
+        """Stop the process of an actor, then the actor. One that does not answer has not started, or is dead."""
+        actor = await self._find(name)
+        if actor is None:
+            return
+        with suppress(TimeoutError, exceptions.RayError):
+            async with asyncio.timeout(CONFIRM_TIMEOUT):
+                await _answer(actor.confirm.remote())
+            async with asyncio.timeout(grace + CONFIRM_TIMEOUT):
+                await _answer(actor.stop.remote(grace))
+                await asyncio.sleep(0.2)  # real time: the answer to `wait_end` overtakes the death of the actor
+        await self._in_thread(lambda: ray.kill(actor))
 
     async def _kill(self, name: str) -> None:
-        def kill() -> None:
-            with suppress(ValueError):  # there is no actor of this name
-                ray.kill(self._actors.get(name) or ray.get_actor(name))
+        actor = await self._find(name)
+        if actor is not None:
+            await self._in_thread(lambda: ray.kill(actor))
 
-        await self._in_thread(kill)
+    async def _find(self, name: str) -> Any | None:
+        """Return the handle of an actor; None if there is none of this name."""
+        if name in self._actors:
+            return self._actors[name]
+        try:
+            return await self._in_thread(lambda: ray.get_actor(name))
+        except ValueError:
+            return None
 
 
 def _connect(connect: protocol.Connect) -> str:
@@ -175,13 +187,10 @@ def _read_session() -> str:
     return str(ray.get_runtime_context().get_session_name())
 
 
-def _create_actor(message: protocol.Create) -> Any:
-    """Create an actor that survives this process; one that exists already is the same."""
+def _build_actor_class(message: protocol.Create) -> Any:
+    """Return the class of an actor that survives this process; one that exists already is not created again."""
     options = {"max_restarts": 0, **message.options}
-    remote_class = ray.remote(ProcessActor).options(
-        name=message.name, lifetime="detached", get_if_exists=True, **options
-    )
-    return remote_class.remote(message.arguments, message.environment)
+    return ray.remote(ProcessActor).options(name=message.name, lifetime="detached", get_if_exists=True, **options)
 
 
 async def _answer(reference: Any) -> Any:

@@ -95,7 +95,7 @@ class RayGateway:
     ) -> str:
         """Create an actor that runs Python with some arguments; return what Ray objects to it, or an empty text.
 
-        OperationError if the cluster does not answer: the actor may exist.
+        OperationError if the cluster does not answer, or not well: the actor may exist.
         """
         self._last_number += 1
         number = self._last_number
@@ -104,11 +104,14 @@ class RayGateway:
         self._send(protocol.Create(number, name, list(arguments), dict(environment), dict(options)))
         try:
             async with asyncio.timeout(CREATE_TIMEOUT):  # real time: a process does not follow the node's clock
-                return (await reply).error
+                created = await reply
         except TimeoutError:
             raise OperationError(f"Ray at {self._address} has not answered for {CREATE_TIMEOUT:g} s") from None
         finally:
             self._replies.pop(number, None)
+        if created.error and not created.is_refused:
+            raise OperationError(f"Ray at {self._address} has not created an actor: {created.error}")
+        return created.error
 
     def stop(self, name: str, grace: float) -> None:
         """End the process of an actor, and its actor: in order, then by force after `grace` seconds."""
@@ -180,12 +183,11 @@ class RayGateway:
 
     def _log_failure(self) -> None:
         if self._streaks.record_failure(self._address, self.problem) is not None:
-            fields = {"event": events.RAY_DISCONNECTED, "address": self._address, "error": self.problem}
-            logger.warning("Ray cannot be reached: its attempts continue, and new ones wait", extra=fields)
+            logger.warning(events.RAY_DISCONNECTED, extra={"address": self._address, "error": self.problem})
 
     def _log_success(self) -> None:
         self._streaks.reset(self._address)
-        logger.info("connected to Ray", extra={"event": events.RAY_CONNECTED, "address": self._address})
+        logger.info(events.RAY_CONNECTED, extra={"address": self._address})
 
 
 def _start_process() -> "tuple[socket.socket, subprocess.Popen[bytes]]":

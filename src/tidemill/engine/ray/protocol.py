@@ -97,6 +97,8 @@ class Created(msgspec.Struct, frozen=True, tag=True):
 
     number: int
     error: str = ""
+    is_refused: bool = False
+    """Whether the error would be the same at a second try."""
 
 
 class StatusSeen(msgspec.Struct, frozen=True, tag=True):
