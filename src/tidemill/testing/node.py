@@ -281,7 +281,7 @@ class TestNode(Node):
         await kill_engine(self._workflows, self.settings.unload_timeout)
         fail_next(self._run_store, 0)
         await self._run_store.close()
-        self._successor = TestNode(clock=self.clock, predecessor=self, **self._arguments)
+        self._successor = type(self)(clock=self.clock, predecessor=self, **self._arguments)
         await self._successor.__aenter__()
         return self._successor
 

@@ -44,19 +44,26 @@ class Adoption:
     async def adopt(self, key: AttemptKey, row: TaskRow) -> None:
         """Take over an attempt, if this node has its executor; else it runs on, and its lease decides."""
         executor = self._attempts.executors.get(row.executor)
-        active, previous = self._coordinator.active_runs.get(key.run), row.claimed_by
-        if not isinstance(executor, RemoteExecutor) or active is None or previous is None:
+        if not isinstance(executor, RemoteExecutor) or row.claimed_by is None:
             return
         try:
-            order = await self._orders.get(key)
-            self._coordinator.mark_stale(key.run)
-            adopted = self._coordinator.request(key.run, lambda draft: draft.adopt(key, previous), fail_fast=True)
-            claimed: TaskRow | None = None if adopted is None else await adopted
-        except StoreError as error:
-            logger.warning(events.TASK_ADOPTED, extra={"attempt": str(key), "error": str(error)})
+            await self._adopt(key, row.claimed_by, executor)
+        except Exception as error:  # the error concerns this attempt only
+            traceback = None if isinstance(error, StoreError) else error
+            logger.warning(
+                events.TASK_NOT_ADOPTED, exc_info=traceback, extra={"attempt": str(key), "error": str(error)}
+            )
+
+    async def _adopt(self, key: AttemptKey, previous: str, executor: RemoteExecutor) -> None:
+        order, active = await self._orders.get(key), self._coordinator.active_runs.get(key.run)
+        if order is None or active is None:
             return
-        if claimed is not None and order is not None:
+        request = decode_order(order.payload).request
+        self._coordinator.mark_stale(key.run)
+        adopted = self._coordinator.request(key.run, lambda draft: draft.adopt(key, previous), fail_fast=True)
+        claimed: TaskRow | None = None if adopted is None else await adopted
+        if claimed is not None:
             self._attempts.add_adopted(active.run, claimed, active.spec)
-            executor.adopt(decode_order(order.payload).request)
+            executor.adopt(request)
             self._metrics.increment("adopted_attempts_total")
             logger.info(events.TASK_ADOPTED, extra={"attempt": str(key), "previous": previous})
