@@ -31,6 +31,8 @@ class StoredFiring(msgspec.Struct, frozen=True, array_like=True):
     consumed: list[NamedBoundary]
     graphs: list[str]
     """The graphs to retry; on the first attempt, all that are ready."""
+    key: bytes | None = None
+    """Of a keyed reactor."""
 
 
 class StoredOutput(msgspec.Struct, frozen=True, array_like=True):
@@ -52,6 +54,8 @@ class StoredOutboxEntry(msgspec.Struct, frozen=True, array_like=True):
     """The workflows that subscribe to all firings and have not received it."""
     outputs: list[StoredOutput] = []
     """The values that workflows have not received which subscribe to the nodes that returned them."""
+    key: bytes | None = None
+    """Of a keyed reactor."""
 
 
 class StoredFeed(msgspec.Struct, frozen=True, array_like=True):
@@ -85,10 +89,30 @@ class ReactorPart(msgspec.Struct, frozen=True, kw_only=True):
     """Firings to deliver to workflows, oldest first."""
     feeds: list[StoredFeed] = []
     """Results to push into other accumulators, oldest first for each."""
+    lost_moments: list[tuple[int, int]] = []
+    """Of a keyed reactor: after each first moment, up to the second one, snapshots of keys do not count, because the
+    reactor went back to the first one."""
+    reset_moment: int = 0
+    """Of a keyed reactor: it got another contract then, and the caches of keys up to that moment do not count."""
 
     def journal_position_of(self, accumulator: str) -> int | None:
         """Return the journal position of an accumulator, or None if the reactor was not subscribed to it."""
         return self.positions.get(accumulator) if self.positions else self.position
+
+
+class KeyPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a keyed reactor and its accumulators hold for one key."""
+
+    cache: dict[str, bytes] = {}
+    dirty: list[str] = []
+    queue: list[tuple[str, bytes, int]] = []
+    consumed: list[NamedBoundary] = []
+    applied: int = 0
+    """The position of the newest boundary in the cache."""
+    states: dict[str, bytes] = {}
+    """Running states, by accumulator."""
+    held: dict[str, tuple[str, list[bytes]]] = {}
+    """Buffers of batches and contents of windows, oldest first, by accumulator, each with its kind."""
 
 
 class AccumulatorPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +143,7 @@ class KeyedJournalRecord(JournalRecord, frozen=True, array_like=True):
     key: bytes = b""
 
 
-def encode_stored(part: ReactorPart | AccumulatorPart | JournalRecord) -> bytes:
+def encode_stored(part: ReactorPart | AccumulatorPart | KeyPart | JournalRecord) -> bytes:
     """Return a part or a record as bytes; UnstorableError if a source's offset cannot be encoded."""
     return encode_msgpack(part)
 

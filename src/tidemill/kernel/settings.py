@@ -32,6 +32,7 @@ _BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": Fal
 _EDITION_DEFAULTS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
 _AT_LEAST_ONE = frozenset(
     [
+        "active_keys",
         "dispatch_workers",
         "dispatch_queue",
         "ray_max_attempts",
@@ -68,6 +69,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     watchdog_interval: float = 5.0
     task_max_recoveries: int = 3
     checkpoint_interval: float = 0.2
+    active_keys: int = 100_000
     backoff_base: float = 1.0
     backoff_max: float = 60.0
     component_max_failures: int = 5

@@ -39,6 +39,21 @@ class SnapshotPart(msgspec.Struct, frozen=True, kw_only=True):
     payload: bytes
 
 
+class KeySnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of one key of a reactor, as stored. Each key has two slots.
+
+    A write replaces the older one of a key's two snapshots, so that the one before the newest moment stays.
+    """
+
+    reactor: PartKey
+    key: bytes
+    slot: int  # 0 or 1
+    moment: int  # of the reactor's part that was written together with it
+    is_pending: bool  # whether it has work to do after a restart, without a new event
+    checksum: bytes  # over reactor, key, slot, moment, is_pending and payload
+    payload: bytes
+
+
 class JournalKey(NamedTuple):
     """Identifies the accumulator that a journal belongs to."""
 
@@ -135,9 +150,13 @@ class Checkpoints(Protocol):
     """
 
     async def save(
-        self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = (), fences: Collection[PartFence] = ()
+        self,
+        parts: Sequence[SnapshotPart],
+        trims: Sequence[JournalTrim] = (),
+        fences: Collection[PartFence] = (),
+        keys: Sequence[KeySnapshot] = (),
     ) -> None:
-        """Write parts of one moment, each into its slot, and delete the journal entries that they cover."""
+        """Write parts and keys of one moment, each into its slot, and delete the journal entries that they cover."""
 
     async def append(
         self,

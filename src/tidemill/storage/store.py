@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tidemill.storage.access_ports import ApiKeys, AuditEntries, Tenants
 from tidemill.storage.graph_ports import Checkpoints, DeadLetters, PartOwners, Pauses, Producers, Recoveries
+from tidemill.storage.key_ports import KeySnapshots
 from tidemill.storage.mailbox_port import Mailbox
 from tidemill.storage.migrations import SchemaState
 from tidemill.storage.package_ports import Packages, PackageStates, TrustedKeys
@@ -22,6 +23,7 @@ class Store(WorkflowStore, Protocol):
     """A database behind its ports."""
 
     checkpoints: Checkpoints
+    key_snapshots: KeySnapshots
     producers: Producers
     part_owners: PartOwners
     mailbox: Mailbox

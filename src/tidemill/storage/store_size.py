@@ -12,6 +12,7 @@ COUNTED_TABLES: Final = {
     "log chunks": "logs",
     "fires": "fires",
     "journal entries": "journal",
+    "key snapshots": "key_snapshots",
     "dead letters": "dead_letters",
     "recoveries": "recoveries",
     "workflow versions": "workflow_versions",

@@ -9,6 +9,7 @@ TENANT_TABLES = (
     "dead_letters",
     "fires",
     "journal",
+    "key_snapshots",
     "loaded_versions",
     "mail",
     "package_states",

@@ -63,6 +63,7 @@ class Side:
             case ("force" | "fire_with" as command, key):
                 return await self._fire(command, key)
             case ("crash",):
+                await self.node.settle()
                 self.node = await self.node.crash()
         return None
 
@@ -79,9 +80,10 @@ class Side:
         named = {"key": key} if self.keyed else {}
         return [_plain(one) for one in self.node.reactor("market").firings(200, **named)][::-1]
 
-    def state(self, key: str) -> Any:
+    async def state(self, key: str) -> Any:
+        reactor = self.node.reactor("market")
         try:
-            state = self.node.reactor("market").state(**({"key": key} if self.keyed else {}))
+            state = await reactor.state_of(key) if self.keyed else reactor.state()
         except tm.RequestError:
             return {"seen": []}, {}, 0
         return state.cache, {name: is_dirty for name, is_dirty in state.dirty.items() if is_dirty}, state.queued
@@ -98,7 +100,8 @@ def _plain(firing: tm.Firing) -> Any:
 
 async def compare(options: dict[str, Any], script: list[tuple[Any, ...]], store: str | None = None) -> None:
     """Run the same steps with keys and without, and compare what each key has seen."""
-    async with tm.testing.node(load=Market(keyed=True, **options).load, store=store) as keyed_node:
+    few = {"active_keys": 1}
+    async with tm.testing.node(load=Market(keyed=True, **options).load, store=store, settings=few) as keyed_node:
         keyed = Side(keyed_node, KEYS, keyed=True)
         nodes = {key: tm.testing.node(load=Market(keyed=False, **options).load, store=store) for key in KEYS}
         try:
@@ -109,7 +112,7 @@ async def compare(options: dict[str, Any], script: list[tuple[Any, ...]], store:
                 assert await keyed.run(step) == expected[0], step
             for key in KEYS:
                 assert keyed.firings(key) == single[key].firings(key), key
-                assert keyed.state(key) == single[key].state(key), key
+                assert await keyed.state(key) == await single[key].state(key), key
                 assert await keyed.dead_letters(key) == await single[key].dead_letters(key), key
         finally:
             for node in nodes.values():
@@ -121,3 +124,16 @@ async def compare(options: dict[str, Any], script: list[tuple[Any, ...]], store:
 def test_each_key_sees_what_a_reactor_of_its_own_would_see(options: dict[str, Any], script: list[Any]) -> None:
     """G-1, G-2, G-3, G-5, G-8, G-10, G-11, G-13, G-15 hold for each key."""
     asyncio.run(compare(options, script))
+
+
+@settings(max_examples=40)
+@given(
+    declarations,
+    st.sampled_from(["interval", "fire", "boundary"]),
+    st.lists(st.one_of(steps, steps, st.just(("crash",))), max_size=14),
+)
+def test_keys_outlive_their_memory_and_their_process(
+    options: dict[str, Any], durability: str, script: list[Any]
+) -> None:
+    """G-23, G-24: with room for one key in memory, and crashes, each key still sees what its own reactor would see."""
+    asyncio.run(compare(options | {"durability": durability}, script, "memory://"))

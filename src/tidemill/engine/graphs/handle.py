@@ -40,7 +40,7 @@ class ReactorHandle:
     def state(self, key: Any = None) -> ReactorState:
         """Return the current health, cache, flags and counters, as plain values.
 
-        Of a keyed reactor it has cache, flags and queue of one key, if a key is given that is active, and else none.
+        Of a keyed reactor it has the cache, flags and queue of one key, if a key is given, which must be in memory.
         """
         reactor = self._reactor
         reactor.show_key(key)
@@ -73,6 +73,11 @@ class ReactorHandle:
             p99=latency.p99,
             keys=reactor.key_counts(),
         )
+
+    async def state_of(self, key: Any) -> ReactorState:
+        """Return the state of one key of a keyed reactor, read from the store if it is not in memory."""
+        await self._reactor.load_key(key)
+        return self.state(key)
 
     def _dropped_counts(self) -> Counter[str]:
         total = self._reactor.all_dropped()

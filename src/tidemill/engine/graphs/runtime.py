@@ -118,6 +118,7 @@ class GraphRuntime:
         self.is_starting_up = False  # nothing fires while the node loads: a graph may still be missing
         self.find_accumulator: FindAccumulator = lambda tenant, name: None  # noqa: ARG005 - until the scheduler is built
         self.in_flight = InFlight()
+        self.keyed_reactors = 0  # that run on this node, and share its memory for keys
         self.push_traces: dict[tuple[str, str], TraceContext] = {}
         """By reactor whose firings start runs: the span of the last traced push, until a firing takes it."""
         self.rng = random.Random()

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.checkpoints.key_restore import attach_key_loaders
 from tidemill.engine.graphs.checkpoints.restore import StateRestorer
 from tidemill.engine.graphs.checkpoints.state_reader import StoredState, read_fresh_state, read_state
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
@@ -321,6 +322,7 @@ class GraphScheduler:
             is_starting_up=self.runtime.is_starting_up,
         )
         restorer.run()
+        attach_key_loaders(staged.added_reactors.values(), self._store, self.runtime.supervisor)
         self._unsaved_resets |= reset
         durability = self.runtime.durability
         if durability.journal is not None:

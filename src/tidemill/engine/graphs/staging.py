@@ -170,9 +170,6 @@ class GraphStager:
         """Reject a durable reactor whose values cannot be stored."""
         if not self._runtime.durability.policy_for(reactor).is_durable:
             return
-        if reactor.is_keyed:
-            message = "the state of keys is not stored yet: declare durability='none'"
-            raise DefinitionError.single(f"reactor '{reactor.name}'", message, reactor.location)
         problems = []
         for one in reactor.accumulators:
             try:

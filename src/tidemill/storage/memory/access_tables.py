@@ -53,6 +53,7 @@ def _rows_of(tables: Tables, tenant: str) -> Iterator[tuple[dict[Any, Any], Any]
     yield from ((table, key) for table in with_tenant for key, row in table.items() if row.tenant == tenant)
     yield from ((tables.api_keys, key) for key, row in tables.api_keys.items() if row.key.tenant == tenant)
     yield from ((tables.parts, key) for key in tables.parts if key[0].tenant == tenant)
+    yield from ((tables.key_snapshots, key) for key in tables.key_snapshots if key[0].tenant == tenant)
     yield from ((tables.pushes, key) for key in tables.pushes if key[0].tenant == tenant)
     mail = [key for key, row in tables.mail.items() if row.target.tenant == tenant]
     yield from ((table, key) for table in (tables.mail, tables.mail_answers) for key in mail)

@@ -13,6 +13,7 @@ from tidemill.storage.graph_ports import (
     JournalEntry,
     JournalKey,
     JournalTrim,
+    KeySnapshot,
     PartFence,
     PartKey,
     PartKind,
@@ -33,7 +34,11 @@ class MemoryCheckpoints(MemoryTable, Checkpoints):
     """Snapshots by key and slot, journals by position."""
 
     async def save(
-        self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = (), fences: Collection[PartFence] = ()
+        self,
+        parts: Sequence[SnapshotPart],
+        trims: Sequence[JournalTrim] = (),
+        fences: Collection[PartFence] = (),
+        keys: Sequence[KeySnapshot] = (),
     ) -> None:
         rows = [replace(part, taken_at=to_utc(part.taken_at)) for part in parts]
 
@@ -42,6 +47,8 @@ class MemoryCheckpoints(MemoryTable, Checkpoints):
                 return False
             for part in rows:
                 tables.put(tables.parts, (part.key, part.generation % 2), part)
+            for row in keys:
+                tables.put(tables.key_snapshots, (row.reactor, row.key, row.slot), row)
             for key, position in trims:
                 journal = tables.journals.get(key, {})
                 for old in [one for one in journal if one <= position]:

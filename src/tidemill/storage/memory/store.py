@@ -16,6 +16,7 @@ from tidemill.storage.memory.graph_tables import (
     MemoryProducers,
     MemoryRecoveries,
 )
+from tidemill.storage.memory.key_tables import MemoryKeySnapshots
 from tidemill.storage.memory.leases import MemoryLeases, MemoryPartOwners
 from tidemill.storage.memory.mailbox import MemoryMailbox
 from tidemill.storage.memory.order_tables import MemoryAttemptOrders, MemoryCodeBundles
@@ -52,6 +53,7 @@ class MemoryStore(Store):
         self._tables = tables
         self._mail_listeners: list[Callable[[], None]] = []
         self.checkpoints = MemoryCheckpoints(tables, self._committer)
+        self.key_snapshots = MemoryKeySnapshots(tables, self._committer)
         self.producers = MemoryProducers(tables, self._committer)
         self.mailbox = MemoryMailbox(tables, self._committer)
         self.part_owners = MemoryPartOwners(tables, self._committer)
@@ -115,7 +117,8 @@ class MemoryStore(Store):
         tables = self._tables
         nested = (tables.tasks, tables.attempts, tables.events, tables.logs)
         sizes = [len(tables.runs), *(sum(map(len, table.values())) for table in nested)]
-        sizes += [len(tables.fired_slots), sum(map(len, tables.journals.values())), len(tables.dead_letters)]
+        sizes += [len(tables.fired_slots), sum(map(len, tables.journals.values()))]
+        sizes += [len(tables.key_snapshots), len(tables.dead_letters)]
         sizes += [len(tables.recoveries), len(tables.versions), len(tables.audit_entries)]
         return StoreSize(None, dict(zip(COUNTED_TABLES, map(counted, sizes), strict=True)))
 

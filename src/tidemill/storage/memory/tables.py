@@ -16,6 +16,7 @@ from tidemill.storage.committer import Committed, GroupCommitter, Transactor
 from tidemill.storage.graph_ports import (
     JournalEntry,
     JournalKey,
+    KeySnapshot,
     PartKey,
     SnapshotPart,
     StoredDeadLetter,
@@ -74,6 +75,7 @@ class Tables(Transactor["MemoryUnit"]):
     def __init__(self) -> None:
         self.parts: dict[tuple[PartKey, int], SnapshotPart] = {}  # by key and slot
         self.journals: dict[JournalKey, dict[int, JournalEntry]] = {}  # by position
+        self.key_snapshots: dict[tuple[PartKey, bytes, int], KeySnapshot] = {}  # by reactor, key and slot
         self.pushes: dict[tuple[JournalKey, str], StoredPush] = {}  # by accumulator and client
         self.mail: dict[str, StoredRequest] = {}
         self.mail_answers: dict[str, bytes] = {}  # by request

@@ -12,6 +12,7 @@ from tidemill.storage.graph_ports import (
     JournalEntry,
     JournalKey,
     JournalTrim,
+    KeySnapshot,
     PartFence,
     PartKey,
     PartKind,
@@ -34,12 +35,19 @@ class PostgresCheckpoints(PostgresTable, Checkpoints):
     """The tables `parts` and `journal`."""
 
     async def save(
-        self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = (), fences: Collection[PartFence] = ()
+        self,
+        parts: Sequence[SnapshotPart],
+        trims: Sequence[JournalTrim] = (),
+        fences: Collection[PartFence] = (),
+        keys: Sequence[KeySnapshot] = (),
     ) -> None:
         check_timezones(*parts)
         saved = StatementRows(self._queries.save_parts, [_encode_part(part) for part in parts])
         trimmed = StatementRows(self._queries.trim_journal, [(*one.key, one.position) for one in trims])
-        await self._write_fenced([saved, trimmed], fences)
+        steps = [saved, trimmed]
+        if keys:
+            steps.append(StatementRows(self._queries.save_keys, [_encode_key(one) for one in keys], as_arrays=True))
+        await self._write_fenced(steps, fences)
 
     async def append(
         self,
@@ -93,6 +101,11 @@ class PostgresCheckpoints(PostgresTable, Checkpoints):
 def _encode_part(part: SnapshotPart) -> tuple[Any, ...]:
     slot = part.generation % 2
     return *part.key, slot, part.generation, part.moment, part.taken_at, part.digest, part.checksum, part.payload
+
+
+def _encode_key(one: KeySnapshot) -> tuple[Any, ...]:
+    owner = (one.reactor.tenant, one.reactor.name)
+    return *owner, one.key, one.slot, one.moment, one.is_pending, one.checksum, one.payload
 
 
 class PostgresProducers(PostgresTable, Producers):

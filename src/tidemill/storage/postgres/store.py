@@ -21,6 +21,7 @@ from tidemill.storage.postgres.graph_tables import (
     PostgresProducers,
     PostgresRecoveries,
 )
+from tidemill.storage.postgres.key_tables import PostgresKeySnapshots
 from tidemill.storage.postgres.leases import PostgresLeases, PostgresPartOwners
 from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.postgres.mailbox import PostgresMailbox
@@ -84,6 +85,7 @@ class PostgresStore(Store):
         self._leases = PostgresLeases(address, self._database, QUERIES, lease_clock)
         parts = (self._database, self._committer, QUERIES)
         self.checkpoints = PostgresCheckpoints(*parts)
+        self.key_snapshots = PostgresKeySnapshots(*parts)
         self.producers = PostgresProducers(*parts)
         self.mailbox = PostgresMailbox(*parts, sender)
         self.part_owners = PostgresPartOwners(*parts)

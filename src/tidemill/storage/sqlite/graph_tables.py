@@ -13,6 +13,7 @@ from tidemill.storage.graph_ports import (
     JournalEntry,
     JournalKey,
     JournalTrim,
+    KeySnapshot,
     PartFence,
     PartKey,
     PartKind,
@@ -27,6 +28,7 @@ from tidemill.storage.graph_ports import (
 )
 from tidemill.storage.queries import build_entry, build_part
 from tidemill.storage.sqlite.database import SqliteTable
+from tidemill.storage.sqlite.key_tables import encode_key_snapshot
 from tidemill.storage.sqlite.run_rows import from_micros, to_micros
 
 _StatementRows = Sequence[tuple[str, Sequence[tuple[Any, ...]]]]
@@ -36,11 +38,16 @@ class SqliteCheckpoints(SqliteTable, Checkpoints):
     """The tables `parts` and `journal`."""
 
     async def save(
-        self, parts: Sequence[SnapshotPart], trims: Sequence[JournalTrim] = (), fences: Collection[PartFence] = ()
+        self,
+        parts: Sequence[SnapshotPart],
+        trims: Sequence[JournalTrim] = (),
+        fences: Collection[PartFence] = (),
+        keys: Sequence[KeySnapshot] = (),
     ) -> None:
         rows = [_encode_part(part) for part in parts]
         trimmed = [(*key, position) for key, position in trims]
         writes = [(self._queries.save_part, rows), (self._queries.trim_journal, trimmed)]
+        writes.append((self._queries.save_key, [encode_key_snapshot(one) for one in keys]))
         await self._write_fenced(writes, fences)
 
     async def append(

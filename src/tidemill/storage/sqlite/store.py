@@ -40,6 +40,7 @@ from tidemill.storage.sqlite.graph_tables import (
     SqliteRecoveries,
 )
 from tidemill.storage.sqlite.key_file import KEY_FILE_SUFFIX, read_or_create_keys
+from tidemill.storage.sqlite.key_tables import SqliteKeySnapshots
 from tidemill.storage.sqlite.leases import SqliteLeases, SqlitePartOwners
 from tidemill.storage.sqlite.mailbox import SqliteMailbox
 from tidemill.storage.sqlite.order_tables import ORDER_FRAGMENTS, SqliteAttemptOrders, SqliteCodeBundles
@@ -91,6 +92,7 @@ class SqliteStore(Store):
         self._change_watch = ChangeWatch(self._database)
         parts = (self._database, self._committer, QUERIES)
         self.checkpoints = SqliteCheckpoints(*parts)
+        self.key_snapshots = SqliteKeySnapshots(*parts)
         self.producers = SqliteProducers(*parts)
         self.mailbox = SqliteMailbox(*parts)
         self.part_owners = SqlitePartOwners(*parts)

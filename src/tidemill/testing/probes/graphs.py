@@ -1,9 +1,10 @@
 """Read-only views of reactors and accumulators, for tests that check more than the public API shows."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.registry import Key
@@ -32,6 +33,11 @@ class GraphProbe:
     def reactor(self, name: str, tenant: str = "public") -> RunningReactor:
         """Return a running reactor."""
         return self._scheduler.reactor(tenant, name)
+
+    def active_keys(self, reactor: str) -> set[Any]:
+        """Return the keys of a keyed reactor that are in memory."""
+        loop = self.reactor(reactor).firing_loop
+        return set(loop.keys.active) if isinstance(loop, KeyedFiringLoop) else set()
 
     def accumulator(self, name: str, tenant: str = "public") -> RunningAccumulator:
         """Return a running accumulator."""

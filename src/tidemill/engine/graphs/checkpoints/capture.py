@@ -12,12 +12,14 @@ import msgspec
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.checkpoints.checksums import snapshot_part
+from tidemill.engine.graphs.checkpoints.key_capture import KeyCapture, capture_keys
+from tidemill.engine.graphs.checkpoints.named_values import NamedEncoder
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.reactors.outbox import OutboxEntry
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
+from tidemill.graphs.keys import encode_key
 from tidemill.graphs.snapshot import (
     AccumulatorPart,
-    NamedBoundary,
     ReactorPart,
     StoredFeed,
     StoredFiring,
@@ -69,6 +71,7 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
     group: CheckpointGroup
     parts: list[SnapshotPart]
     positions: list[int]
+    keys: list[KeyCapture]
 
     @property
     def journal_trims(self) -> list[JournalTrim]:
@@ -88,15 +91,25 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
             component.generation = part.generation
         for one, position in zip(self.group.accumulators, self.positions, strict=True):
             one.checkpointed_position = position
+        for capture in self.keys:
+            capture.mark_written()
+
+    def mark_failed(self) -> None:
+        """Include everything again in the next checkpoint."""
+        for capture in self.keys:
+            capture.mark_failed()
 
 
 def take_snapshot(group: CheckpointGroup, moment: int, at: datetime) -> GroupSnapshot:
     """Take the snapshot of a group, or raise UnstorableError; later changes request the next checkpoint."""
+    for reactor in group.reactors:
+        reactor.show_key(None)  # the parts are of all keys: what belongs to single ones is written apart
     parts = [_build_part(one, moment, at, encode_stored(_reactor_part(one))) for one in group.reactors]
     parts += [_build_part(one, moment, at, encode_stored(_accumulator_part(one))) for one in group.accumulators]
+    keys = capture_keys(group.reactors, moment)
     for reactor in group.reactors:
         reactor.firing_loop.mark_checkpointed()
-    return GroupSnapshot(group, parts, [one.position for one in group.accumulators])
+    return GroupSnapshot(group, parts, [one.position for one in group.accumulators], keys)
 
 
 def _build_part(
@@ -122,7 +135,7 @@ def _accumulator_part(accumulator: RunningAccumulator) -> AccumulatorPart:
 def _reactor_part(reactor: RunningReactor) -> ReactorPart:
     loop = reactor.firing_loop
     inputs, series = loop.inputs, loop.log.series
-    encoder = _NamedEncoder(reactor.accumulators)
+    encoder = NamedEncoder(reactor.accumulators)
     loop.log.close_burst()  # counts its firings in the series
     return ReactorPart(
         cache=encoder.encode_values(inputs.cache),
@@ -137,10 +150,11 @@ def _reactor_part(reactor: RunningReactor) -> ReactorPart:
         positions={one.name: one.departed_reactors.get(loop, one.position) for one in reactor.accumulators},
         posts=[_stored_entry(entry, encoder) for entry in reactor.outbox.entries],
         feeds=[StoredFeed(*feed.target, feed.encoded or b"") for feed in reactor.feed_outbox.entries],
+        **reactor.stored_key_facts(),
     )
 
 
-def _stored_firing(firing: PendingFiring, encoder: "_NamedEncoder") -> StoredFiring:
+def _stored_firing(firing: PendingFiring, encoder: NamedEncoder) -> StoredFiring:
     inputs = firing.inputs
     return StoredFiring(
         series=firing.series,
@@ -151,10 +165,11 @@ def _stored_firing(firing: PendingFiring, encoder: "_NamedEncoder") -> StoredFir
         inputs=encoder.encode_values(inputs.snapshot),
         consumed=[encoder.encode_entry(index, value) for index, value in inputs.consumed],
         graphs=list(firing.retry_graphs),
+        key=_stored_key(firing.key),
     )
 
 
-def _stored_entry(entry: OutboxEntry, encoder: "_NamedEncoder") -> StoredOutboxEntry:
+def _stored_entry(entry: OutboxEntry, encoder: NamedEncoder) -> StoredOutboxEntry:
     record = entry.record
     at = record.wall_offset + record.started
     return StoredOutboxEntry(
@@ -164,23 +179,9 @@ def _stored_entry(entry: OutboxEntry, encoder: "_NamedEncoder") -> StoredOutboxE
         encoder.encode_values(record.snapshot),
         sorted(one.workflow for one, output in entry.undelivered.items() if output is None),
         [StoredOutput(one, output) for one, output in entry.undelivered.items() if output is not None],
+        _stored_key(record.key),
     )
 
 
-class _NamedEncoder:
-    """Encodes a reactor's values under the names of their accumulators."""
-
-    def __init__(self, accumulators: list[RunningAccumulator]) -> None:
-        self._sources = [(one.name, one.codecs.boundary) for one in accumulators]
-
-    def encode_entry(self, index: int, value: Any) -> NamedBoundary:
-        name, codec = self._sources[index]
-        return name, codec.encode(value)
-
-    def encode_values(self, values: list[Any]) -> dict[str, bytes]:
-        """Encode the values that are present."""
-        return dict(self.encode_entry(index, value) for index, value in enumerate(values) if value is not None)
-
-    def flag_names(self, mask: int) -> list[str]:
-        """Return the names of the accumulators whose flags are set."""
-        return [name for index, (name, _) in enumerate(self._sources) if mask >> index & 1]
+def _stored_key(key: Any) -> bytes | None:
+    return None if key is None else encode_key(key)

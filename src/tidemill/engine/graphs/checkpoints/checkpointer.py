@@ -239,6 +239,8 @@ class Checkpointer(DurabilityBackend):
                 await self._pending_writes.write_removals(self._store)
             except StoreError as error:
                 self._store_refused = True
+                for one in snapshots:
+                    one.mark_failed()
                 self._on_write_failed([one.group for one in snapshots], str(error))
                 if isinstance(error, FencedError):
                     await self._ownership.renew()
@@ -262,7 +264,8 @@ class Checkpointer(DurabilityBackend):
         self._stall_watch.watch(write_health)
         parts = [part for one in snapshots for part in one.parts]
         trims = [trim for one in snapshots for trim in one.journal_trims]
-        await self._store.checkpoints.save(parts, trims, self._ownership.fences_for(part.key for part in parts))
+        keys = [row for one in snapshots for capture in one.keys for row in capture.rows]
+        await self._store.checkpoints.save(parts, trims, self._ownership.fences_for(part.key for part in parts), keys)
         for one in snapshots:
             one.mark_written()
         for health in write_health:

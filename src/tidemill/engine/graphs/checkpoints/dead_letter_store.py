@@ -16,6 +16,7 @@ from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.reactors.outbox import FailedStart
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.inputs import FiringInputs
+from tidemill.graphs.keys import decode_key, encode_key
 from tidemill.graphs.result import DeadLetter, DeadLetterKind, to_jsonable
 from tidemill.graphs.subscription import NodeOutput, Subscription
 from tidemill.storage.graph_ports import PartKind, StoredDeadLetter
@@ -34,6 +35,8 @@ class DeadLetterPayload(msgspec.Struct, frozen=True):
     firing: tuple[str, int, list[str]] | None = None
     """Series, number, and the graphs that failed."""
     start: "StoredStart | None" = None
+    key: bytes | None = None
+    """Of a keyed reactor or accumulator."""
 
 
 class StoredStart(msgspec.Struct, frozen=True, array_like=True):
@@ -86,6 +89,8 @@ class PersistentDeadLetterStore(DeadLetterStore):
 def _build_payload(dead_letter: DeadLetter, detail: Any, codec_for: CodecLookup | None) -> DeadLetterPayload:
     content = DeadLetterPayload(dead_letter.kind, _replace_surrogates(dead_letter.error), dead_letter.attempts)
     replace = msgspec.structs.replace
+    if dead_letter.key is not None:
+        content = replace(content, key=encode_key(dead_letter.key))
     if dead_letter.kind != "event":
         values = (dead_letter.inputs or {}).items()
         inputs = {name: _encode_value(value, codec_for(name) if codec_for else None) for name, value in values}
@@ -156,7 +161,8 @@ def restore_firing_dead_letters(
             start = FailedStart(FiringRecord(series, number, at, at, snapshot, {}), subscription, output)
             dead_letters.append((_build_dead_letter(row, content, inputs=inputs), start))
             continue
-        firing = PendingFiring(series, number, FiringInputs(snapshot, [], 0), [], attempt=content.attempts)
+        key = None if content.key is None else decode_key(content.key)
+        firing = PendingFiring(series, number, FiringInputs(snapshot, [], 0), [], attempt=content.attempts, key=key)
         dead_letters.append((_build_dead_letter(row, content, inputs=inputs), (firing, failed)))
     return dead_letters
 
@@ -183,6 +189,7 @@ def _build_dead_letter(row: StoredDeadLetter, payload: DeadLetterPayload, **valu
         attempts=payload.attempts,
         workflow=None if payload.start is None else payload.start.subscription.workflow,
         firing_id=None if payload.firing is None else format_firing_id(row.source, *payload.firing[:2]),
+        key=None if payload.key is None else decode_key(payload.key),
         **value,
     )
 

@@ -5,7 +5,8 @@ cannot be read is reported: a reactor never starts empty in silence.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,20 +23,25 @@ from tidemill.engine.graphs.checkpoints.dead_letter_store import (
 )
 from tidemill.engine.graphs.checkpoints.double_writes import find_double_writes, group_by_journal
 from tidemill.engine.graphs.checkpoints.generations import GenerationChooser
+from tidemill.engine.graphs.checkpoints.key_restore import KeyRestorer
+from tidemill.engine.graphs.checkpoints.named_values import NamedDecoder
 from tidemill.engine.graphs.checkpoints.part_history import read_histories
 from tidemill.engine.graphs.checkpoints.state_reader import Component, StoredState, durable_accumulators, part_key
 from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.firing.firing_log import FiringRecord, FiringSeries
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
+from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
+from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor, KeyHistory
 from tidemill.engine.graphs.reactors.feed_outbox import PendingFeed
 from tidemill.engine.graphs.reactors.outbox import FailedStart, OutboxEntry
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
-from tidemill.graphs.inputs import FiringInputs, SourceBoundary
+from tidemill.graphs.inputs import FiringInputs
+from tidemill.graphs.keys import Key, decode_key
 from tidemill.graphs.snapshot import (
     AccumulatorPart,
     JournalRecord,
-    NamedBoundary,
+    KeyedJournalRecord,
     ReactorPart,
     StoredFiring,
     StoredOutboxEntry,
@@ -47,7 +53,6 @@ from tidemill.telemetry import events
 logger = logging.getLogger(__name__)
 
 Content = TypeVar("Content", ReactorPart, AccumulatorPart)
-Decode = Callable[[Codec, bytes, str], Any]
 
 _UNREADABLE = object()
 """Placeholder in a batch for an event that could not be read, until the journal has released events by count."""
@@ -207,13 +212,15 @@ class StateRestorer:
     def _restore_reactor(self, reactor: RunningReactor, part: SnapshotPart | None) -> None:
         content = self._decode_part(reactor, part, ReactorPart)
         self._set_delivered_positions(reactor, content)
+        if isinstance(reactor, KeyedReactor):
+            self._restore_keys(reactor, content, 0 if part is None or content is None else part.moment)
         if content is None:
             return
 
         def decode(codec: Codec, data: bytes, what: str) -> Any:
             return self._decode_value(reactor, codec, data, what)
 
-        decoder = _NamedDecoder(reactor.accumulators, decode)
+        decoder = NamedDecoder(reactor.accumulators, decode)
         loop = reactor.firing_loop
         inputs = loop.inputs
         cache, dirty = ({}, []) if reactor in self._reset else (content.cache, content.dirty)
@@ -232,6 +239,23 @@ class StateRestorer:
         reactor.feed_outbox.restore(
             PendingFeed((feed.tenant, feed.accumulator), None, feed.value, is_restored=True) for feed in content.feeds
         )
+
+    def _restore_keys(self, reactor: KeyedReactor, content: ReactorPart | None, moment: int) -> None:
+        """Restore the keys that have work to do; the others are read when they are needed."""
+        reactor.show_key(None)
+        stored = self._stored_state.keys[part_key(reactor)]
+        lost = [] if content is None else content.lost_moments
+        if moment < stored.newest_moment and self._went_back(reactor, moment):
+            lost = [*lost, (moment, stored.newest_moment)]
+        reset = moment if reactor in self._reset else 0 if content is None else content.reset_moment
+        reactor.key_history = KeyHistory(tuple(lost), reset)
+        reactor.key_memory.index = stored.index
+        KeyRestorer(reactor, partial(self._report, reactor)).restore(stored.rows)
+        reactor.show_key(None)
+
+    def _went_back(self, reactor: RunningReactor, moment: int) -> bool:
+        """Return whether a later generation than the chosen one was written, and cannot be used."""
+        return any(part.moment > moment for part in self._stored_state.parts.get(part_key(reactor), ()))
 
     def _set_delivered_positions(self, reactor: RunningReactor, content: ReactorPart | None) -> None:
         """Set, for each accumulator, the journal position up to which a reactor needs no entries."""
@@ -256,6 +280,8 @@ class StateRestorer:
             step = self._decode_step(one, entry)
             if step is None:
                 continue
+            if isinstance(one, KeyedIngest):
+                one.begin_replay(step)
             is_new = is_fresh and entry.position > self._restored_positions.get(one, 0)
             boundary = one.apply_step(step) if is_new else one.boundary_of(step)
             if is_new:
@@ -263,9 +289,10 @@ class StateRestorer:
             if boundary is not None:
                 self._deliver(one, boundary, entry.position, reactors[one])
         for one in self._restorable:
-            one.state = one.committed_state
-            if one.buffers_events:
-                one.replace_buffer([value for value in one.buffered_events if value is not _UNREADABLE])
+            for _ in one.keys.select_each() if isinstance(one, KeyedIngest) else (None,):
+                one.state = one.committed_state
+                if one.buffers_events:
+                    one.replace_buffer([value for value in one.buffered_events if value is not _UNREADABLE])
 
     def _reactors_by_accumulator(self) -> dict[RunningAccumulator, list[tuple[RunningReactor, int]]]:
         targets: dict[RunningAccumulator, list[tuple[RunningReactor, int]]] = {
@@ -281,7 +308,8 @@ class StateRestorer:
         """Return the step of an entry, or None if it cannot be used."""
         record: JournalRecord | None = None
         try:
-            record = msgspec.msgpack.decode(entry.payload, type=JournalRecord)
+            kind = KeyedJournalRecord if isinstance(accumulator, KeyedIngest) else JournalRecord
+            record = msgspec.msgpack.decode(entry.payload, type=kind)
             if not is_entry_intact(entry):
                 self._report(accumulator, f"entry {entry.position} of its journal is damaged and was left out")
             elif accumulator in self._kind_changed and (record.kind != "boundary" or accumulator.definition.is_window):
@@ -297,7 +325,8 @@ class StateRestorer:
             and accumulator.buffers_events
             and accumulator not in self._kind_changed
         ):
-            return JournalStep("held", _UNREADABLE)  # later steps release events by count
+            key = decode_key(record.key) if isinstance(record, KeyedJournalRecord) else None
+            return JournalStep("held", _UNREADABLE, key=key)  # later steps release events by count
         return None
 
     def _without_count(self, accumulator: RunningAccumulator, step: JournalStep) -> JournalStep:
@@ -338,42 +367,23 @@ class StateRestorer:
         return decoded
 
 
-def _pending_firing(firing: StoredFiring, decoder: "_NamedDecoder") -> PendingFiring:
+def _pending_firing(firing: StoredFiring, decoder: NamedDecoder) -> PendingFiring:
     inputs = FiringInputs(
         decoder.decode_values(firing.inputs),
         list(decoder.decode_entries(firing.consumed)),
         decoder.flag_mask(firing.flags),
     )
-    return PendingFiring(firing.series, firing.number, inputs, [], firing.manual, firing.attempt, tuple(firing.graphs))
+    facts = (firing.manual, firing.attempt, tuple(firing.graphs), _key_of(firing))
+    return PendingFiring(firing.series, firing.number, inputs, [], *facts)
 
 
-def _outbox_entry(stored: StoredOutboxEntry, decoder: "_NamedDecoder", tenant: str) -> OutboxEntry:
-    record = FiringRecord(stored.series, stored.number, stored.at, stored.at, decoder.decode_values(stored.inputs), {})
+def _outbox_entry(stored: StoredOutboxEntry, decoder: NamedDecoder, tenant: str) -> OutboxEntry:
+    inputs = decoder.decode_values(stored.inputs)
+    record = FiringRecord(stored.series, stored.number, stored.at, stored.at, inputs, {}, key=_key_of(stored))
     undelivered: dict[Subscription, NodeOutput | None] = {Subscription(tenant, name): None for name in stored.to}
     undelivered |= {one.to: one.output for one in stored.outputs}
     return OutboxEntry(record, undelivered, is_stored=True)
 
 
-class _NamedDecoder:
-    """Decodes a reactor's stored values for its current declaration; undeclared accumulators are skipped."""
-
-    def __init__(self, accumulators: Sequence[RunningAccumulator], decode: Decode) -> None:
-        self._decode = decode
-        self._sources = {one.name: (index, one) for index, one in enumerate(accumulators)}
-
-    def decode_entries(self, named: Iterable[NamedBoundary]) -> Iterator[SourceBoundary]:
-        for name, data in named:
-            if name in self._sources:
-                index, one = self._sources[name]
-                value = self._decode(one.codecs.boundary, data, f"a boundary of '{name}'")
-                if value is not None:
-                    yield index, one.definition.trim_to_capacity(value) if one.definition.is_window else value
-
-    def decode_values(self, named: dict[str, bytes]) -> list[Any]:
-        values: list[Any] = [None] * len(self._sources)
-        for index, value in self.decode_entries(named.items()):
-            values[index] = value
-        return values
-
-    def flag_mask(self, names: Iterable[str]) -> int:
-        return sum(1 << self._sources[name][0] for name in names if name in self._sources)
+def _key_of(stored: StoredFiring | StoredOutboxEntry) -> Key | None:
+    return None if stored.key is None else decode_key(stored.key)

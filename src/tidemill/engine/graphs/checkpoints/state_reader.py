@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.checkpoints.key_restore import StoredKeys, read_stored_keys
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
+from tidemill.graphs.snapshot import KeyedJournalRecord, ReactorPart
 from tidemill.storage.graph_ports import JournalEntry, PartKey, SnapshotPart, StoredDeadLetter
 from tidemill.storage.store import Store
 
@@ -29,6 +31,8 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     """The highest position in the store; read only if some accumulator starts empty, else 0."""
     read_positions: dict[RunningAccumulator, int]
     """The position up to which each accumulator's journal was read."""
+    keys: dict[PartKey, StoredKeys] = {}
+    """Of keyed reactors."""
 
     @property
     def is_stale(self) -> bool:
@@ -76,7 +80,44 @@ async def read_state(
         paused=paused,
         newest_position=newest,
         read_positions=read_positions,
+        keys=await _read_keys(store, reactors, parts, entries),
     )
+
+
+async def _read_keys(
+    store: Store,
+    reactors: Iterable[RunningReactor],
+    parts: dict[PartKey, list[SnapshotPart]],
+    entries: Iterable[JournalEntry],
+) -> dict[PartKey, StoredKeys]:
+    """Read the stored keys of keyed reactors: those that unfinished firings and journal entries name come first."""
+    named: dict[str, dict[bytes, None]] = {}
+    keyed = [one for one in reactors if one.definition.is_keyed and one.durability.is_durable]
+    for entry in entries if keyed else ():
+        if (key := _key_of(entry)) is not None:
+            named.setdefault(entry.key.accumulator, {})[key] = None
+    stored: dict[PartKey, StoredKeys] = {}
+    for reactor in keyed:
+        part = part_key(reactor)
+        wanted = dict.fromkeys(key for one in reactor.definition.accumulator_names for key in named.get(one, ()))
+        wanted |= dict.fromkeys(key for one in parts.get(part, ()) for key in _keys_of_firings(one))
+        stored[part] = await read_stored_keys(store, part, list(wanted))
+    return stored
+
+
+def _key_of(entry: JournalEntry) -> bytes | None:
+    try:
+        return msgspec.msgpack.decode(entry.payload, type=KeyedJournalRecord).key or None
+    except msgspec.DecodeError:  # it is damaged, and is reported when it is replayed
+        return None
+
+
+def _keys_of_firings(part: SnapshotPart) -> list[bytes]:
+    try:
+        firings = msgspec.msgpack.decode(part.payload, type=ReactorPart).firings
+    except msgspec.DecodeError:  # it is damaged, and another generation is used
+        return []
+    return [one.key for one in firings if one.key is not None]
 
 
 def part_key(component: Component) -> PartKey:

@@ -6,7 +6,8 @@ A step that works on a key selects it again after each await, because other keys
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
@@ -56,7 +57,39 @@ class KeyState:
         self.pauses = 0  # retries that pause the queue
         self.pins = 0  # tasks, firings and commits that will select it again
         self.reserved = 0  # queue space for boundaries whose commit is in progress
-        self.slot: int | None = None  # of its newest row in the store
+        self.slot: int | None = None  # of its newest snapshot in the store
+
+    @property
+    def next_slot(self) -> int:
+        """The slot of its next snapshot: the newest one stays until that is written."""
+        return 0 if self.slot is None else 1 - self.slot
+
+
+class InactiveKeys(Protocol):
+    """The keys that are in the store and not active."""
+
+    def is_stored(self, key: Key) -> bool:
+        """Return whether a key that is not active may be in the store."""
+
+    async def load(self, key: Key) -> KeyState:
+        """Return the state of a key, read from the store if it is not active; StoreError if it cannot be read."""
+
+    def holding(self, keys: Collection[Key]) -> AbstractAsyncContextManager[None]:
+        """Load keys, and keep them active meanwhile; StoreError if they cannot be read."""
+
+
+class NoInactiveKeys(InactiveKeys):
+    """Without a store all keys are active."""
+
+    def is_stored(self, key: Key) -> bool:  # noqa: ARG002
+        return False
+
+    async def load(self, key: Key) -> KeyState:
+        raise LookupError(f"no store holds the state of key {key!r}")
+
+    @asynccontextmanager
+    async def holding(self, keys: Collection[Key]) -> AsyncIterator[None]:  # noqa: ARG002
+        yield
 
 
 class KeyStates:
@@ -70,11 +103,10 @@ class KeyStates:
         self.active: dict[Key, KeyState] = {}
         self.due: dict[KeyState, None] = {}
         self.changed: dict[KeyState, None] = {}
+        self.writing: dict[KeyState, None] = {}  # in the checkpoint that is being written
         self._blank = KeyState(None, self._initial_cache.copy())
         self.current = self._blank
-        self.is_stored: Callable[[Key], bool] = lambda key: False  # noqa: ARG005 - until there is a store
-        self.load: Callable[[Key], Awaitable[KeyState]] = _load_nothing
-        """Loads the state of a key from the store, or raises StoreError."""
+        self.memory: InactiveKeys = NoInactiveKeys()
 
     def add_holder(self, holder: KeyedContent) -> None:
         """Keep something of this accumulator for each key; it has not processed any event yet."""
@@ -85,13 +117,16 @@ class KeyStates:
     def find(self, key: Key) -> KeyState | None:
         """Return the state of a key, a new one if the key is new; None if it must be loaded from the store."""
         state = self.active.get(key)
-        if state is None and not self.is_stored(key):
-            state = self.active[key] = KeyState(key, self._initial_cache.copy())
+        return self.create(key) if state is None and not self.memory.is_stored(key) else state
+
+    def create(self, key: Key) -> KeyState:
+        """Return the state of a key as it is at first, which is active from now on."""
+        state = self.active[key] = KeyState(key, self._initial_cache.copy())
         return state
 
     async def activate(self, key: Key) -> KeyState:
         """Return the state of a key, loaded from the store if it is there."""
-        return self.find(key) or await self.load(key)
+        return self.find(key) or await self.memory.load(key)
 
     @property
     def current_key(self) -> Key | None:
@@ -171,11 +206,22 @@ class KeyStates:
             self.changed[state] = None
             self.active[state.key] = self.active.pop(state.key)
 
+    def take_changed(self) -> list[KeyState]:
+        """Return the keys that have changed since the last snapshot; the next change of each takes the slow path."""
+        self.writing, self.changed = self.changed, {}
+        for state in self.writing:
+            state.is_changed = state.is_fast = False
+        return list(self.writing)
+
+    def end_writing(self, *, is_written: bool) -> None:
+        """Forget the keys of the last snapshot if it was written, or include them in the next one."""
+        written, self.writing = self.writing, {}
+        if not is_written:
+            for state in written:
+                state.is_changed = True
+            self.changed = written | self.changed
+
     def close_fast_paths(self, states: Iterable[KeyState]) -> None:
         """Send the next boundary of these keys down the slow path."""
         for state in states:
             state.is_fast = False
-
-
-async def _load_nothing(key: Key) -> KeyState:
-    raise LookupError(f"no store holds the state of key {key!r}")

@@ -4,13 +4,15 @@ A task that waits selects its key again: after the lock, after waiting for queue
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 import msgspec
 
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.bulk_ingest import AuthorCall
 from tidemill.engine.graphs.accumulators.emit import PendingReceipt
 from tidemill.engine.graphs.dead_letters import BatchedEvents, ReplayedEvent
 from tidemill.engine.graphs.durability.journal import JournalStep
@@ -21,9 +23,11 @@ from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.graphs.definition import Accumulator
-from tidemill.graphs.keys import KeyReader
-from tidemill.graphs.result import DeadLetter, Receipt
-from tidemill.kernel.errors import StoreError
+from tidemill.graphs.keys import Key, KeyReader
+from tidemill.graphs.pushes import ProducerPosition
+from tidemill.graphs.result import DeadLetter, Receipt, Rejection
+from tidemill.kernel.errors import RequestError, StoreError
+from tidemill.storage.graph_ports import StoredPush
 
 Result = TypeVar("Result")
 
@@ -123,7 +127,7 @@ class KeyedIngest(RunningAccumulator):
         key_state = self.keys.find(key)
         if key_state is None:
             try:
-                key_state = await self.keys.load(key)
+                key_state = await self.keys.memory.load(key)
             except StoreError as error:
                 return self._not_stored(str(error))
         key_state.pins += 1
@@ -176,7 +180,7 @@ class KeyedIngest(RunningAccumulator):
             self.keys.deselect()
             return self._dead_letter(event, error, encoding)
         if key_state is None:
-            return self._not_stored("the state of this key is in the store: use `await node.push(...)`")
+            return self.reject("not_stored", "the state of this key is not in memory")
         self.keys.select(key_state)
         return (value,)
 
@@ -189,6 +193,47 @@ class KeyedIngest(RunningAccumulator):
             if self._is_blocked():
                 return
             yield self._queue_rejection() or self.begin_step(selected[0])
+
+    # -- many events
+
+    async def _push_all(self, events: Sequence[Any], encoding: str) -> list[Receipt]:
+        async with self.keys.memory.holding(self._inactive_keys_of(events, encoding)):
+            return await super()._push_all(events, encoding)
+
+    async def _push_atomically(
+        self, events: Sequence[Any], encoding: str, position: ProducerPosition
+    ) -> tuple[list[Receipt], StoredPush | None]:
+        async with self.keys.memory.holding(self._inactive_keys_of(events, encoding)):
+            return await super()._push_atomically(events, encoding, position)
+
+    def _inactive_keys_of(self, events: Iterable[Any], encoding: str) -> list[Key]:
+        """Return the keys of events that are in the store and not active."""
+        found: dict[Key, None] = {}
+        for event in events:
+            with suppress(TypeMismatchError):  # the event becomes a dead letter when it is processed
+                key = self.read_key(self._validate(event, encoding))
+                if key not in self.keys.active and self.keys.memory.is_stored(key):
+                    found[key] = None
+        return list(found)
+
+    async def _call_author_on_all(self, events: Sequence[Any], encoding: str) -> list[AuthorCall]:
+        """Await the author's function on each event, with its key selected."""
+        calls: list[AuthorCall] = []
+        for event in events:
+            selected = self._select_key_of(event, encoding)
+            if isinstance(selected, Receipt):
+                calls.append((event, None, selected))
+            else:
+                calls += await super()._call_author_on_all(selected, encoding)
+        return calls
+
+    def _emit_all(self, calls: Sequence[AuthorCall]) -> list[PendingReceipt]:
+        return [one for call in calls for one in self._emit_in_key(call)]
+
+    def _emit_in_key(self, call: AuthorCall) -> list[PendingReceipt]:
+        if call[2] is None:
+            self._select_key_of(call[0], "json")
+        return super()._emit_all([call])
 
     async def _wait_for_queue_space(self) -> None:
         key_state = self.keys.current
@@ -261,6 +306,9 @@ class KeyedIngest(RunningAccumulator):
         self._try_fast_path()
         self._check_synchronous()
         selected = self._select_key_of(event, "json")
+        if isinstance(selected, Rejection) and selected.code == "not_stored":
+            message = f"accumulator '{self.name}': {selected.reason}; use `await node.push(...)`, which reads it"
+            raise RequestError(message, code="key_not_in_memory", status=409)
         if isinstance(selected, Receipt):
             return None
         self._check_queue_space()
@@ -288,6 +336,12 @@ class KeyedIngest(RunningAccumulator):
         """Roll back a refused step of its key."""
         self._select_key_of_step(step)
         return super().on_refused(step, reason)
+
+    def begin_replay(self, step: JournalStep) -> None:
+        """Select the key of a step that a restart applies again, and include it in the next checkpoint."""
+        keys = self.keys
+        keys.select(keys.active.get(step.key) or keys.create(step.key))
+        keys.mark_changed()
 
     def _select_key_of_step(self, step: JournalStep) -> None:
         key_state = self.keys.active[step.key]

@@ -1,7 +1,7 @@
 """The five kinds of accumulators of a keyed reactor."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from tidemill.annotations.validation import TypeMismatchError
@@ -16,6 +16,7 @@ from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
 from tidemill.graphs.result import Receipt
+from tidemill.kernel.errors import StoreError
 
 
 class KeyedPassthrough(KeyedIngest, Passthrough):
@@ -24,6 +25,17 @@ class KeyedPassthrough(KeyedIngest, Passthrough):
 
 class KeyedStream(KeyedIngest, Stream):
     """A stream of a keyed reactor."""
+
+    async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
+        """Process events of the source in order, after their keys are in memory."""
+        try:
+            async with self.keys.memory.holding(
+                self._inactive_keys_of((event for event, _ in events), self.reader.encoding)
+            ):
+                await super().on_events(events)
+        except StoreError:  # one by one, each waits until the store answers
+            for event, checkpoint in events:
+                await self.on_event(event, checkpoint)
 
 
 class KeyedPolling(KeyedIngest, Polling):

@@ -5,6 +5,7 @@ order. A firing selects its key again after its graphs have run: they may have p
 """
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from tidemill.engine.graphs.firing.fast_path import DIRTY, FastFiringFailure
@@ -86,6 +87,7 @@ class KeyedFiringLoop(FiringLoop):
             state = next(iter(keys.due))
             keys.select(state)
             firing = None if state.pauses else super()._take_next()
+            self.mark_changed()  # queued boundaries may have been applied, or flags cleared
             if firing is not None and self.inputs.queue:
                 keys.move_to_end(state)
             else:
@@ -244,6 +246,15 @@ class KeyedFiringLoop(FiringLoop):
         series, number = self.log.manual_series.name, self.log.next_manual_number()
         graphs, key = self._ready_graphs(inputs.snapshot), self.keys.current_key
         return await self._fire_async(self._pinned(PendingFiring(series, number, inputs, graphs, manual=True, key=key)))
+
+    # -- checkpoints
+
+    def restore_firings(self, firings: Iterable[PendingFiring]) -> None:
+        """Queue the firings that an earlier process did not finish; their keys stay active until they are done."""
+        for firing in firings:
+            if firing.key not in self.keys.active:
+                self.keys.create(firing.key)
+            super().restore_firings([self._pinned(firing)])
 
     # -- graphs
 

@@ -4,6 +4,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
+from tidemill.engine.graphs.keys.key_memory import KeyMemory
+from tidemill.engine.graphs.keys.key_states import KeyState
+from tidemill.engine.graphs.keys.keyed_kinds import KeyedBatch
 from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -14,10 +19,45 @@ from tidemill.graphs.state import KeyCounts
 from tidemill.kernel.errors import NotFoundError, RequestError
 
 
+class KeyHistory(msgspec.Struct, frozen=True):
+    """Which stored snapshots of keys count."""
+
+    lost_moments: tuple[tuple[int, int], ...] = ()
+    """After each first moment, up to the second one, snapshots do not count: the reactor went back to the first."""
+    reset_moment: int = 0
+    """The reactor has another contract since then: the caches of older snapshots do not count."""
+
+    def counts(self, moment: int) -> bool:
+        """Return whether a snapshot of this moment counts."""
+        return not any(first < moment <= last for first, last in self.lost_moments)
+
+
 class KeyedReactor(RunningReactor):
     """A reactor that keeps inputs and running state for each key."""
 
     firing_loop: KeyedFiringLoop
+
+    def __init__(self, definition: Reactor, tenant: str, runtime: GraphRuntime) -> None:
+        super().__init__(definition, tenant, runtime)
+        self.key_memory = KeyMemory(self.name, self.firing_loop.keys, runtime)
+        self.key_memory.is_busy = self._has_buffered_events
+        self.key_history = KeyHistory()
+        self._is_counted = False
+
+    def _has_buffered_events(self, key_state: KeyState) -> bool:
+        return any(isinstance(one, KeyedBatch) and key_state in one.buffering for one in self.accumulators)
+
+    def start(self) -> None:
+        """Start the reactor, which takes its share of the node's memory for keys."""
+        self.runtime.keyed_reactors += not self._is_counted
+        self._is_counted = True
+        super().start()
+
+    async def stop(self) -> None:
+        """Stop the reactor, and leave its share to the others."""
+        self.runtime.keyed_reactors -= self._is_counted
+        self._is_counted = False
+        await super().stop()
 
     def create_firing_loop(self) -> KeyedFiringLoop:
         return KeyedFiringLoop(self, self.runtime)
@@ -50,6 +90,11 @@ class KeyedReactor(RunningReactor):
             message = f"reactor '{self.name}' has one state for each key: say which with key="
             raise RequestError(message, code="key_required")
 
+    async def load_key(self, key: Any) -> None:
+        self.check_key(key)
+        if self.key_memory.is_stored(checked := check_request_key(key)):
+            await self.key_memory.load(checked)
+
     def show_key(self, key: Any) -> None:
         keys = self.firing_loop.keys
         if key is None:
@@ -60,8 +105,18 @@ class KeyedReactor(RunningReactor):
             raise NotFoundError("key", repr(key), f"reactor '{self.name}' has no active key {key!r}")
 
     def key_counts(self) -> KeyCounts:
-        active = len(self.firing_loop.keys.active)
-        return KeyCounts(total=active, active=active, stored=0)
+        memory = self.key_memory
+        return KeyCounts(total=memory.total, active=len(self.firing_loop.keys.active), stored=memory.index.count)
+
+    @property
+    def is_key_pending(self) -> bool:
+        """Whether the selected key has work to do after a restart, without a new event."""
+        inputs = self.firing_loop.inputs
+        is_due = bool(inputs.queue) or bool(inputs.dirty and inputs.is_criteria_met)
+        return is_due or any(one.buffers_events and one.buffered_events for one in self.accumulators)
+
+    def stored_key_facts(self) -> dict[str, Any]:
+        return {"lost_moments": list(self.key_history.lost_moments), "reset_moment": self.key_history.reset_moment}
 
     def migrate_inputs(self, convert: Callable[[int, Any], Any]) -> int:
         keys = self.firing_loop.keys

@@ -148,6 +148,10 @@ class RunningReactor(FiringHost):
         if key is not None:
             raise RequestError(f"reactor '{self.name}' has no keys: leave out key=", code="no_keys")
 
+    async def load_key(self, key: Any) -> None:
+        """Read the state of a key from the store, if it is there and not in memory."""
+        self.check_key(key)
+
     def show_key(self, key: Any) -> None:
         """Let the inputs be those of a key, for one who reads them."""
         self.check_key(key)
@@ -155,6 +159,10 @@ class RunningReactor(FiringHost):
     def key_counts(self) -> KeyCounts | None:
         """Return how many keys there are; None without keys."""
         return None
+
+    def stored_key_facts(self) -> dict[str, Any]:
+        """Return what the reactor's part of a checkpoint says about its keys."""
+        return {}
 
     async def pause(self) -> None:
         """Stop firing on criteria, also after a restart of the process; boundaries are still accepted."""

@@ -1,0 +1,150 @@
+"""Restores the keys of keyed reactors from their snapshots: some before the start, the others when they are needed.
+
+Of a key the newest intact snapshot counts. A damaged one falls back to the one before it, which loses what happened to
+this key in between; that is reported.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from tidemill.annotations.codec import Codec
+from tidemill.annotations.validation import TypeMismatchError
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.checkpoints.checksums import is_key_intact
+from tidemill.engine.graphs.checkpoints.named_values import NamedDecoder
+from tidemill.engine.graphs.keys.key_index import KeyIndex
+from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
+from tidemill.engine.graphs.supervisor import Supervisor
+from tidemill.graphs.keys import Key, decode_key, encode_key
+from tidemill.graphs.snapshot import KeyPart
+from tidemill.storage.graph_ports import KeySnapshot, PartKey
+from tidemill.storage.store import Store
+
+KEYS_PER_PAGE = 10_000
+
+
+class StoredKeys(msgspec.Struct, frozen=True):
+    """The stored keys of a reactor that is about to start."""
+
+    index: KeyIndex
+    rows: list[KeySnapshot]
+    """Of the keys that have work to do without a new event, and of those that the journal changes."""
+    newest_moment: int
+
+
+async def read_stored_keys(store: Store, reactor: PartKey, wanted: Sequence[bytes]) -> StoredKeys:
+    """Read which keys of a reactor are stored, and the snapshots of those that it starts with."""
+    index, after = KeyIndex(), b""
+    while page := await store.key_snapshots.list_keys(reactor, after, KEYS_PER_PAGE):
+        after = page[-1]
+        for key in page:
+            index.add(decode_key(key))
+    if not index.count:
+        return StoredKeys(index, [], 0)
+    rows = await store.key_snapshots.read_pending(reactor)
+    known = {row.key for row in rows}
+    rows += await store.key_snapshots.read(reactor, [key for key in wanted if key not in known])
+    return StoredKeys(index, rows, (await store.checkpoints.read_high_water_marks()).moment)
+
+
+class KeyRestorer:
+    """Makes keys of one reactor active, with the state that their snapshots hold."""
+
+    def __init__(self, reactor: KeyedReactor, report: Callable[[str], None]) -> None:
+        self._reactor = reactor
+        self._keys = reactor.firing_loop.keys
+        self._report = report
+
+    def restore(self, rows: Iterable[KeySnapshot]) -> None:
+        """Restore the keys that these snapshots belong to."""
+        by_key: dict[bytes, list[KeySnapshot]] = {}
+        for row in rows:
+            by_key.setdefault(row.key, []).append(row)
+        for stored, snapshots in by_key.items():
+            self._restore_key(decode_key(stored), snapshots)
+
+    def _restore_key(self, key: Key, snapshots: list[KeySnapshot]) -> None:
+        state = self._keys.create(key)
+        state.slot = snapshots[0].slot
+        row = self._choose(key, snapshots)
+        if row is not None:
+            state.slot = row.slot
+            self._keys.select(state)
+            self._apply(row, f"key {key!r}")
+
+    def _choose(self, key: Key, snapshots: list[KeySnapshot]) -> KeySnapshot | None:
+        counting = [row for row in snapshots if self._reactor.key_history.counts(row.moment)]
+        newest_first = sorted(counting, key=lambda row: -row.moment)
+        intact = [row for row in newest_first if is_key_intact(row)]
+        if len(intact) < len(newest_first):
+            followed = "the one before it is used" if intact else "there is no other: it starts empty"
+            if not intact or newest_first[0] is not intact[0]:
+                self._report(f"the snapshot of key {key!r} is damaged; {followed}")
+            else:
+                self._report(f"an older snapshot of key {key!r} is damaged; the newest one is intact and is used")
+        return intact[0] if intact else None
+
+    def _apply(self, row: KeySnapshot, subject: str) -> None:
+        """Fill the selected key."""
+        try:
+            part = msgspec.msgpack.decode(row.payload, type=KeyPart)
+        except msgspec.DecodeError as error:  # intact, so another version of Tidemill wrote it
+            self._report(f"the snapshot of {subject} cannot be read by this version: {error}; it starts empty")
+            return
+
+        def decode(codec: Codec, data: bytes, what: str) -> Any:
+            try:
+                return codec.decode(data)
+            except TypeMismatchError as error:
+                self._report(f"{what} of {subject} no longer fits its declaration and was left out: {error}")
+                return None
+
+        is_reset = row.moment <= self._reactor.key_history.reset_moment
+        self._apply_inputs(part, NamedDecoder(self._reactor.accumulators, decode), is_reset=is_reset)
+        for one in self._reactor.accumulators:
+            if not (is_reset and one.definition.is_window):
+                _apply_content(one, part, decode)
+
+    def _apply_inputs(self, part: KeyPart, decoder: NamedDecoder, *, is_reset: bool) -> None:
+        inputs = self._reactor.firing_loop.inputs
+        if not is_reset:
+            inputs.restore(decoder.decode_values(part.cache), decoder.flag_mask(part.dirty), part.applied)
+            inputs.consumed.extend(decoder.decode_entries(part.consumed))
+        inputs.queue.extend(
+            (*entry, at) for name, data, at in part.queue for entry in decoder.decode_entries([(name, data)])
+        )
+
+
+def _apply_content(accumulator: RunningAccumulator, part: KeyPart, decode: Callable[[Codec, bytes, str], Any]) -> None:
+    codecs, name = accumulator.codecs, accumulator.name
+    if codecs.state is not None and name in part.states:
+        state = decode(codecs.state, part.states[name], f"the running state of '{name}'")
+        if state is not None:
+            accumulator.state = accumulator.committed_state = state
+    kind, held = part.held.get(name, ("", []))
+    if held and kind == str(accumulator.definition.kind):
+        values = [decode(codecs.buffered, value, f"an event that '{name}' held") for value in held]
+        accumulator.replace_buffer([value for value in values if value is not None])
+
+
+class KeyLoader:
+    """Reads the keys of a running reactor that are not active."""
+
+    def __init__(self, reactor: KeyedReactor, store: Store, supervisor: Supervisor) -> None:
+        self._reactor = reactor
+        self._store = store
+        self._restorer = KeyRestorer(reactor, lambda reason: supervisor.on_partial_restore(reactor, reason))
+
+    async def read(self, keys: Sequence[Key]) -> None:
+        """Make keys active that the store has."""
+        part = PartKey(self._reactor.tenant, "reactor", self._reactor.name)
+        self._restorer.restore(await self._store.key_snapshots.read(part, [encode_key(key) for key in keys]))
+
+
+def attach_key_loaders(added: Iterable[Any], store: Store | None, supervisor: Supervisor) -> None:
+    """Let the durable ones of `ManagedGraph`s with keys drop idle ones, and read them from the store."""
+    for reactor in (managed.reactor for managed in added):
+        if store is not None and isinstance(reactor, KeyedReactor) and reactor.durability.is_durable:
+            reactor.key_memory.read = KeyLoader(reactor, store, supervisor).read
