@@ -22,6 +22,11 @@ class KeyIndex:
         self._used = 0
         self.count = 0
 
+    @property
+    def size(self) -> int:
+        """The bytes of the table."""
+        return len(self._table) * self._table.itemsize
+
     def add(self, key: Key) -> None:
         """Add a key, which was not added before."""
         self.count += 1

@@ -1,0 +1,146 @@
+"""Keyed reactors: throughput by the number of keys, with and without a store, and memory per key.
+
+python -m benchmarks.bench_keys [--quick]
+
+The bare loop keeps the latest of each feed in a dictionary by key, and calls the same functions. `--quick` has a tenth
+of the keys.
+"""
+
+import asyncio
+import gc
+import statistics
+import sys
+import tracemalloc
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import tidemill as tm
+from benchmarks.market_maker import ACCUMULATE, PATTERN, SOURCES, by_hand, ledger, make_event, maker, market
+from benchmarks.measure import keep, ratio, show, take_turns, verdict
+
+ROUNDS = 7
+EVENTS = 50_000
+
+
+def key_of(event: dict[str, Any], keys: int) -> int:
+    """Return the key of an event: each key gets a whole pattern of events in turn."""
+    number: int = event["t"] // len(PATTERN) % keys
+    return number
+
+
+class Bare:
+    """The floor: keep the latest of each feed by key, and call the functions."""
+
+    def __init__(self, keys: int) -> None:
+        self.keys = keys
+        self.states: dict[int, list[Any]] = {}
+        self.number = 0
+
+    def run(self, events: int) -> None:
+        keys, states = self.keys, self.states
+        for number in range(self.number, self.number + events):
+            source, event = make_event(number, number)
+            key = key_of(event, keys)
+            latest = states.get(key)
+            if latest is None:
+                latest = states[key] = [None, None, None]
+            latest[source] = ACCUMULATE[source](event)
+            if None not in latest:
+                by_hand(*latest)
+        self.number += events
+
+
+class Engine:
+    """Tidemill through `node.handle`."""
+
+    def __init__(self, node: tm.Node) -> None:
+        self.handles = [node.handle(name) for name in SOURCES]
+        self.number = 0
+
+    def run(self, events: int) -> None:
+        handles = self.handles
+        for number in range(self.number, self.number + events):
+            source, event = make_event(number, number)
+            handles[source](event)
+        self.number += events
+
+
+def keyed_market(keys: int) -> list[Any]:
+    """Return the market maker with keys."""
+    reactor = tm.Reactor("market", market.accumulators, key=lambda event: key_of(event, keys))
+    graph = tm.Graph("market_maker", reactor=reactor)
+    for node in maker.nodes:
+        graph.node(node.function.call)
+    return [reactor, graph]
+
+
+async def throughput(keys: int, store: str | None) -> dict[str, Any]:
+    """Run events of every key through a bare loop and the engine, in turns; the first events of a key do not count."""
+    ledger.clear()
+    async with tm.Node(store, load=keyed_market(keys), settings={"active_keys": 10_000_000}) as node:
+        bare, engine = Bare(keys), Engine(node)
+        for contestant in (bare, engine):
+            contestant.run(keys * len(PATTERN))
+        await node.settle()
+        gc.collect()
+        seconds: dict[str, list[float]] = {"bare": [], "tidemill": []}
+        for _ in range(ROUNDS):
+            for name, values in take_turns({"bare": bare.run, "tidemill": engine.run}, events=EVENTS, rounds=1).items():
+                seconds[name] += values
+            await asyncio.sleep(0)  # a checkpoint may begin
+    return {"keys": keys, "store": store is not None, "seconds": seconds}
+
+
+async def memory(keys: int, folder: str) -> dict[str, Any]:
+    """Measure the memory of a node, per active key without a store, and per idle key with one."""
+    figures: dict[str, Any] = {"keys": keys}
+    async with tm.Node(load=keyed_market(keys)) as node:
+        gc.collect()
+        tracemalloc.start()
+        Engine(node).run(keys * len(PATTERN))
+        figures["bytes per active key"] = tracemalloc.get_traced_memory()[0] / keys
+        tracemalloc.stop()
+    async with tm.Node(f"sqlite:///{folder}/idle.db", load=keyed_market(keys), settings={"active_keys": 1000}) as node:
+        for number in range(keys * len(PATTERN)):
+            source, event = make_event(number, number)
+            if number % len(PATTERN) < len(SOURCES):
+                await node.push(SOURCES[source], event)
+        await node.settle()
+        counts = node.reactor("market").state().keys
+        assert counts is not None
+        figures |= {"active": counts.active, "stored": counts.stored}
+        index = node._scheduler.reactor("public", "market").key_memory.index  # type: ignore[attr-defined]
+        figures["bytes per idle key"] = index.size / counts.stored
+        began = perf_counter()
+        for number in range(0, 1000 * len(PATTERN), len(PATTERN)):
+            await node.push(SOURCES[0], make_event(number, number)[1])
+        figures["us per cold key"] = (perf_counter() - began) * 1e3
+    return figures
+
+
+async def main(*, quick: bool) -> None:
+    """Run everything, and keep the figures."""
+    counts = (1, 1000, 100_000 if quick else 1_000_000)
+    with TemporaryDirectory() as folder:
+        runs = [await throughput(keys, None) for keys in counts]
+        runs += [await throughput(keys, f"sqlite:///{folder}/{keys}.db") for keys in counts]
+        sizes = await memory(counts[-1] // 10, folder)
+    rows = [
+        [
+            f"{one['keys']:,}",
+            "sqlite" if one["store"] else "none",
+            f"{1 / statistics.median(one['seconds']['tidemill']):,.0f}",
+            f"{ratio(one['seconds']['bare'], one['seconds']['tidemill']):.2f}",
+        ]
+        for one in runs
+    ]
+    show("Keyed market maker", ["keys", "store", "events/s", "of the bare loop"], rows)
+    show("Memory", ["", ""], [[name, f"{value:,.0f}"] for name, value in sizes.items()])
+    share = ratio(runs[1]["seconds"]["bare"], runs[1]["seconds"]["tidemill"])
+    verdicts = [verdict("share of the bare loop, 1,000 keys", share, 0.5, at_least=True)]
+    keep("keys", {"throughput": runs, "memory": sizes, "verdicts": verdicts})
+
+
+if __name__ == "__main__":
+    asyncio.run(main(quick="--quick" in sys.argv))
