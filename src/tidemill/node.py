@@ -12,10 +12,12 @@ from tidemill.engine.event_feed.feed import EventFeed
 from tidemill.engine.forwarding.router import OwnerRouter
 from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, to_recovery
 from tidemill.engine.graphs.client.graph_client import GraphClient
+from tidemill.engine.graphs.client.local_operations import LocalOperations
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.routing import LocalRouter, OperationRouter
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.metrics import count_firings
+from tidemill.engine.graphs.partitions.shared import SharedPartitions
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.registry import Registry
@@ -198,12 +200,22 @@ class Node(NodeOperations):
         )
 
     def _make_graph_client(self) -> GraphClient:
-        operations = GraphOperations(self._scheduler, self._packages.reclaim)
+        operations = LocalOperations(self._scheduler, GraphOperations(self._scheduler, self._packages.reclaim))
         self._router: OperationRouter = LocalRouter(operations)
         if self._store is not None and self._ownership is not None:
             self._router = router = OwnerRouter(operations, self._scheduler, self._store, self._ownership)
             self._ownership.on_renewed = self._standby.on_loaded = router.on_mail
+            self._share_partitions(self._store, self._ownership, router)
+        operations.connect(self._router)
+        self._operations = operations
         return GraphClient(self._router, self._scheduler, self.registry)
+
+    def _share_partitions(self, store: Store, ownership: ReactorOwnership, router: OwnerRouter) -> None:
+        """Share the partitions of keyed reactors with the other nodes of the store."""
+        shared = SharedPartitions(self._scheduler, self._graph_runtime, store.part_owners, ownership)
+        shared.exclude_changes = self._packages.installer.exclude_changes
+        shared.finish_requests, shared.on_moved = router.finish_requests, router.on_mail
+        self._scheduler.sharing = shared
 
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
         clock, options = self._graph_runtime.clock, self._executor_options()

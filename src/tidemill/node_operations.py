@@ -7,7 +7,10 @@ from typing import Any
 
 from tidemill.engine.access.services import AccessServices
 from tidemill.engine.event_feed.changes import publish_change
+from tidemill.engine.graphs.client.accumulator_front import make_handle
 from tidemill.engine.graphs.client.graph_client import GraphClient
+from tidemill.engine.graphs.client.local_operations import LocalOperations
+from tidemill.engine.graphs.client.partitioned_handle import PartitionedHandle
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
@@ -46,6 +49,7 @@ class NodeOperations:
     _graph_runtime: GraphRuntime
     _is_open: bool
     _metrics: Metrics
+    _operations: LocalOperations
     spans: SpanRecorder
     _packages: PackageService
     _run_store: Store
@@ -105,11 +109,18 @@ class NodeOperations:
         The callable returns the sequence number of the boundary it emitted, or None when nothing was emitted; it
         raises FullError where `push` would wait.
         """
-        return self._scheduler.accumulator(self._resolve_tenant(tenant), _definition_name(accumulator)).handle()
+        owner, name = self._resolve_tenant(tenant), _definition_name(accumulator)
+        if (keyed := self._scheduler.keyed_accumulators.get((owner, name))) is not None:
+            return make_handle(self._scheduler, keyed, name)
+        return self._scheduler.accumulator(owner, name).handle()
 
     def reactor(self, name: str, *, tenant: str | None = None) -> ReactorHandle:
         """Return a handle of a loaded reactor, to inspect and control it."""
-        find = partial(self._scheduler.reactor, self._resolve_tenant(tenant), name)
+        owner = self._resolve_tenant(tenant)
+        if (owner, name) in self._scheduler.keyed:
+            find_keyed = partial(self._scheduler.keyed.__getitem__, (owner, name))
+            return PartitionedHandle(find_keyed, self._scheduler, self._operations.keyed, self._packages.reclaim)
+        find = partial(self._scheduler.reactor, owner, name)
         find()
         return ReactorHandle(find, self._packages.reclaim)
 

@@ -171,6 +171,7 @@ class Reactor:
         "accumulator_names",
         "accumulators",
         "capacity",
+        "declared_name",
         "durability",
         "key",
         "location",
@@ -196,7 +197,7 @@ class Reactor:
         key: KeyOption | None = None,
         partitions: int | None = None,
     ) -> None:
-        self.name = name
+        self.name = self.declared_name = name  # a partition has a name of its own
         if isinstance(accumulators, Accumulator):
             message = f"accumulators come in a list: [{accumulators.name}]"
             raise DefinitionError.single(f"reactor '{name}'", message, caller_location())
@@ -261,6 +262,11 @@ class Reactor:
     def boundary_types(self) -> dict[str, Any]:
         """The types of the inputs of a firing, by accumulator."""
         return {one.name: one.boundary_type for one in self.accumulators}
+
+    @property
+    def is_partition(self) -> bool:
+        """Whether this is one partition of a keyed reactor."""
+        return self.name != self.declared_name
 
     @property
     def is_keyed(self) -> bool:

@@ -1,8 +1,13 @@
-"""Partitions of keyed reactors: their names, and their assignment to hosts. Pure."""
+"""Partitions of keyed reactors: their names, their definitions, and their assignment to hosts. Pure."""
 
 import re
 from collections.abc import Mapping
+from copy import copy
 from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tidemill.graphs.definition import Reactor
 
 _PARTITION_NAME = re.compile(r"(?P<name>.+)\[(?P<number>\d+)\]", re.DOTALL)
 
@@ -21,6 +26,22 @@ class PartitionName(NamedTuple):
         """Read the name of a partition; None for the name of anything else."""
         match = _PARTITION_NAME.fullmatch(text)
         return None if match is None else cls(match["name"], int(match["number"]))
+
+
+def partition_reactor(reactor: Reactor, number: int) -> Reactor:
+    """Return the definition of one partition of a keyed reactor: `market[3]`, with accumulators such as `trades[3]`.
+
+    Its inputs keep the names that graphs know them by.
+    """
+    partition = copy(reactor)
+    partition.name, partition.declared_name = str(PartitionName(reactor.name, number)), reactor.name
+    partition.accumulators = tuple(
+        replace(one, name=str(PartitionName(one.name, number))) for one in reactor.accumulators
+    )
+    if isinstance(reactor.key, Mapping):
+        named = {getattr(given, "name", given): function for given, function in reactor.key.items()}
+        partition.key = {str(PartitionName(str(name), number)): function for name, function in named.items()}
+    return partition
 
 
 def assign_partitions(owners: Mapping[int, str | None], hosts: Mapping[str, int]) -> dict[int, str]:

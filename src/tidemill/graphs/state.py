@@ -45,6 +45,18 @@ class KeyCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Keys with a row in the store, active or not."""
 
 
+class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition of a keyed reactor at one moment."""
+
+    number: int
+    owner: str | None
+    """The node that runs it; None while it moves."""
+    health: ReactorHealth
+    fires: int
+    queued: int
+    keys: KeyCounts | None = None
+
+
 class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
     """One reactor at one moment, with its accumulators."""
 
@@ -74,6 +86,8 @@ class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
     p99: float
     keys: KeyCounts | None = None
     """Of a keyed reactor. Its cache, flags and queue are those of the key that was asked for; without one, empty."""
+    partitions: list[PartitionState] = []
+    """Those of a keyed reactor, by number; its cache is empty, because each key has its own."""
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,15 @@ ENVIRONMENT_PREFIX = "TIDEMILL_"
 FILE_SUFFIX = "_FILE"
 """Ends the name of a variable that names a file with the value: secrets come as files, which no child inherits."""
 _ZERO_ALLOWED = frozenset(
-    ["run_orphan_after", "backoff_base", "backoff_max", "success_reset", "unload_timeout", "retention"]
+    [
+        "run_orphan_after",
+        "backoff_base",
+        "backoff_max",
+        "success_reset",
+        "unload_timeout",
+        "retention",
+        "rebalance_delay",
+    ]
 )
 """Durations that may be zero. The others are waited for in a loop, which would spin."""
 _PATH_SETTINGS = frozenset(["kubernetes_config", "packages", "trusted_keys"])
@@ -91,6 +99,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ray_runtime_env: dict[str, Any] = {}
     ray_max_attempts: int = 100
     ray_pending_timeout: float = 600.0
+    partition_weight: int = 1
+    rebalance_delay: float = 3.0
     store: str | None = None
     packages: str | None = None
     load_published: bool = False

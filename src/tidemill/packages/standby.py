@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, ReactorOwnership
+from tidemill.engine.graphs.part_keys import reactor_part_keys
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.graphs.staging import reactor_part_keys
 from tidemill.kernel.errors import RequestError, StoreError, TidemillError
 from tidemill.storage.graph_ports import PartKey
 from tidemill.telemetry import events
@@ -56,6 +56,9 @@ class StandbyLoads:
     def _on_lost(self, keys: Collection[PartKey]) -> None:
         """Stop the reactors that another node has acquired, and wait for them as any other node does."""
         for lost in self._scheduler.on_ownership_lost(keys):
+            if lost.definition.is_partition:  # the sharing of partitions decides which node runs it
+                self._scheduler.sharing.wake()
+                continue
             message = f"reactor '{lost.name}' is owned by another node now"
             error = ReactorOwnedError(message, reactor_part_keys(lost.tenant, lost.definition), "")
             self.wait(partial(self._reclaim, lost), error)

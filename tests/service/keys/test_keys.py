@@ -55,7 +55,7 @@ async def test_handles_fire_active_keys_straight_from_the_push() -> None:
     def quotes(event: Quote) -> Quote:
         return event
 
-    market = tm.Reactor("market", [quotes], key="symbol")
+    market = tm.Reactor("market", [quotes], key="symbol", partitions=1)
     graph = tm.Graph("doubles", reactor=market)
 
     @graph.node

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import timedelta
 
 from tidemill.engine.forwarding.sender import MAX_REQUEST_AGE
 from tidemill.engine.tasks import TaskScope
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.mailbox_port import Mailbox, StoredAnswer, StoredRequest
 from tidemill.telemetry import events
 
@@ -31,12 +32,16 @@ class RequestReceiver:
         self._clock = clock
         self._tasks = tasks
         self._mail = asyncio.Event()
-        self._in_progress: set[str] = set()
+        self._in_progress: dict[str, PartKey] = {}  # the targets of requests, by their ids
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is being served."""
         return not self._in_progress
+
+    def is_serving(self, parts: Collection[PartKey]) -> bool:
+        """Return whether a request for one of some parts is being served."""
+        return any(target in parts for target in self._in_progress.values())
 
     def on_mail(self) -> None:
         """Look for requests: some may have come, or this node may own their targets now."""
@@ -55,7 +60,7 @@ class RequestReceiver:
             oldest = self._clock.now() - timedelta(seconds=MAX_REQUEST_AGE)
             for request in requests:
                 if request.at >= oldest:
-                    self._in_progress.add(request.id)
+                    self._in_progress[request.id] = request.target
                     self._tasks.start(f"forwarding: {request.operation}", self._answer(request))
 
     async def _answer(self, request: StoredRequest) -> None:
@@ -65,7 +70,7 @@ class RequestReceiver:
             if payload is not None:
                 await self._store_answer(StoredAnswer(request.id, payload))
         finally:
-            self._in_progress.discard(request.id)
+            del self._in_progress[request.id]
 
     async def _store_answer(self, answer: StoredAnswer) -> None:
         while True:

@@ -4,18 +4,22 @@ An operation on a part that this node runs is a plain call. Otherwise the owner 
 back as if it had been run here. If the owner dies before it has answered, the next owner runs the operation.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, cast
 
 from tidemill.engine.forwarding.receiver import RequestReceiver
 from tidemill.engine.forwarding.sender import RequestSender
 from tidemill.engine.forwarding.wire import RemoteCall, decode_answer, encode_error, encode_result
+from tidemill.engine.graphs.client.local_operations import LocalOperations
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.routing import OperationRouter
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
+from tidemill.engine.graphs.partitions.membership import HostOffer
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.graphs.pushes import ProducerPosition, decode_receipts
+from tidemill.engine.tasks import wait_until
+from tidemill.graphs.pushes import ProducerPosition, PushSummary, decode_receipts
+from tidemill.graphs.result import Receipt
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError, TidemillError
 from tidemill.storage.graph_ports import PartKey, PartKind
@@ -27,7 +31,7 @@ class OwnerRouter(OperationRouter):
     """Runs operations on the reactors and accumulators of every node of the store."""
 
     def __init__(
-        self, operations: GraphOperations, scheduler: GraphScheduler, store: Store, ownership: ReactorOwnership
+        self, operations: LocalOperations, scheduler: GraphScheduler, store: Store, ownership: ReactorOwnership
     ) -> None:
         self._operations = operations
         self._scheduler = scheduler
@@ -51,19 +55,29 @@ class OwnerRouter(OperationRouter):
     def is_idle(self) -> bool:
         return self._receiver.is_idle
 
+    async def finish_requests(self, parts: Collection[PartKey]) -> None:
+        """Wait until the requests in progress for some parts are answered, for as long as an unload may take."""
+        timeout = self._scheduler.runtime.settings.unload_timeout
+        await wait_until(lambda: not self._receiver.is_serving(parts), timeout)
+
     # -- calling
 
     def at(self, part: PartKey) -> GraphOperations:
-        if self._scheduler.runs(part):
-            return self._operations
-        return cast("GraphOperations", RemoteOperations(self, part))
+        return cast(
+            "GraphOperations", self._operations.for_part(part) if self._is_here(part) else RemoteOperations(self, part)
+        )
+
+    def _is_here(self, part: PartKey) -> bool:
+        """Return whether this node runs a part, or is the host that the part addresses."""
+        offer = HostOffer.parse(part.name)
+        return self._scheduler.runs(part) if offer is None else offer.host == self._ownership.owner_id
 
     async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:
         return await self._store.part_owners.owned_names(tenant, kind)
 
     async def call(self, target: PartKey, name: str, *arguments: Any, **keywords: Any) -> Any:
         """Run an operation at the owner of its target; if there is none, here, where the error says so."""
-        operation = getattr(self._operations, name)
+        operation = getattr(self._operations.for_part(target), name)
         if not await self._is_elsewhere(target):
             return await operation(*arguments, **keywords)
         call = RemoteCall.of(operation)
@@ -72,18 +86,22 @@ class OwnerRouter(OperationRouter):
 
     async def _is_elsewhere(self, target: PartKey) -> bool:
         """Return whether another node owns a part, or did and is about to be replaced."""
-        if self._scheduler.is_closed or self._scheduler.runs(target):
+        if self._scheduler.is_closed or self._is_here(target):
             return False
-        return target in self._scheduler.standby or bool(await self._store.part_owners.owners_of([target]))
+        is_awaited = target in self._scheduler.standby or self._scheduler.is_partition(target)
+        return is_awaited or bool(await self._store.part_owners.owners_of([target]))
 
     # -- serving
 
     async def _serve(self, request: StoredRequest) -> bytes | None:
         """Run an operation for another node; return None if this node does not own its target, also afterwards."""
-        if not self._owns(request.target):
+        if not self._owns(request.target) or request.target in self._scheduler.leaving:
             return None
         try:
-            answer = encode_result(await self._run_operation(request))
+            result = await self._run_operation(request)
+            if request.target in self._scheduler.leaving and _is_rejected(result):
+                return None  # the next owner serves it
+            answer = encode_result(result)
         except TidemillError as error:
             answer = encode_error(error)
         except Exception as error:  # author code: a firing runs graphs, a restart opens sources
@@ -92,18 +110,28 @@ class OwnerRouter(OperationRouter):
 
     async def _run_operation(self, request: StoredRequest) -> Any:
         """Run an operation. A push is numbered by its request, so that the next owner does not apply it again."""
-        operation = getattr(self._operations, request.operation)
+        operation = getattr(self._operations.for_part(request.target), request.operation)
         call = RemoteCall.of(operation)
         if request.applied is not None:
             return call.to_push_result(decode_receipts(request.applied))
         arguments = call.decode_arguments(request.payload)
         if call.takes_position and arguments.get("position") is None:
             arguments["position"] = ProducerPosition(request.id, 1)
-            self._scheduler.accumulator(request.target.tenant, request.target.name).add_new_producer(request.id)
+            if not self._scheduler.is_partitioned(request.target):
+                self._scheduler.accumulator(request.target.tenant, request.target.name).add_new_producer(request.id)
         return await operation(**arguments)
 
     def _owns(self, target: PartKey) -> bool:
-        return target in self._ownership.fences and self._scheduler.runs(target)
+        """Return whether this node owns a part, also while it finishes what it has begun to serve for it."""
+        is_whole = self._scheduler.is_partitioned(target) or HostOffer.parse(target.name) is not None
+        return target in self._ownership.fences and (is_whole or self._scheduler.has_running(target))
+
+
+def _is_rejected(result: Any) -> bool:
+    """Return whether a push was rejected as a whole."""
+    if isinstance(result, Receipt):
+        return result.outcome == "rejected"
+    return isinstance(result, PushSummary) and result.is_rejected
 
 
 class RemoteOperations:

@@ -1,11 +1,13 @@
 """Metrics of reactors and accumulators, read from their own counters when metrics are collected."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from tidemill.engine.event_feed.firing_counts import FiringCount
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.health import ReactorHealth
+from tidemill.graphs.partitions import PartitionName
 from tidemill.telemetry.metrics import Collector, Sample
 
 
@@ -21,12 +23,17 @@ def accumulator_collector(accumulator: RunningAccumulator) -> Collector:
 
 def count_firings(reactors: Iterable[RunningReactor]) -> list[FiringCount]:
     """Return how often reactors have fired, for the event feed."""
-    loops = ((one, one.firing_loop) for one in reactors)
-    return [FiringCount(one.tenant, one.name, loop.log.fires, loop.results.failures) for one, loop in loops]
+    fires: Counter[tuple[str, str]] = Counter()
+    failures: Counter[tuple[str, str]] = Counter()
+    for one in reactors:
+        key = one.tenant, one.definition.declared_name
+        fires[key] += one.firing_loop.log.fires
+        failures[key] += one.firing_loop.results.failures
+    return [FiringCount(*key, count, failures[key]) for key, count in fires.items()]
 
 
 def _read_reactor(reactor: RunningReactor) -> Iterable[Sample]:
-    labels = (("reactor", reactor.name), ("tenant", reactor.tenant))
+    labels = _labels("reactor", reactor)
     latency = reactor.firing_loop.log.latency()
     yield Sample("reactor_fires_total", reactor.firing_loop.log.fires, labels)
     yield Sample("reactor_fire_failures_total", reactor.firing_loop.results.failures, labels)
@@ -41,8 +48,15 @@ def _read_reactor(reactor: RunningReactor) -> Iterable[Sample]:
         yield Sample("boundaries_dropped_total", count, (*labels, ("reason", reason)))
 
 
+def _labels(kind: str, part: RunningReactor | RunningAccumulator) -> tuple[tuple[str, str], ...]:
+    """Return the labels of a part; one of a keyed reactor also has the number of its partition."""
+    if not part.is_partition or (partition := PartitionName.parse(part.name)) is None:
+        return (kind, part.name), ("tenant", part.tenant)
+    return (kind, partition.name), ("tenant", part.tenant), ("partition", str(partition.number))
+
+
 def _read_accumulator(accumulator: RunningAccumulator) -> Iterable[Sample]:
-    labels = (("accumulator", accumulator.name), ("tenant", accumulator.tenant))
+    labels = _labels("accumulator", accumulator)
     yield Sample("accumulator_events_total", accumulator.events, labels)
     yield Sample("accumulator_restarts_total", accumulator.restart_state.restarts, labels)
     yield Sample("accumulator_gaps_total", accumulator.gap_count, labels)

@@ -5,7 +5,7 @@ are registered last, all or none, and after an unload neither holds anything of 
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -15,26 +15,29 @@ from tidemill.engine.graphs.checkpoints.key_restore import attach_key_loaders
 from tidemill.engine.graphs.checkpoints.restore import StateRestorer
 from tidemill.engine.graphs.checkpoints.state_reader import StoredState, read_fresh_state, read_state
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
+from tidemill.engine.graphs.keys.keyed_kinds import create_keyed_accumulator
+from tidemill.engine.graphs.loaded_graphs import LoadedGraphs
 from tidemill.engine.graphs.metrics import accumulator_collector, reactor_collector
+from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
+from tidemill.engine.graphs.partitions.sharing import OwnPartitions, PartitionSharing
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
-from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.engine.graphs.runtime import FindAccumulator, GraphRuntime
 from tidemill.engine.graphs.staging import (
     GraphChange,
     GraphStager,
     ManagedGraph,
     StagedGraphs,
+    build_managed,
     contract_changes,
     current_feeds,
     name_taken_error,
-    not_shared_error,
     reactor_in_use_error,
     subscriber_name,
 )
-from tidemill.engine.graphs.stopping import run_all_with_timeout, run_with_timeout
+from tidemill.engine.graphs.stopping import drain_and_stop, run_all_with_timeout
 from tidemill.engine.registry import Key, Registry
+from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Reactor
-from tidemill.kernel.errors import NotFoundError, RequestError
-from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
 from tidemill.telemetry import events
@@ -43,102 +46,36 @@ from tidemill.telemetry.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 
-class GraphScheduler:
+class GraphScheduler(LoadedGraphs):
     """Runs the computation graphs of one node."""
 
     def __init__(self, runtime: GraphRuntime, registry: Registry, metrics: Metrics, store: Store | None = None) -> None:
+        super().__init__()
         self.runtime = runtime
         self._store = store
         self._registry = registry
         self._metrics = metrics
-        self.is_closed = self.holds_activation = False
-        self._managed: dict[Key, ManagedGraph] = {}
-        self._accumulators: dict[Key, RunningAccumulator] = {}
-        self.standby: dict[PartKey, RequestError] = {}  # what this node waits for, with the error that callers get
+        self.holds_activation = False
+        self.sharing: PartitionSharing = OwnPartitions(self)
+        """Decides which partitions of keyed reactors run here."""
         self._unsaved_resets: set[RunningReactor] = set()
         """Reactors that started empty over older stored state, which a rollback would need, until they are active."""
-        runtime.find_accumulator = lambda tenant, name: self._accumulators.get((tenant, name))
-
-    # -- lookup
-
-    def reactor(self, tenant: str, name: str) -> RunningReactor:
-        """Return a loaded reactor, or raise RequestError."""
-        return self._find_managed(tenant, name).reactor
-
-    def accumulator(self, tenant: str, name: str) -> RunningAccumulator:
-        """Return a running accumulator, or raise RequestError."""
-        self._check_open()
-        accumulator = self._accumulators.get((tenant, name))
-        if accumulator is None:
-            if (standby := self.standby.get(PartKey(tenant, "accumulator", name))) is not None:
-                raise standby
-            known = [other for owner, other in self._accumulators if owner == tenant]
-            message = f"unknown accumulator '{name}'{did_you_mean(name, known)}"
-            raise NotFoundError("accumulator", name, message, known)
-        return accumulator
-
-    def runs(self, part: PartKey) -> bool:
-        """Return whether this node runs a reactor or an accumulator, and no other node has acquired it."""
-        if part.kind == "reactor":
-            managed = self._managed.get((part.tenant, part.name))
-            return managed is not None and not managed.reactor.is_fenced
-        accumulator = self._accumulators.get((part.tenant, part.name))
-        return accumulator is not None and not accumulator.is_fenced
-
-    def _check_open(self) -> None:
-        if self.is_closed:
-            raise RequestError("the node is not running any more", code="not_running", status=503)
-
-    def _find_managed(self, tenant: str, name: str) -> ManagedGraph:
-        self._check_open()
-        owner, _, local = name.rpartition("/")
-        if owner and owner != tenant:
-            raise not_shared_error(owner, local, tenant)
-        managed = self._managed.get((tenant, local))
-        if managed is None:
-            if (standby := self.standby.get(PartKey(tenant, "reactor", local))) is not None:
-                raise standby
-            known = [other for owned_by, other in self._managed if owned_by == tenant]
-            message = f"reactor '{local}' not loaded{did_you_mean(local, known)}"
-            raise NotFoundError("reactor", local, message, known)
-        return managed
-
-    @property
-    def reactors(self) -> Iterable[RunningReactor]:
-        """All loaded reactors."""
-        return [managed.reactor for managed in self._managed.values()]
-
-    @property
-    def accumulators(self) -> Iterable[RunningAccumulator]:
-        """All running accumulators."""
-        return list(self._accumulators.values())
-
-    def running_keys(self) -> tuple[set[Key], set[Key]]:
-        """Return the keys of the running reactors and accumulators."""
-        return set(self._managed), set(self._accumulators)
-
-    def subscribers(self, tenant: str, name: str) -> list[str]:
-        """Return the graphs that are bound to a reactor; those of other tenants as "tenant/name"."""
-        managed = self._managed.get((tenant, name))
-        return [] if managed is None else sorted(managed.subscribers)
-
-    def make_in_use_check(self, tenant: str, name: str) -> Callable[[], bool]:
-        """Return a function that reports whether the calls of a reactor's author code in progress now still run."""
-        managed = self._managed.get((tenant, name))
-        return (lambda: False) if managed is None else managed.make_in_use_check()
-
-    def is_loaded(self, tenant: str, reactor: Reactor) -> bool:
-        """Return whether this very declaration is loaded."""
-        managed = self._managed.get((tenant, reactor.name))
-        return managed is not None and managed.reactor.definition is reactor
+        self.find_front: FindAccumulator = lambda tenant, name: None  # noqa: ARG005 - until the operations are built
+        """Returns what takes the events of a keyed reactor's accumulator."""
+        runtime.find_accumulator = lambda *key: self._accumulators.get(key) or self.find_front(*key)
 
     # -- loading
 
     def check_names(self, reactor: Reactor, tenant: str, replacing: frozenset[str] = frozenset()) -> None:
         """Reject a reactor if its name, or one of its accumulators' names, is taken."""
-        if (tenant, reactor.name) in self._managed and reactor.name not in replacing:
-            raise name_taken_error("reactor", reactor.name, self._managed[tenant, reactor.name].reactor.definition)
+        key = tenant, reactor.name
+        if (key in self._managed or key in self.keyed) and reactor.name not in replacing:
+            raise name_taken_error("reactor", reactor.name, self.definition(*key))
         for one in reactor.accumulators:
+            keyed = self.keyed_accumulators.get((tenant, one.name))
+            declared = None if keyed is None else keyed.partitioners[one.name].accumulator
+            if keyed is not None and declared is not one and keyed.name not in replacing:
+                raise name_taken_error("accumulator", one.name, keyed.partitioners[one.name].accumulator)
             running = self._accumulators.get((tenant, one.name))
             if running is None or running.definition is one:
                 continue
@@ -153,11 +90,9 @@ class GraphScheduler:
         for reactor in change.reactors:
             self.check_names(reactor, change.tenant, replacing)
         for name in change.previous.reactors:
-            if changes := contract_changes(
-                self._find_managed(change.tenant, name).reactor.definition, incoming.get(name)
-            ):
+            if changes := contract_changes(self.definition(change.tenant, name), incoming.get(name)):
                 self.check_unloadable(change.tenant, name, own_graphs, changes)
-        return GraphStager(change, self._managed, self._registry, self.runtime).build()
+        return GraphStager(change, self._managed, self.keyed, self._registry, self.runtime).build()
 
     @asynccontextmanager
     async def _quiesced(self, tenant: str, names: Iterable[str]) -> AsyncIterator[None]:
@@ -188,12 +123,15 @@ class GraphScheduler:
         """
         parts = staged.durable_parts(self.runtime.durability)
         await self.runtime.durability.acquire(parts)
-        if staged.removed_reactors:
+        if staged.removed_reactors or staged.removed_keyed:
             await self.read_state(staged)  # a failing store must fail the load before anything is unloaded
-            for name in staged.removed_reactors:
+            for name in (*staged.removed_reactors, *staged.removed_keyed):
                 await self.unload_reactor(staged.change.tenant, name, frozenset(staged.change.previous.graphs), parts)
-        added = (managed.reactor.definition for managed in staged.added_reactors.values())
-        touched = [name for definition in added for name in definition.accumulator_names]
+        for keyed in staged.added_keyed.values():
+            self._add_keyed(keyed)
+            numbers = await self.sharing.join(keyed)
+            staged.added_reactors.update(self._build_partitions(keyed, numbers))
+        touched = [one.name for managed in staged.added_reactors.values() for one in managed.accumulators]
         async with self._quiesced(staged.change.tenant, touched):
             stored_state = await self._read_with(read_fresh_state, staged)
             newly_durable = self._newly_durable(staged)
@@ -204,7 +142,8 @@ class GraphScheduler:
         """Stop the reactors that another node has acquired, which continues from their stored state; return them."""
         lost = []
         for managed in self._managed.values():
-            if managed.reactor.durability.is_durable and not managed.part_keys.isdisjoint(keys):
+            is_owned = managed.reactor.durability.is_durable or managed.reactor.definition.is_partition
+            if is_owned and not managed.part_keys.isdisjoint(keys):
                 lost.append(managed.reactor)
                 self.runtime.durability.forget(managed.reactor)
                 for one in managed.accumulators:
@@ -217,7 +156,7 @@ class GraphScheduler:
         """Bind and unbind graphs, and switch running parts to newer versions, in one step that cannot fail."""
         touched = [
             *staged.redefined_accumulators,
-            *(name for one in staged.redefined_reactors.values() for name in one.accumulator_names),
+            *(one.name for reactor in staged.redefined_reactors.values() for one in reactor.accumulators),
         ]
         async with self._quiesced(staged.change.tenant, touched):
             self._apply_change(staged)
@@ -255,6 +194,8 @@ class GraphScheduler:
         for graph in staged.change.graphs:
             self._registry.add_graph(tenant, graph)
             logger.info(events.GRAPH_BOUND, extra={"graph": graph.name, "reactor": graph.reactor_name})
+        for key in tuple(self.keyed):
+            self._rebind_keyed(key, staged)
         for key, managed in self._managed.items():
             self._rebind_reactor(key, managed, staged)
         for name in own_reactors:
@@ -293,17 +234,33 @@ class GraphScheduler:
 
     def _rebind_reactor(self, key: Key, managed: ManagedGraph, staged: StagedGraphs) -> None:
         """Switch a reactor to its staged version and graphs in one step, so that no firing sees half of it."""
-        tenant = staged.change.tenant
-        removed = {subscriber_name(key, tenant, name) for name in staged.change.previous.graphs}
-        remaining = {graph: compiled for graph, compiled in managed.subscribers.items() if graph not in removed}
-        subscribers = remaining | staged.subscribers.get(key, {})
+        tenant, declared = staged.change.tenant, managed.reactor.definition.declared_name
+        subscribers = self._staged_subscribers((key[0], declared), managed.subscribers, staged)
         definition = staged.redefined_reactors.get(key[1]) if key[0] == tenant else None
         if definition is not None:
-            self._registry.add_reactor(tenant, definition)
+            if not definition.is_partition:
+                self._registry.add_reactor(tenant, definition)
             managed.reactor.redefine(definition, subscribers)
         elif subscribers != managed.subscribers:
             managed.reactor.set_graphs(subscribers)
         managed.subscribers = subscribers
+
+    def _rebind_keyed(self, key: Key, staged: StagedGraphs) -> None:
+        """Switch a keyed reactor to its staged version and graphs, which partitions get that start later."""
+        newer = staged.redefined_keyed.get(key[1]) if key[0] == staged.change.tenant else None
+        subscribers = self._staged_subscribers(key, self.keyed[key].subscribers, staged)
+        if newer is not None:
+            self._add_keyed(newer)
+            self.sharing.replace(newer)
+        self.keyed[key].subscribers = subscribers
+
+    def _staged_subscribers(
+        self, key: Key, bound: Mapping[str, CompiledGraph], staged: StagedGraphs
+    ) -> dict[str, CompiledGraph]:
+        """Return the graphs of a reactor after a change."""
+        removed = {subscriber_name(key, staged.change.tenant, name) for name in staged.change.previous.graphs}
+        remaining = {graph: compiled for graph, compiled in bound.items() if graph not in removed}
+        return remaining | staged.subscribers.get(key, {})
 
     def _attach(self, managed: ManagedGraph) -> None:
         """Connect a reactor with its accumulators."""
@@ -337,28 +294,30 @@ class GraphScheduler:
         """Start a reactor and those of its accumulators that do not run yet; endpoints come last, all or none."""
         reactor = managed.reactor
         self._managed[tenant, name] = managed
-        self._registry.add_reactor(tenant, reactor.definition)
         for one in managed.accumulators:
             if (tenant, one.name) not in self._accumulators:
                 self._add_accumulator(one)
         reactor.start()
         self._metrics.register(reactor_collector(reactor))
-        self._registry.add_endpoints(tenant, managed.endpoints)
-        logger.info(events.REACTOR_LOADED, extra={"reactor": name, "tenant": tenant})
-        self.runtime.node_events.publish(events.REACTOR_LOADED, tenant, reactor=name)
+        if not reactor.definition.is_partition:
+            self._register(tenant, reactor.definition, managed.endpoints)
+        self._publish(events.REACTOR_LOADED, tenant, name)
+
+    def _register(self, tenant: str, definition: Reactor, endpoints: Iterable[str]) -> None:
+        self._registry.add_reactor(tenant, definition)
+        for name in definition.accumulator_names:
+            self._registry.add_accumulator(tenant, name)
+        self._registry.add_endpoints(tenant, endpoints)
+
+    def _publish(self, event: str, tenant: str, reactor: str) -> None:
+        logger.info(event, extra={"reactor": reactor, "tenant": tenant})
+        self.runtime.node_events.publish(event, tenant, reactor=reactor)
 
     def _add_accumulator(self, running: RunningAccumulator) -> None:
         self._accumulators[running.tenant, running.name] = running
-        self._registry.add_accumulator(running.tenant, running.name)
         self._metrics.register(accumulator_collector(running))
         running.is_inactive = True
         running.start()
-
-    def refresh_subscribers(self, tenant: str, name: str) -> None:
-        """Update the workflows that a reactor's firings start, if it is loaded."""
-        managed = self._managed.get((tenant, name))
-        if managed is not None:
-            managed.reactor.refresh_subscribers()
 
     # -- unloading
 
@@ -366,8 +325,9 @@ class GraphScheduler:
         self, tenant: str, name: str, leaving: frozenset[str] = frozenset(), changes: Sequence[str] = ()
     ) -> None:
         """Refuse to unload a reactor, or to apply `changes`, while graphs other than `leaving` are bound to it."""
-        feeding = current_feeds(self._managed).graphs_feeding((tenant, name))
-        others = (set(self._find_managed(tenant, name).subscribers) | feeding) - leaving
+        self.definition(tenant, name)
+        feeding = current_feeds(self._managed, self.keyed).graphs_feeding((tenant, name))
+        others = {*self.subscribers(tenant, name), *feeding} - leaving
         if others:
             raise reactor_in_use_error(name, others, changes=changes)
 
@@ -379,26 +339,85 @@ class GraphScheduler:
         This node stays the owner of `kept` parts.
         """
         self.check_unloadable(tenant, name, graphs)
+        if (keyed := self.keyed.get((tenant, name))) is not None:
+            await self._unload_keyed(keyed)
+            return
         managed = self._managed[tenant, name]
+        leaving = await self._stop_managed(managed)
+        if not managed.reactor.definition.is_partition:
+            self._registry.drop_endpoints(tenant, self._endpoints_to_drop(managed, leaving))
+            for one in leaving:
+                self._registry.drop_accumulator(tenant, one.name)
+            for graph in managed.subscribers:
+                self._forget_graph(tenant, graph)
+            self._registry.drop_reactor(tenant, name)
+        await self.release_unused(managed.part_keys.difference(kept))
+        self._publish(events.REACTOR_UNLOADED, tenant, name)
+
+    async def _stop_managed(self, managed: ManagedGraph) -> list[RunningAccumulator]:
+        """Stop a reactor, and the accumulators that no other reactor uses; return these."""
+        tenant = managed.reactor.tenant
         others = [one for one in self._managed.values() if one is not managed]
         leaving = [one for one in managed.accumulators if not any(one in other.accumulators for other in others)]
-        await self._drain_and_stop(managed, leaving)
+        await drain_and_stop(self.runtime, managed, leaving)
         await self._save_and_forget(managed.reactor)
-        self._registry.drop_endpoints(tenant, self._endpoints_to_drop(managed, leaving))
         for one in leaving:
             self._metrics.retire(accumulator_collector(one))
             del self._accumulators[tenant, one.name]
-            self._registry.drop_accumulator(tenant, one.name)
             one.departed_reactors.clear()
             one.redirect_handles(partial(self.accumulator, tenant, one.name))
         self._metrics.retire(reactor_collector(managed.reactor))
-        for graph in managed.subscribers:
+        del self._managed[tenant, managed.reactor.name]
+        return leaving
+
+    # -- keyed reactors
+
+    def _add_keyed(self, keyed: PartitionedReactor) -> None:
+        self.keyed[keyed.key] = keyed
+        self.keyed_accumulators |= {(keyed.tenant, name): keyed for name in keyed.definition.accumulator_names}
+        self._register(keyed.tenant, keyed.definition, keyed.endpoints)
+
+    def _build_partitions(self, keyed: PartitionedReactor, numbers: Iterable[int]) -> dict[str, ManagedGraph]:
+        partitions = {}
+        for number in numbers:
+            definition = keyed.partition(number)
+            parts = definition.accumulators
+            accumulators = [create_keyed_accumulator(one, keyed.tenant, self.runtime) for one in parts]
+            partitions[definition.name] = build_managed(definition, accumulators, keyed.tenant, self.runtime)
+        return partitions
+
+    async def start_partitions(self, keyed: PartitionedReactor, numbers: Iterable[int]) -> None:
+        """Start partitions that this node has acquired, with their stored state and the graphs of the reactor."""
+        staged = StagedGraphs(
+            change=GraphChange(tenant=keyed.tenant, package="", reactors=(), graphs=()),
+            removed_reactors=(),
+            added_reactors=self._build_partitions(keyed, numbers),
+            reset_reactors=(),
+            redefined_reactors={},
+            redefined_accumulators={},
+            subscribers={keyed.key: keyed.subscribers},
+        )
+        await self.start_reactors(staged)
+        await self.rebind(staged)
+        self.activate()
+
+    async def stop_partition(self, keyed: PartitionedReactor, number: int) -> None:
+        """Stop a partition that runs here, write its state, and release it."""
+        name = keyed.partition(number).name
+        await self.unload_reactor(keyed.tenant, name, frozenset(self.subscribers(keyed.tenant, name)))
+
+    async def _unload_keyed(self, keyed: PartitionedReactor) -> None:
+        await self.sharing.leave(keyed)
+        tenant, names = keyed.tenant, keyed.definition.accumulator_names
+        self._registry.drop_endpoints(tenant, keyed.endpoints)
+        for name in names:
+            self._registry.drop_accumulator(tenant, name)
+            del self.keyed_accumulators[tenant, name]
+        for graph in keyed.subscribers:
             self._forget_graph(tenant, graph)
-        del self._managed[tenant, name]
-        self._registry.drop_reactor(tenant, name)
-        await self.release_unused(managed.part_keys.difference(kept))
-        logger.info(events.REACTOR_UNLOADED, extra={"reactor": name, "tenant": tenant})
-        self.runtime.node_events.publish(events.REACTOR_UNLOADED, tenant, reactor=name)
+        del self.keyed[keyed.key]
+        self._registry.drop_reactor(tenant, keyed.name)
+        self._publish(events.REACTOR_UNLOADED, tenant, keyed.name)
 
     async def release_unused(self, keys: set[PartKey]) -> None:
         """Release those of some parts that no durable reactor has, so that other nodes can acquire them."""
@@ -406,29 +425,11 @@ class GraphScheduler:
         await self.runtime.durability.release(keys.difference(*durable))
 
     async def _save_and_forget(self, reactor: RunningReactor) -> None:
-        if reactor in self._unsaved_resets:
+        if reactor in self._unsaved_resets or reactor.is_fenced:
             self._unsaved_resets.discard(reactor)
             self.runtime.durability.forget(reactor)
         else:
             await self.runtime.durability.save_and_forget(reactor)
-
-    async def _drain_and_stop(self, managed: ManagedGraph, leaving: list[RunningAccumulator]) -> None:
-        """Stop a reactor and its leaving accumulators in order; what takes too long is cancelled."""
-        reactor = managed.reactor
-        reactor.firing_loop.queue_gate.close()
-        for one in managed.accumulators:
-            if one in leaving:
-                one.close("is being unloaded")
-            else:
-                one.remove_target(reactor.firing_loop)
-        for one in leaving:
-            await run_with_timeout(self.runtime, one.drain(), one)
-        await run_with_timeout(self.runtime, reactor.firing_loop.drain(), reactor)
-        await run_with_timeout(self.runtime, reactor.feed_outbox.drain(), reactor)
-        await run_with_timeout(self.runtime, reactor.stop(), reactor)
-        for one in leaving:
-            one.remove_target(reactor.firing_loop)
-            await run_with_timeout(self.runtime, one.stop(), one)
 
     def _endpoints_to_drop(self, managed: ManagedGraph, leaving: list[RunningAccumulator]) -> list[str]:
         kept = {f"accumulators/{one.name}" for one in managed.accumulators if one not in leaving}
@@ -436,6 +437,8 @@ class GraphScheduler:
 
     def unbind_graph(self, tenant: str, name: str) -> None:
         """Unbind a graph from its reactors."""
+        for key, keyed in self.keyed.items():
+            keyed.subscribers.pop(subscriber_name(key, tenant, name), None)
         for key, managed in self._managed.items():
             if managed.subscribers.pop(subscriber_name(key, tenant, name), None) is not None:
                 managed.reactor.set_graphs(managed.subscribers)
@@ -458,6 +461,8 @@ class GraphScheduler:
 
     async def close(self) -> None:
         """Unload everything; reactors that share accumulators are checkpointed at one moment."""
+        for keyed in tuple(self.keyed.values()):
+            await self._unload_keyed(keyed)
         await run_all_with_timeout(self.runtime, [(reactor.feed_outbox.drain(), reactor) for reactor in self.reactors])
         for reactor in self.reactors:
             reactor.firing_loop.queue_gate.close()
@@ -486,11 +491,6 @@ class GraphScheduler:
         for reactor in self._unsaved_resets:
             reactor.firing_loop.mark_changed()
         self._unsaved_resets.clear()
-
-    @property
-    def is_on_thread(self) -> bool:
-        """Whether some author function is running on a thread."""
-        return any(one.is_on_thread for one in self._accumulators.values())
 
     @property
     def is_idle(self) -> bool:

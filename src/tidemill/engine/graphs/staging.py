@@ -18,12 +18,15 @@ from tidemill.engine.graphs.durability.backend import DurabilityBackend
 from tidemill.engine.graphs.feed_checks import FeedLayout
 from tidemill.engine.graphs.keys.keyed_kinds import create_keyed_accumulator
 from tidemill.engine.graphs.keys.keyed_reactor import create_reactor
+from tidemill.engine.graphs.part_keys import reactor_part_keys
+from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.registry import Key, PackageState, Registry
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
+from tidemill.graphs.partitions import PartitionName
 from tidemill.kernel.errors import DefinitionError, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.graph_ports import PartKey
@@ -86,40 +89,89 @@ class StagedGraphs(msgspec.Struct, frozen=True, kw_only=True):
     """Newer versions of accumulators that keep running; they are never started."""
     subscribers: dict[Key, dict[str, CompiledGraph]]
     """Graphs to bind, of this package and of others, by reactor: see `subscriber_name`."""
+    removed_keyed: tuple[str, ...] = ()
+    """Keyed reactors of the older version that the new one does not continue."""
+    added_keyed: dict[str, PartitionedReactor] = {}
+    """Keyed reactors to load. This node then starts its share of their partitions."""
+    redefined_keyed: dict[str, PartitionedReactor] = {}
+    """Newer versions of keyed reactors; those of the partitions that run here are among the redefined reactors."""
 
     def durable_parts(self, durability: DurabilityBackend) -> set[PartKey]:
         """Return the parts that the change writes from now on."""
         definitions = [one.reactor.definition for one in self.added_reactors.values()]
         definitions += self.redefined_reactors.values()
         durable = [one for one in definitions if durability.policy_for(one).is_durable]
-        return {key for one in durable for key in reactor_part_keys(self.change.tenant, one)}
+        return {key for one in durable if not one.is_partition for key in reactor_part_keys(self.change.tenant, one)}
 
 
 class GraphStager:
     """Stages one package change. It reads what is loaded and changes none of it."""
 
     def __init__(
-        self, change: GraphChange, managed: Mapping[Key, ManagedGraph], registry: Registry, runtime: GraphRuntime
+        self,
+        change: GraphChange,
+        managed: Mapping[Key, ManagedGraph],
+        keyed: Mapping[Key, PartitionedReactor],
+        registry: Registry,
+        runtime: GraphRuntime,
     ) -> None:
         self._change = change
         self._tenant = change.tenant
         self._all_managed = managed
+        self._all_keyed = keyed
         self._managed = {name: one for (tenant, name), one in managed.items() if tenant == change.tenant}
         self._registry = registry
         self._runtime = runtime
-        self._incoming = {one.name: one for one in change.reactors}
+        self._stage_keyed()
+        self._incoming = {one.name: one for one in self._expand_partitions()}
         self._continuing = {name: one for name, one in self._incoming.items() if self._can_continue(one)}
-        self._removed = tuple(name for name in change.previous.reactors if name not in self._continuing)
-        self._remaining = {name: one for name, one in self._managed.items() if name not in self._removed}
+        self._removed = tuple(name for name in self._previous if name not in self._continuing)
+        self._remaining = {
+            name: one
+            for name, one in self._managed.items()
+            if name not in self._removed and one.reactor.definition.declared_name not in self._removed_keyed
+        }
         self._running_accumulators = {
             one.name: one for managed in self._remaining.values() for one in managed.accumulators
         }
         self._definitions: dict[str, Accumulator] = {}
         self._created: dict[str, RunningAccumulator] = {}
 
+    def _stage_keyed(self) -> None:
+        """Stage the keyed reactors as such; their partitions that run here are staged like other reactors."""
+        loaded = {name: one for (tenant, name), one in self._all_keyed.items() if tenant == self._tenant}
+        replaced = {name: one for name, one in loaded.items() if name in self._change.previous.reactors}
+        self._keyed = {
+            one.name: loaded[one.name]
+            if one.name in loaded and loaded[one.name].definition is one
+            else PartitionedReactor(one, self._tenant, self._runtime.clock.now())
+            for one in self._change.reactors
+            if one.is_keyed
+        }
+        self._continuing_keyed = {
+            name: one
+            for name, one in self._keyed.items()
+            if name in replaced and has_same_contract(replaced[name].definition, one.definition)
+        }
+        self._removed_keyed = tuple(name for name in replaced if name not in self._continuing_keyed)
+        self._remaining_keyed = {name: one for name, one in loaded.items() if name not in self._removed_keyed}
+
+    def _expand_partitions(self) -> list[Reactor]:
+        """Return the reactors of the change, with the partitions that run here instead of continuing keyed ones."""
+        self._previous = [
+            name for name in self._change.previous.reactors if (self._tenant, name) not in self._all_keyed
+        ]
+        reactors = [one for one in self._change.reactors if not one.is_keyed]
+        for name, keyed in self._continuing_keyed.items():
+            for number in keyed.numbers:
+                if (partition := str(PartitionName(name, number))) in self._managed:
+                    self._previous.append(partition)
+                    reactors.append(keyed.partition(number))
+        return reactors
+
     def _can_continue(self, reactor: Reactor) -> bool:
         """Return whether the older version becomes the new one; a closed accumulator is never opened again."""
-        if reactor.name not in self._change.previous.reactors:
+        if reactor.name not in self._previous:
             return False
         is_closed = any(one.is_closing for one in self._managed[reactor.name].accumulators)
         return not is_closed and self._has_same_contract(reactor)
@@ -133,24 +185,23 @@ class GraphStager:
             self._check_storable(reactor)
             self._check_not_shared(reactor)
         accumulators = {
-            reactor.name: [self._resolve_accumulator(one, reactor) for one in reactor.accumulators]
-            for reactor in self._change.reactors
+            name: [self._resolve_accumulator(one, reactor) for one in reactor.accumulators]
+            for name, reactor in self._incoming.items()
         }
         added = {
-            reactor.name: self._build_managed(reactor, accumulators[reactor.name])
-            for reactor in self._change.reactors
-            if reactor.name not in self._continuing
+            name: self._build_managed(reactor, accumulators[name])
+            for name, reactor in self._incoming.items()
+            if name not in self._continuing
         }
         redefined = {
             name: one for name, one in self._continuing.items() if self._managed[name].reactor.definition is not one
         }
-        subscribers = {(self._tenant, name): self._recompile_subscribers(one) for name, one in redefined.items()}
-        for graph in self._change.graphs:
-            key = reactor_key(graph, self._tenant)
-            compiled = graph.compiled() if key is None else graph.compile_for(self._resolve_reactor(key, graph))
-            if key is not None:
-                name = subscriber_name(key, self._tenant, graph.name)
-                subscribers.setdefault(key, {})[name] = compiled.with_name(name)
+        redefined_keyed = {
+            name: one for name, one in self._continuing_keyed.items() if self._remaining_keyed[name] is not one
+        }
+        subscribers = self._compile_subscribers(
+            [*redefined.values(), *(keyed.definition for keyed in redefined_keyed.values())]
+        )
         self._check_feeds(subscribers)
         return StagedGraphs(
             change=self._change,
@@ -164,7 +215,23 @@ class GraphStager:
                 name: one for name, one in self._created.items() if name in self._running_accumulators
             },
             subscribers=subscribers,
+            removed_keyed=self._removed_keyed,
+            added_keyed={name: one for name, one in self._keyed.items() if name not in self._continuing_keyed},
+            redefined_keyed=redefined_keyed,
         )
+
+    def _compile_subscribers(self, redefined: Iterable[Reactor]) -> dict[Key, dict[str, CompiledGraph]]:
+        """Compile the graphs to bind: those of other packages to newer versions of reactors, and those of this one."""
+        subscribers = {
+            (self._tenant, one.name): self._recompile_subscribers(one) for one in redefined if not one.is_partition
+        }
+        for graph in self._change.graphs:
+            key = reactor_key(graph, self._tenant)
+            compiled = graph.compiled() if key is None else graph.compile_for(self._resolve_reactor(key, graph))
+            if key is not None:
+                name = subscriber_name(key, self._tenant, graph.name)
+                subscribers.setdefault(key, {})[name] = compiled.with_name(name)
+        return subscribers
 
     def _check_storable(self, reactor: Reactor) -> None:
         """Reject a durable reactor whose values cannot be stored."""
@@ -182,8 +249,10 @@ class GraphStager:
 
     def _check_not_shared(self, reactor: Reactor) -> None:
         """Reject a keyed reactor that shares an accumulator: what it holds is per key, of this reactor's keys."""
-        remaining = [one.reactor.definition for name, one in self._remaining.items() if name not in self._incoming]
-        for other in (*self._incoming.values(), *remaining):
+        incoming = {one.name for one in self._change.reactors}
+        remaining = [one.reactor.definition for one in self._remaining.values() if not one.reactor.is_partition]
+        remaining += [one.definition for one in self._remaining_keyed.values()]
+        for other in (*self._change.reactors, *(one for one in remaining if one.name not in incoming)):
             shared = set(other.accumulator_names).intersection(reactor.accumulator_names)
             if shared and other is not reactor and (reactor.is_keyed or other.is_keyed):
                 keyed, user = (reactor, other) if reactor.is_keyed else (other, reactor)
@@ -195,17 +264,17 @@ class GraphStager:
 
     def _check_feeds(self, subscribers: Mapping[Key, Mapping[str, CompiledGraph]]) -> None:
         """Check the feeds of all graphs as they will be after the change."""
-        removed = {(self._tenant, name) for name in self._removed}
-        managed = {key: one for key, one in self._all_managed.items() if key not in removed}
+        removed = {(self._tenant, name) for name in (*self._removed, *self._removed_keyed)}
+        loaded = current_feeds(self._all_managed, self._all_keyed)
         leaving = self._change.previous.graphs
         graphs: dict[Key, Mapping[str, CompiledGraph]] = {}
-        for key in (*managed, *(key for key in subscribers if key not in managed)):
+        for key in dict.fromkeys((*(key for key in loaded.graphs if key not in removed), *subscribers)):
             own = {subscriber_name(key, self._tenant, name) for name in leaving}
-            bound = managed[key].subscribers if key in managed else {}
+            bound = loaded.graphs.get(key, {}) if key not in removed else {}
             remaining = {name: one for name, one in bound.items() if name not in own}
             graphs[key] = {**remaining, **subscribers.get(key, {})}
-        reactors = {key: one.reactor.definition for key, one in managed.items()}
-        reactors |= {(self._tenant, name): one for name, one in self._incoming.items()}
+        reactors = {key: one for key, one in loaded.reactors.items() if key not in removed}
+        reactors |= {(self._tenant, one.name): one for one in self._change.reactors}
         names = {graph.name for graph in self._change.graphs}
         FeedLayout(reactors, graphs).check(self._tenant, lambda owner, name: owner == self._tenant and name in names)
 
@@ -224,9 +293,7 @@ class GraphStager:
         return running or self._created[name]
 
     def _build_managed(self, definition: Reactor, accumulators: list[RunningAccumulator]) -> ManagedGraph:
-        reactor = create_reactor(definition, self._tenant, self._runtime)
-        keys = [f"reactors/{definition.name}", *(f"accumulators/{one.name}" for one in accumulators)]
-        return ManagedGraph(reactor, accumulators, keys)
+        return build_managed(definition, accumulators, self._tenant, self._runtime)
 
     # -- graphs
 
@@ -236,11 +303,16 @@ class GraphStager:
         if owner != self._tenant:
             if not self._registry.is_shared(owner, name):
                 raise not_shared_error(owner, name, self._tenant)
-            return self._all_managed[key].reactor.definition
-        if name in self._incoming:
-            return self._incoming[name]
+            return (
+                self._all_keyed[key].definition if key in self._all_keyed else self._all_managed[key].reactor.definition
+            )
+        incoming = {one.name: one for one in self._change.reactors}
+        if name in incoming:
+            return incoming[name]
+        if name in self._remaining_keyed:
+            return self._remaining_keyed[name].definition
         if name not in self._remaining:
-            hint = did_you_mean(name, [*self._remaining, *self._incoming])
+            hint = did_you_mean(name, [*self._remaining, *self._remaining_keyed, *incoming])
             package = self._change.package
             message = (
                 f"reactor '{name}' not loaded{hint}: graph '{graph.name}' of package '{package}' ({graph.location}) is "
@@ -252,7 +324,8 @@ class GraphStager:
 
     def _recompile_subscribers(self, reactor: Reactor) -> dict[str, CompiledGraph]:
         """Compile the graphs of other packages against a reactor's newer version."""
-        others = [name for name in self._managed[reactor.name].subscribers if name not in self._change.previous.graphs]
+        bound = (self._remaining_keyed if reactor.is_keyed else self._managed)[reactor.name].subscribers
+        others = [name for name in bound if name not in self._change.previous.graphs]
         compiled: dict[str, CompiledGraph] = {}
         problems: list[DefinitionError] = []
         for name in others:
@@ -273,16 +346,22 @@ class GraphStager:
         return graph
 
 
-def current_feeds(managed: Mapping[Key, ManagedGraph]) -> FeedLayout:
-    """Return the feeds between the loaded reactors."""
-    reactors = {key: one.reactor.definition for key, one in managed.items()}
-    return FeedLayout(reactors, {key: one.subscribers for key, one in managed.items()})
+def build_managed(
+    definition: Reactor, accumulators: Sequence[RunningAccumulator], tenant: str, runtime: GraphRuntime
+) -> ManagedGraph:
+    """Return a reactor with its accumulators, ready to be started."""
+    reactor = create_reactor(definition, tenant, runtime)
+    keys = [f"reactors/{definition.name}", *(f"accumulators/{one.name}" for one in accumulators)]
+    return ManagedGraph(reactor, list(accumulators), [] if definition.is_partition else keys)
 
 
-def reactor_part_keys(tenant: str, reactor: Reactor) -> set[PartKey]:
-    """Return the keys of the parts of a reactor and its accumulators."""
-    accumulators = {PartKey(tenant, "accumulator", name) for name in reactor.accumulator_names}
-    return {PartKey(tenant, "reactor", reactor.name), *accumulators}
+def current_feeds(managed: Mapping[Key, ManagedGraph], keyed: Mapping[Key, PartitionedReactor]) -> FeedLayout:
+    """Return the feeds between the loaded reactors; a keyed one counts as one, wherever its partitions run."""
+    whole = {key: one for key, one in managed.items() if not one.reactor.definition.is_partition}
+    reactors = {key: one.reactor.definition for key, one in whole.items()}
+    reactors |= {key: one.definition for key, one in keyed.items()}
+    graphs: dict[Key, Mapping[str, CompiledGraph]] = {key: one.subscribers for key, one in whole.items()}
+    return FeedLayout(reactors, graphs | {key: one.subscribers for key, one in keyed.items()})
 
 
 def reactor_key(graph: Graph, tenant: str) -> Key | None:

@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError
+from tidemill.engine.graphs.part_keys import reactor_part_keys
 from tidemill.engine.graphs.reclaim import reclaim_reactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.graphs.staging import reactor_key, reactor_part_keys
+from tidemill.engine.graphs.staging import reactor_key
 from tidemill.engine.registry import PackageState, Registry
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.graphs.graph import Graph
@@ -196,6 +197,13 @@ class Installer(PipelineObserver):
             self.pipeline.check_open()
             with self._change_in_progress(has_graphs=True):
                 await reclaim_reactor(self.scheduler, self._registry, tenant, reactor)
+
+    @asynccontextmanager
+    async def exclude_changes(self) -> AsyncIterator[None]:
+        """Keep packages as they are meanwhile."""
+        async with self.pipeline.change_lock:
+            with self._change_in_progress(has_graphs=True):
+                yield
 
     @asynccontextmanager
     async def _exclusive_change(

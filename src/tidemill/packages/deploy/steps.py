@@ -136,10 +136,13 @@ class ReactorsStep(DeployStep):
         staged = change.progress.staged
         if staged is None:
             return
+        for name, keyed in staged.added_keyed.items():
+            if self._scheduler.is_loaded(change.tenant, keyed.definition):
+                await self._scheduler.unload_reactor(change.tenant, name, frozenset(keyed.subscribers))
         for name, managed in staged.added_reactors.items():
             if self._scheduler.is_loaded(change.tenant, managed.reactor.definition):
                 await self._scheduler.unload_reactor(change.tenant, name, frozenset(managed.subscribers))
-        await self._restore_reactors(change, set(staged.removed_reactors))
+        await self._restore_reactors(change, {*staged.removed_reactors, *staged.removed_keyed})
         await self._scheduler.release_unused(staged.durable_parts(self._scheduler.runtime.durability))
 
     async def _restore_reactors(self, change: PackageChange, removed: set[str]) -> None:
@@ -207,7 +210,7 @@ class GraphBindingsStep(DeployStep):
     async def roll_back(self, change: PackageChange) -> None:
         """Restore what continued to run. Step 3 restores the graphs of reactors that were stopped."""
         before, staged = change.before, change.progress.staged
-        stopped = set() if staged is None else set(staged.removed_reactors)
+        stopped = set() if staged is None else {*staged.removed_reactors, *staged.removed_keyed}
         stopped_keys = {(change.tenant, name) for name in stopped}
         reactors = [one.name for one in before.reactors if one.name not in stopped]
         graphs = tuple(one for one in before.graphs if reactor_key(one, change.tenant) not in stopped_keys)

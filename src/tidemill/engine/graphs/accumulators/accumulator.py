@@ -75,6 +75,11 @@ class RunningAccumulator(BulkIngest):
         return any(target.reactor.is_fenced for target, _ in self.targets)
 
     @property
+    def is_partition(self) -> bool:
+        """Whether this belongs to one partition of a keyed reactor."""
+        return any(target.reactor.definition.is_partition for target, _ in self.targets)
+
+    @property
     def in_flight_call(self) -> object | None:
         """Identifies the call of the author's function in progress; None if there is none."""
         return self._in_flight

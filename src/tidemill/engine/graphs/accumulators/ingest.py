@@ -320,7 +320,7 @@ class EventIngest(BoundaryEmitter):
 
     def _fast_path_source(self) -> FastPathSource:
         return FastPathSource(
-            name=self.name,
+            name=self.name if self.definition.function is None else self.definition.function.name,
             call=self.call,
             event_validator=self.event_validator,
             boundary_validator=self.boundary_validator,

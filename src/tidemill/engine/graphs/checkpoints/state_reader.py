@@ -144,6 +144,7 @@ async def _read_dead_letters(store: Store, keys: Sequence[PartKey]) -> dict[Part
 
 async def _read_pauses(store: Store, reactors: Sequence[RunningReactor]) -> frozenset[PartKey]:
     if len(reactors) <= SINGLE_LOOKUP_LIMIT:
-        paused = [one for one in reactors if await store.pauses.is_paused(one.tenant, one.name)]
+        paused = [one for one in reactors if await store.pauses.is_paused(one.tenant, one.definition.declared_name)]
         return frozenset(part_key(one) for one in paused)
-    return frozenset(PartKey(tenant, "reactor", name) for tenant, name in await store.pauses.list_paused())
+    all_paused = set(await store.pauses.list_paused())
+    return frozenset(part_key(one) for one in reactors if (one.tenant, one.definition.declared_name) in all_paused)

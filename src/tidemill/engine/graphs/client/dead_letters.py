@@ -17,8 +17,13 @@ def find_dead_letter(queues: Iterable[DeadLetterQueue], id: str) -> tuple[DeadLe
     for queue in queues:
         if (entry := queue.find(id)) is not None:
             return queue, entry
+    raise unknown_dead_letter_error(id)
+
+
+def unknown_dead_letter_error(id: str) -> NotFoundError:
+    """Return the error for a dead letter that is not there."""
     message = f"there is no dead letter '{id}' here: it was replayed or dropped, or it never existed"
-    raise NotFoundError("dead_letter", id, message)
+    return NotFoundError("dead_letter", id, message)
 
 
 def to_plain(dead_letter: DeadLetter, detail: Any) -> DeadLetter:

@@ -29,6 +29,7 @@ from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.registry import Registry
 from tidemill.engine.workflows.client.values import Caller
 from tidemill.graphs.graph import Graph
+from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.graphs.result import DeadLetter, GraphResult, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
@@ -110,8 +111,8 @@ class GraphClient:
             return name, report_silence(name, str(error))
 
     async def _reactor_names(self, caller: Caller) -> list[str]:
-        here = [one.name for one in self._scheduler.reactors if one.tenant == caller.tenant]
-        return sorted({*here, *await self._router.owned_names(caller.tenant, "reactor")})
+        here = {name for tenant, name in self._scheduler.running_keys()[0] if tenant == caller.tenant}
+        return sorted(here | whole_parts(await self._router.owned_names(caller.tenant, "reactor")))
 
     async def check_reactor(self, caller: Caller, name: str) -> None:
         """Raise NotFoundError if a reactor is not loaded."""
@@ -155,8 +156,8 @@ class GraphClient:
 
     async def list_accumulators(self, caller: Caller) -> list[AccumulatorState]:
         """Return the state of every accumulator by name."""
-        here = [one.name for one in self._scheduler.accumulators if one.tenant == caller.tenant]
-        names = {*here, *await self._router.owned_names(caller.tenant, "accumulator")}
+        here = {name for tenant, name in self._scheduler.running_keys()[1] if tenant == caller.tenant}
+        names = here | whole_parts(await self._router.owned_names(caller.tenant, "accumulator"))
         parts = [PartKey(caller.tenant, "accumulator", name) for name in sorted(names)]
         return await _gather_loaded(self._at(one).accumulator_state(one.tenant, one.name) for one in parts)
 
@@ -273,6 +274,13 @@ async def _gather_loaded(reads: Iterable[Awaitable[_T]]) -> list[_T]:
             return []
 
     return [one for found in await asyncio.gather(*(find(read) for read in reads)) for one in found]
+
+
+def whole_parts(names: Iterable[str]) -> set[str]:
+    """Return the names of reactors or accumulators, without those of partitions and of their hosts."""
+    found = set(names)
+    partitions = {name for name in found if (one := PartitionName.parse(name)) is not None and one.name in found}
+    return {name for name in found - partitions if "/" not in name}
 
 
 class _Name(NamedTuple):

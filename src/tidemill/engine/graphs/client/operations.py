@@ -57,9 +57,9 @@ class GraphOperations:
         """Raise NotFoundError if a reactor is not loaded."""
         self._scheduler.reactor(tenant, name)
 
-    async def reactor_state(self, tenant: str, name: str) -> ReactorState:
-        """Return the current state of a reactor."""
-        return self._reactor(tenant, name).state()
+    async def reactor_state(self, tenant: str, name: str, key: Any = None) -> ReactorState:
+        """Return the current state of a reactor; with a key, the cache, flags and queue of that key."""
+        return self._reactor(tenant, name).state(key)
 
     async def observe(self, tenant: str, name: str, known: KnownFiring | None) -> ReactorObservation:
         """Return the current state of a reactor, and its newest firing, unless that is the known one.
@@ -76,12 +76,12 @@ class GraphOperations:
         """Return what is wrong with a reactor and its accumulators."""
         return report_health(self._scheduler.reactor(tenant, name))
 
-    async def firings(self, tenant: str, name: str, limit: int, after: str | None) -> FiringPage:
+    async def firings(self, tenant: str, name: str, limit: int, after: str | None, key: Any = None) -> FiringPage:
         """Return firings that are kept, newest first; `after` is the id of the last one of the page before.
 
         Only those of the page are converted to plain values: with long windows as inputs, all of them take long.
         """
-        kept = self._reactor(tenant, name).firings(LOGGED_FIRINGS_LIMIT)
+        kept = self._reactor(tenant, name).firings(LOGGED_FIRINGS_LIMIT, key)
         ids = [] if after is None else [one.id for one in kept]
         start = 0 if after is None else ids.index(after) + 1 if after in ids else len(kept)
         shown = [FiringView.of(one) for one in kept[start : start + limit]]
@@ -96,7 +96,12 @@ class GraphOperations:
         return self._reactor(tenant, name).events()[::-1]
 
     async def command(
-        self, tenant: str, name: str, command: ReactorCommand, inputs: Mapping[str, Any] | None = None
+        self,
+        tenant: str,
+        name: str,
+        command: ReactorCommand,
+        inputs: Mapping[str, Any] | None = None,
+        key: Any = None,
     ) -> CommandResult:
         """Give a reactor a command; `fire_with` takes inputs, the others take none."""
         if inputs and command != "fire_with":
@@ -104,9 +109,9 @@ class GraphOperations:
         reactor, firing = self._reactor(tenant, name), None
         match command:
             case "force_fire":
-                firing = await reactor.force_fire()
+                firing = await reactor.force_fire(key)
             case "fire_with":
-                firing = await reactor.fire_with(inputs or {})
+                firing = await reactor.fire_with(inputs or {}, key)
             case "pause":
                 await reactor.pause()
             case "resume":
@@ -132,8 +137,8 @@ class GraphOperations:
         return AccumulatorDetails(
             **asdict(accumulator_state(found)),
             reactors=sorted(target.name for target, _ in found.targets),
-            event_schema=_schema_of(found.definition.event_type),
-            boundary_schema=_schema_of(found.definition.boundary_type),
+            event_schema=schema_of(found.definition.event_type),
+            boundary_schema=schema_of(found.definition.boundary_type),
         )
 
     async def check_accumulator(self, tenant: str, name: str) -> None:
@@ -172,8 +177,9 @@ class GraphOperations:
         """Return an accumulator, after noting for which span its reactors get the next event."""
         found, runtime = self._scheduler.accumulator(tenant, name), self._scheduler.runtime
         if (trace := CURRENT_TRACE.get()) is not None:
-            reactors = [(target.reactor.tenant, target.reactor.definition.name) for target, _ in found.targets]
-            runtime.push_traces.update((key, trace) for key in reactors if runtime.subscribers.subscriptions_to(*key))
+            reactors = [target.reactor.definition for target, _ in found.targets]
+            subscribed = (one for one in reactors if runtime.subscribers.subscriptions_to(tenant, one.declared_name))
+            runtime.push_traces.update(((tenant, one.name), trace) for one in subscribed)
         return found
 
     async def push_many(
@@ -239,7 +245,7 @@ class GraphOperations:
         return [reactor.firing_loop.results.dead_letters, *(one.dead_letters for one in reactor.accumulators)]
 
 
-def _schema_of(annotation: Any) -> dict[str, Any] | None:
+def schema_of(annotation: Any) -> dict[str, Any] | None:
     """Return the JSON Schema of an annotation; None for a class that msgspec does not know."""
     try:
         return msgspec.json.schema(annotation)

@@ -1,9 +1,16 @@
 """Routing of operations: which node runs a reactor or an accumulator."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.storage.graph_ports import PartKey, PartKind
+
+
+class NodeOperationsByPart(Protocol):
+    """The operations of one node."""
+
+    def for_part(self, part: PartKey) -> Any:
+        """Return the operations for a part: those of keyed reactors have the same methods, those of hosts others."""
 
 
 class OperationRouter(Protocol):
@@ -26,11 +33,12 @@ class OperationRouter(Protocol):
 class LocalRouter(OperationRouter):
     """The router of a node without a store: it runs everything itself."""
 
-    def __init__(self, operations: GraphOperations) -> None:
+    def __init__(self, operations: NodeOperationsByPart) -> None:
         self._operations = operations
 
-    def at(self, part: PartKey) -> GraphOperations:  # noqa: ARG002 - there is no other node
-        return self._operations
+    def at(self, part: PartKey) -> GraphOperations:
+        operations: GraphOperations = self._operations.for_part(part)
+        return operations
 
     async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:  # noqa: ARG002 - as above
         return []

@@ -59,6 +59,8 @@ class ReactorOwnership:
         self._is_dead = is_dead
         self.owner = _encode_owner(owner)
         """This node, as it is stored."""
+        self.owner_id = owner.id
+        """The id of this node."""
         self.on_renewed: Callable[[], None] | None = None
         """Called after each renewal."""
         self._ttl = ttl
@@ -83,7 +85,7 @@ class ReactorOwnership:
         missing = sorted(set(keys) - self.fences.keys())
         if not missing:
             return
-        abandoned = self._abandoned_among(await self._part_owners.owners_of(missing))
+        abandoned = self.abandoned_among(await self._part_owners.owners_of(missing))
         acquired = await self._part_owners.acquire(missing, self.owner, abandoned)
         if isinstance(acquired, PartOwner):
             raise _owned_elsewhere(acquired, missing)
@@ -109,7 +111,7 @@ class ReactorOwnership:
     async def is_free(self, keys: Collection[PartKey]) -> bool:
         """Return whether parts could be acquired now."""
         others = [one for one in await self._part_owners.owners_of(sorted(keys)) if one.owner != self.owner]
-        return self._abandoned_among(others) == others
+        return self.abandoned_among(others) == others
 
     def fences_for(self, keys: Iterable[PartKey]) -> list[PartFence]:
         """Return the fences of parts that are about to be written; FencedError if this node does not own one."""
@@ -120,7 +122,11 @@ class ReactorOwnership:
 
     # -- other nodes
 
-    def _abandoned_among(self, owners: Sequence[PartOwner]) -> list[PartOwner]:
+    def id_of(self, owner: PartOwner) -> str:
+        """Return the id of the node that owns a part."""
+        return _decode_owner(owner.owner).id
+
+    def abandoned_among(self, owners: Sequence[PartOwner]) -> list[PartOwner]:
         """Return the owners that are gone, or that have not renewed their ownership for a whole ttl."""
         gone = {owner for owner in {one.owner for one in owners} if self._is_gone(owner)}
         return [one for one in owners if self._silence.lasts(one.key, one, self._ttl) or one.owner in gone]

@@ -43,7 +43,7 @@ class FiringResults:
         self._clock = runtime.clock
         definition = reactor.definition
         self._name = definition.name
-        self.log = FiringLog(definition.name, definition.accumulator_names, self._clock)
+        self.log = FiringLog(definition.declared_name, definition.accumulator_names, self._clock)
         store = runtime.durability.dead_letter_store(reactor.tenant, "reactor", definition.name, reactor.codec_for)
         limit = runtime.settings.dead_letter_limit
         on_added = partial(runtime.publish_dead_letter, reactor.tenant)

@@ -64,6 +64,11 @@ class RunningReactor(FiringHost):
         """Create the loop that fires this reactor's graphs."""
         return FiringLoop(self, self.runtime)
 
+    @property
+    def is_partition(self) -> bool:
+        """Whether this is one partition of a keyed reactor."""
+        return self.definition.is_partition
+
     # -- accumulators
 
     def attach(self, accumulator: RunningAccumulator, index: int) -> None:
@@ -79,8 +84,8 @@ class RunningReactor(FiringHost):
         return dropped + Counter({"consumed": unconsumed}) if unconsumed else Counter(dropped)
 
     def feed(self, window: str, value: Any) -> None:
-        for one in self.accumulators:
-            if one.name == window:
+        for name, one in zip(self.definition.accumulator_names, self.accumulators, strict=True):
+            if name == window:
                 one.feed(value, source_reactor=self.firing_loop)
 
     def push_feed(self, graph: str, accumulator: str, value: Any) -> None:
@@ -119,7 +124,8 @@ class RunningReactor(FiringHost):
 
     def codec_for(self, source: str) -> Codec | None:
         try:
-            return next((one.codecs.boundary for one in self.accumulators if one.name == source), None)
+            names = self.definition.accumulator_names
+            return self.accumulators[names.index(source)].codecs.boundary if source in names else None
         except UnstorableError:
             return None
 
@@ -168,7 +174,7 @@ class RunningReactor(FiringHost):
         """Stop firing on criteria, also after a restart of the process; boundaries are still accepted."""
         self.check_owned()
         self.pause_firing()
-        await self.runtime.durability.set_paused(self.tenant, self.name, paused=True)
+        await self.runtime.durability.set_paused(self.tenant, self.definition.declared_name, paused=True)
 
     def pause_firing(self) -> None:
         """Stop firing on criteria."""
@@ -180,7 +186,7 @@ class RunningReactor(FiringHost):
         self.check_owned()
         self.firing_loop.paused = False
         self.firing_loop.reevaluate()
-        await self.runtime.durability.set_paused(self.tenant, self.name, paused=False)
+        await self.runtime.durability.set_paused(self.tenant, self.definition.declared_name, paused=False)
 
     # -- graphs
 
@@ -196,7 +202,9 @@ class RunningReactor(FiringHost):
     def refresh_subscribers(self) -> None:
         """Deliver firings to the workflows that subscribe to them now."""
         was_observed = bool(self.outbox.subscriptions)
-        self.outbox.set_subscriptions(self.runtime.subscribers.subscriptions_to(self.tenant, self.name))
+        self.outbox.set_subscriptions(
+            self.runtime.subscribers.subscriptions_to(self.tenant, self.definition.declared_name)
+        )
         if bool(self.outbox.subscriptions) is not was_observed:
             self.firing_loop.results.firing_observer = None if was_observed else self.outbox.put
             self.set_graphs(self.firing_loop.graphs)

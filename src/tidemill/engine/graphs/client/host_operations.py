@@ -1,0 +1,112 @@
+"""Operations on the partitions of a keyed reactor that this node runs: other nodes ask for all of them at once."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from tidemill.engine.graphs.client.merged_states import merge_firings, merge_reports
+from tidemill.engine.graphs.client.operations import GraphOperations
+from tidemill.engine.graphs.client.values import (
+    AccumulatorDetails,
+    FiringPage,
+    HealthReport,
+    ReactorCommand,
+    ReplayResult,
+)
+from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
+from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.graphs.partitions import PartitionName
+from tidemill.graphs.result import DeadLetter
+from tidemill.graphs.state import ReactorState, Recovery
+from tidemill.kernel.errors import NotFoundError
+from tidemill.storage.graph_ports import PartKind
+
+
+class HostOperations:
+    """What can be done with this node's partitions of a keyed reactor, by its tenant and name."""
+
+    def __init__(self, scheduler: GraphScheduler, operations: GraphOperations) -> None:
+        self._scheduler = scheduler
+        self._operations = operations
+
+    def _reactors(self, tenant: str, name: str) -> list[str]:
+        """Return the names of the partitions that run here."""
+        keyed = self._scheduler.keyed.get((tenant, name))
+        return [] if keyed is None else [one.reactor.name for one in self._scheduler.partitions_of(keyed)]
+
+    def _accumulators(self, tenant: str, name: str) -> list[str]:
+        """Return the names of the partitions of an accumulator that run here."""
+        keyed = self._scheduler.keyed_accumulators.get((tenant, name))
+        partitions = () if keyed is None else (PartitionName.parse(one) for one in self._reactors(tenant, keyed.name))
+        return [str(PartitionName(name, one.number)) for one in partitions if one is not None]
+
+    async def states(self, tenant: str, name: str) -> list[ReactorState]:
+        """Return the states of the partitions."""
+        return [await self._operations.reactor_state(tenant, one) for one in self._reactors(tenant, name)]
+
+    async def health_report(self, tenant: str, name: str) -> HealthReport:
+        """Return what is wrong with the partitions."""
+        return merge_reports(
+            [await self._operations.health_report(tenant, one) for one in self._reactors(tenant, name)]
+        )
+
+    async def firings(self, tenant: str, name: str, limit: int = LOGGED_FIRINGS_LIMIT) -> FiringPage:
+        """Return the newest firings of the partitions, newest first."""
+        names = self._reactors(tenant, name)
+        return merge_firings([await self._operations.firings(tenant, one, limit, None) for one in names], limit)
+
+    async def timeseries(self, tenant: str, name: str) -> list[list[int]]:
+        """Return the firing counts of the last 60 minutes of each partition."""
+        return [await self._operations.timeseries(tenant, one) for one in self._reactors(tenant, name)]
+
+    async def recoveries(self, tenant: str, name: str) -> list[Recovery]:
+        """Return the recoveries of the partitions."""
+        names = self._reactors(tenant, name)
+        return [found for one in names for found in await self._operations.recoveries(tenant, one)]
+
+    async def command(self, tenant: str, name: str, command: ReactorCommand) -> None:
+        """Give each partition a command."""
+        for one in self._reactors(tenant, name):
+            await self._operations.command(tenant, one, command)
+
+    # -- accumulators
+
+    async def accumulators(self, tenant: str, name: str) -> list[AccumulatorDetails]:
+        """Return the states of the partitions of an accumulator."""
+        return [await self._operations.accumulator(tenant, one) for one in self._accumulators(tenant, name)]
+
+    async def restart_accumulator(self, tenant: str, name: str) -> None:
+        """Restart the partitions of an accumulator."""
+        for one in self._accumulators(tenant, name):
+            await self._operations.restart_accumulator(tenant, one)
+
+    async def last_positions(self, tenant: str, name: str, client: str) -> list[int | None]:
+        """Return the numbers of the newest pushes of a producer that were taken, one for each partition."""
+        names = self._accumulators(tenant, name)
+        return [await self._operations.last_position(tenant, one, client) for one in names]
+
+    # -- dead letters
+
+    async def dead_letters(self, kind: PartKind, tenant: str, name: str) -> list[DeadLetter]:
+        """Return the dead letters of the partitions."""
+        names = self._names(kind, tenant, name)
+        return [found for one in names for found in await self._operations.dead_letters(kind, tenant, one)]
+
+    async def replay(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> ReplayResult | None:
+        """Process a dead letter again; None if no partition here has it."""
+        found: ReplayResult | None = await self._with_dead_letter("replay", kind, tenant, name, dead_letter)
+        return found
+
+    async def drop(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> bool:
+        """Delete a dead letter; return whether a partition here had it."""
+        return await self._with_dead_letter("drop", kind, tenant, name, dead_letter) is not None
+
+    async def _with_dead_letter(self, operation: str, kind: PartKind, tenant: str, name: str, dead_letter: str) -> Any:
+        for one in self._names(kind, tenant, name):
+            try:
+                return await getattr(self._operations, operation)(kind, tenant, one, dead_letter) or ReplayResult()
+            except NotFoundError:
+                continue
+        return None
+
+    def _names(self, kind: PartKind, tenant: str, name: str) -> Iterable[str]:
+        return self._reactors(tenant, name) if kind == "reactor" else self._accumulators(tenant, name)

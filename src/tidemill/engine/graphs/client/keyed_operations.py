@@ -1,0 +1,277 @@
+"""Operations on keyed reactors as wholes: events go to the partitions of their keys, the rest to all hosts.
+
+Each operation has the signature that it has for other reactors, and returns the same values. Receipts number the events
+of each partition.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from msgspec.structs import asdict, replace
+
+from tidemill.engine.graphs.client.dead_letters import unknown_dead_letter_error
+from tidemill.engine.graphs.client.host_operations import HostOperations
+from tidemill.engine.graphs.client.merged_states import merge_accumulators, merge_firings, merge_reports, merge_states
+from tidemill.engine.graphs.client.operations import MAX_SHARED_COMMIT, schema_of
+from tidemill.engine.graphs.client.routing import OperationRouter
+from tidemill.engine.graphs.client.values import (
+    AccumulatorDetails,
+    CommandResult,
+    FiringPage,
+    HealthReport,
+    KnownFiring,
+    ReactorCommand,
+    ReactorObservation,
+    ReplayResult,
+)
+from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
+from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor, RoutedEvent
+from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.graphs.pushes import ProducerPosition, PushSummary
+from tidemill.graphs.result import DeadLetter, Receipt
+from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
+from tidemill.kernel.errors import NotFoundError, RequestError
+from tidemill.storage.graph_ports import PartKey, PartKind
+
+_T = TypeVar("_T")
+
+
+class KeyedOperations:
+    """What can be done with keyed reactors and their accumulators, wherever their partitions run."""
+
+    def __init__(self, scheduler: GraphScheduler, router: OperationRouter) -> None:
+        self._scheduler = scheduler
+        self._router = router
+
+    def _keyed(self, tenant: str, name: str) -> PartitionedReactor:
+        if (keyed := self._scheduler.keyed.get((tenant, name))) is None:
+            raise NotFoundError("reactor", name, f"reactor '{name}' not loaded")
+        return keyed
+
+    def _of_accumulator(self, tenant: str, name: str) -> PartitionedReactor:
+        if (keyed := self._scheduler.keyed_accumulators.get((tenant, name))) is None:
+            raise NotFoundError("accumulator", name, f"unknown accumulator '{name}'")
+        return keyed
+
+    async def _ask_hosts(self, keyed: PartitionedReactor, ask: Callable[[HostOperations], Awaitable[_T]]) -> list[_T]:
+        """Ask each host of a reactor; return their answers."""
+        hosts = (await self._scheduler.sharing.view(keyed)).parts.values()
+        return await asyncio.gather(*(ask(cast("HostOperations", self._router.at(one))) for one in hosts))
+
+    # -- reactors
+
+    async def check_reactor(self, tenant: str, name: str) -> None:
+        """Raise NotFoundError if a reactor is not loaded."""
+        self._keyed(tenant, name)
+
+    async def reactor_state(self, tenant: str, name: str, key: Any = None) -> ReactorState:
+        """Return the current state of a reactor, merged from those of its partitions; with a key, that of the key."""
+        keyed = self._keyed(tenant, name)
+        if key is not None:
+            part = keyed.part_of_key(key)
+            return replace(await self._router.at(part).reactor_state(tenant, part.name, key), name=name)
+        view = await self._scheduler.sharing.view(keyed)
+        hosts = (cast("HostOperations", self._router.at(one)) for one in view.parts.values())
+        found = await asyncio.gather(*(one.states(tenant, name) for one in hosts))
+        return merge_states(keyed, [state for states in found for state in states], view.owners)
+
+    async def observe(self, tenant: str, name: str, known: KnownFiring | None) -> ReactorObservation:
+        """Return the current state of a reactor, and its newest firing, unless that is the known one."""
+        newest = next(iter((await self.firings(tenant, name, 1, None)).firings), None)
+        is_known = newest is not None and known == KnownFiring(newest.id, newest.attempt)
+        state = await self.reactor_state(tenant, name)
+        return ReactorObservation(state=state, last_firing=None if is_known else newest, is_known=is_known)
+
+    async def health_report(self, tenant: str, name: str) -> HealthReport:
+        """Return what is wrong with the partitions of a reactor."""
+        keyed = self._keyed(tenant, name)
+        return merge_reports(await self._ask_hosts(keyed, lambda host: host.health_report(tenant, name)))
+
+    async def firings(self, tenant: str, name: str, limit: int, after: str | None, key: Any = None) -> FiringPage:
+        """Return firings that are kept, newest first; `after` is the id of the last one of the page before."""
+        asked = limit if after is None else LOGGED_FIRINGS_LIMIT
+        keyed = self._keyed(tenant, name)
+        if key is not None:
+            part = keyed.part_of_key(key)
+            return await self._router.at(part).firings(tenant, part.name, limit, after, key)
+        return merge_firings(await self._ask_hosts(keyed, lambda host: host.firings(tenant, name, asked)), limit, after)
+
+    async def timeseries(self, tenant: str, name: str) -> list[int]:
+        """Return the firing counts of the last 60 minutes, oldest first."""
+        found = await self._ask_hosts(self._keyed(tenant, name), lambda host: host.timeseries(tenant, name))
+        return [sum(counts) for counts in zip(*(one for series in found for one in series), strict=True)]
+
+    async def recoveries(self, tenant: str, name: str) -> list[Recovery]:
+        """Return the recoveries of the partitions, newest first."""
+        found = await self._ask_hosts(self._keyed(tenant, name), lambda host: host.recoveries(tenant, name))
+        return sorted((one for some in found for one in some), key=lambda one: one.at, reverse=True)
+
+    async def command(
+        self,
+        tenant: str,
+        name: str,
+        command: ReactorCommand,
+        inputs: Mapping[str, Any] | None = None,
+        key: Any = None,
+    ) -> CommandResult:
+        """Give a reactor a command: one to fire is for one key, the others are for all partitions."""
+        keyed = self._keyed(tenant, name)
+        if command in ("force_fire", "fire_with"):
+            part = keyed.part_of_key(key)
+            return await self._router.at(part).command(tenant, part.name, command, inputs, key)
+        await self._ask_hosts(keyed, lambda host: host.command(tenant, name, command))
+        return CommandResult(firing=None, state=await self.reactor_state(tenant, name))
+
+    # -- accumulators
+
+    async def accumulator_state(self, tenant: str, name: str) -> AccumulatorState:
+        """Return the current state of an accumulator."""
+        return await self.accumulator(tenant, name)
+
+    async def accumulator(self, tenant: str, name: str) -> AccumulatorDetails:
+        """Return the current state of an accumulator, merged from those of its partitions, and what it takes."""
+        keyed = self._of_accumulator(tenant, name)
+        found = await self._ask_hosts(keyed, lambda host: host.accumulators(tenant, name))
+        if not (states := [one for some in found for one in some]):
+            raise no_partitions_error(name)
+        definition = keyed.partitioners[name].accumulator
+        merged = asdict(merge_accumulators(name, states)) | {
+            "reactors": [keyed.name],
+            "event_schema": schema_of(definition.event_type),
+            "boundary_schema": schema_of(definition.boundary_type),
+        }
+        return AccumulatorDetails(**merged)
+
+    async def check_accumulator(self, tenant: str, name: str) -> None:
+        """Raise NotFoundError if an accumulator is not loaded."""
+        self._of_accumulator(tenant, name)
+
+    async def restart_accumulator(self, tenant: str, name: str) -> AccumulatorDetails:
+        """Restart the partitions of an accumulator."""
+        keyed = self._of_accumulator(tenant, name)
+        await self._ask_hosts(keyed, lambda host: host.restart_accumulator(tenant, name))
+        return await self.accumulator(tenant, name)
+
+    async def push(
+        self,
+        tenant: str,
+        name: str,
+        event: Any,
+        encoding: str = "json",
+        patience: float | None = None,
+        position: ProducerPosition | None = None,
+    ) -> Receipt:
+        """Push an event to the partition of its key. While the partition moves, the event waits for its next owner."""
+        keyed = self._of_accumulator(tenant, name)
+        routed = keyed.partitioners[name].route(event, encoding)
+        part = keyed.accumulator_part(name, routed.partition)
+        while self._scheduler.runs(part):
+            operations, value = self._router.at(part), _local_value(routed, event)
+            receipt = await operations.push(tenant, part.name, value, encoding, patience, position)
+            if receipt.outcome != "rejected" or self._scheduler.runs(part):
+                return receipt
+        return await self._router.at(part).push(tenant, part.name, event, encoding, patience, position)
+
+    async def push_many(
+        self,
+        tenant: str,
+        name: str,
+        events: Sequence[Any],
+        encoding: str = "json",
+        position: ProducerPosition | None = None,
+        patience: float | None = None,
+    ) -> PushSummary:
+        """Push events, those of each partition together and in order, and return their receipts in the given order.
+
+        A numbered push is atomic within each partition.
+        """
+        keyed = self._of_accumulator(tenant, name)
+        groups: dict[int, list[int]] = {}
+        routed = [keyed.partitioners[name].route(event, encoding) for event in events]
+        for index, one in enumerate(routed):
+            groups.setdefault(one.partition, []).append(index)
+
+        async def push_group(partition: int, indexes: list[int]) -> PushSummary:
+            part = keyed.accumulator_part(name, partition)
+            values = [_local_value(routed[index], events[index]) for index in indexes]
+            originals = [events[index] for index in indexes]
+            return await self._push_group(part, values, originals, encoding, position, patience)
+
+        summaries = await asyncio.gather(*(push_group(*group) for group in groups.items()))
+        receipts: dict[int, Receipt] = {}
+        for indexes, summary in zip(groups.values(), summaries, strict=True):
+            receipts |= zip(indexes, summary.receipts, strict=True)
+        is_duplicate = bool(summaries) and all(one.is_duplicate for one in summaries)
+        return PushSummary(tuple(receipts[index] for index in range(len(events))), is_duplicate)
+
+    async def _push_group(
+        self,
+        part: PartKey,
+        values: Sequence[Any],
+        originals: Sequence[Any],
+        encoding: str,
+        position: ProducerPosition | None,
+        patience: float | None,
+    ) -> PushSummary:
+        """Push events of one partition; those that it rejects because it leaves this node go to its next owner."""
+        receipts: list[Receipt] = []
+        if self._scheduler.runs(part):
+            operations = self._router.at(part)
+            summary = await operations.push_many(part.tenant, part.name, values, encoding, position, patience)
+            receipts = list(summary.receipts)
+            while receipts and receipts[-1].outcome == "rejected" and not self._scheduler.runs(part):
+                receipts.pop()
+            if len(receipts) == len(originals):
+                return summary
+        rest = originals[len(receipts) :]
+        later = await self._router.at(part).push_many(part.tenant, part.name, rest, encoding, position, patience)
+        return PushSummary((*receipts, *later.receipts), later.is_duplicate and not receipts)
+
+    async def batch_space(self, tenant: str, name: str) -> int:
+        """Return how many events are worth pushing together: those of one partition share a commit or a request."""
+        self._of_accumulator(tenant, name)
+        return MAX_SHARED_COMMIT
+
+    async def last_position(self, tenant: str, name: str, client: str) -> int | None:
+        """Return the number of the newest push of a producer that some partition has taken; None if there is none."""
+        keyed = self._of_accumulator(tenant, name)
+        found = await self._ask_hosts(keyed, lambda host: host.last_positions(tenant, name, client))
+        return max((one for some in found for one in some if one is not None), default=None)
+
+    # -- dead letters
+
+    async def dead_letters(self, kind: PartKind, tenant: str, name: str) -> list[DeadLetter]:
+        """Return the dead letters of all partitions, newest first."""
+        keyed = self._of_kind(kind, tenant, name)
+        found = await self._ask_hosts(keyed, lambda host: host.dead_letters(kind, tenant, name))
+        return sorted((one for some in found for one in some), key=lambda one: one.id, reverse=True)
+
+    async def replay(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> ReplayResult:
+        """Process a dead letter again."""
+        keyed = self._of_kind(kind, tenant, name)
+        found = await self._ask_hosts(keyed, lambda host: host.replay(kind, tenant, name, dead_letter))
+        for one in found:
+            if one is not None:
+                return one
+        raise unknown_dead_letter_error(dead_letter)
+
+    async def drop(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> None:
+        """Delete a dead letter."""
+        keyed = self._of_kind(kind, tenant, name)
+        if not any(await self._ask_hosts(keyed, lambda host: host.drop(kind, tenant, name, dead_letter))):
+            raise unknown_dead_letter_error(dead_letter)
+
+    def _of_kind(self, kind: PartKind, tenant: str, name: str) -> PartitionedReactor:
+        return self._keyed(tenant, name) if kind == "reactor" else self._of_accumulator(tenant, name)
+
+
+def _local_value(routed: RoutedEvent, event: Any) -> Any:
+    """Return the event to push here: the validated one, unless its type is bytes, which would be decoded again."""
+    return event if isinstance(routed.event, bytes | bytearray | memoryview) else routed.event
+
+
+def no_partitions_error(name: str) -> RequestError:
+    """Return the error for something of which no partition runs now."""
+    message = f"no partition of '{name}' runs now: its nodes are starting; try again"
+    return RequestError(message, code="no_partitions", status=503)

@@ -1,0 +1,147 @@
+"""Views of a keyed reactor as one reactor: the states of its partitions, merged."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from tidemill.engine.graphs.client.values import FiringPage, HealthReport
+from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
+from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
+from tidemill.graphs.partitions import PartitionName
+from tidemill.graphs.state import AccumulatorState, KeyCounts, PartitionState, ReactorState
+
+_WORST_REACTOR_FIRST = (
+    ReactorHealth.FAILED,
+    ReactorHealth.STARTING,
+    ReactorHealth.WARMING,
+    ReactorHealth.DEGRADED,
+    ReactorHealth.LIVE,
+)
+_WORST_ACCUMULATOR_FIRST = (
+    AccumulatorHealth.FAILED,
+    AccumulatorHealth.DISCONNECTED,
+    AccumulatorHealth.STARTING,
+    AccumulatorHealth.CONNECTING,
+    AccumulatorHealth.SOCKET_ONLY,
+    AccumulatorHealth.LIVE,
+)
+
+_Health = TypeVar("_Health", ReactorHealth, AccumulatorHealth)
+
+
+def merge_states(
+    keyed: PartitionedReactor, states: Sequence[ReactorState], owners: Mapping[int, str | None]
+) -> ReactorState:
+    """Return the state of a keyed reactor: the worst health of its partitions, and the sums of their counters.
+
+    A partition that no node runs now is starting.
+    """
+    definition = keyed.definition
+    by_number = {number: one for one in states if (number := _number_of(one.name)) is not None}
+    partitions = [_partition_state(number, owner, by_number.get(number)) for number, owner in sorted(owners.items())]
+    fires = sum(one.fires for one in states)
+    return ReactorState(
+        name=definition.name,
+        health=_worst([one.health for one in partitions], _WORST_REACTOR_FIRST),
+        waiting=_union(one.waiting for one in states),
+        disconnected=_union(one.disconnected for one in states),
+        paused=bool(states) and all(one.paused for one in states),
+        cache=states[0].cache if states else {},  # of no key
+        dirty={name: any(one.dirty.get(name, False) for one in states) for name in definition.accumulator_names},
+        queued=sum(one.queued for one in states),
+        fires=fires,
+        failures=sum(one.failures for one in states),
+        incomplete=sum(one.incomplete for one in states),
+        dropped=dict(sum((Counter(one.dropped) for one in states), Counter())),
+        accumulators={name: _merge_named(name, states) for name in definition.accumulator_names if states},
+        subscribers=sorted(keyed.subscribers),
+        since=max((one.since for one in states), default=keyed.loaded_at),
+        when=str(definition.when),
+        strategy=definition.strategy,
+        buffered=sum(one.buffered for one in states),
+        p50=sum(one.p50 * one.fires for one in states) / fires if fires else 0.0,
+        p99=max((one.p99 for one in states), default=0.0),
+        keys=_sum_keys([one.keys for one in states if one.keys is not None]),
+        partitions=partitions,
+    )
+
+
+def _number_of(name: str) -> int | None:
+    partition = PartitionName.parse(name)
+    return None if partition is None else partition.number
+
+
+def _partition_state(number: int, owner: str | None, state: ReactorState | None) -> PartitionState:
+    if state is None:
+        return PartitionState(number=number, owner=owner, health=ReactorHealth.STARTING, fires=0, queued=0)
+    return PartitionState(
+        number=number, owner=owner, health=state.health, fires=state.fires, queued=state.queued, keys=state.keys
+    )
+
+
+def _sum_keys(counts: Sequence[KeyCounts]) -> KeyCounts:
+    return KeyCounts(
+        total=sum(one.total for one in counts),
+        active=sum(one.active for one in counts),
+        stored=sum(one.stored for one in counts),
+    )
+
+
+def _worst(found: Sequence[_Health], worst_first: Sequence[_Health]) -> _Health:
+    return min(found, key=worst_first.index)
+
+
+def _union(lists: Iterable[Sequence[str]]) -> list[str]:
+    return sorted({name for names in lists for name in names})
+
+
+def _merge_named(name: str, states: Sequence[ReactorState]) -> AccumulatorState:
+    found = [one for state in states for one in state.accumulators.values() if _declared(one.name) == name]
+    return merge_accumulators(name, found)
+
+
+def _declared(name: str) -> str:
+    partition = PartitionName.parse(name)
+    return name if partition is None else partition.name
+
+
+def merge_accumulators(name: str, states: Sequence[AccumulatorState]) -> AccumulatorState:
+    """Return the state of an accumulator of a keyed reactor, from those of its partitions."""
+    worst = min(states, key=lambda one: _WORST_ACCUMULATOR_FIRST.index(one.health))
+    lags = [one.upstream_lag for one in states if one.upstream_lag is not None]
+    return replace(
+        worst,
+        name=name,
+        events=sum(one.events for one in states),
+        emitted=sum(one.emitted for one in states),
+        suppressed=sum(one.suppressed for one in states),
+        dead_letters=sum(one.dead_letters for one in states),
+        restarts=sum(one.restarts for one in states),
+        last_event_at=max((one.last_event_at for one in states if one.last_event_at is not None), default=None),
+        stuck_since=min((one.stuck_since for one in states if one.stuck_since is not None), default=None),
+        buffered=sum(one.buffered for one in states),
+        pushes=sum(one.pushes for one in states),
+        push_seconds=sum(one.push_seconds for one in states),
+        upstream_lag=sum(lags) if lags else None,
+    )
+
+
+def merge_reports(reports: Iterable[HealthReport]) -> HealthReport:
+    """Return what is wrong with the partitions of several nodes."""
+    found = list(reports)
+    return HealthReport(
+        unhealthy=[part for one in found for part in one.unhealthy],
+        dead_letters={name: count for one in found for name, count in one.dead_letters.items()},
+    )
+
+
+def merge_firings(pages: Sequence[FiringPage], limit: int, after: str | None = None) -> FiringPage:
+    """Return the newest firings of several pages, newest first; those after the firing `after`, if given."""
+    firings = sorted((one for page in pages for one in page.firings), key=lambda one: (one.at, one.id), reverse=True)
+    ids = [] if after is None else [one.id for one in firings]
+    start = 0 if after is None else ids.index(after) + 1 if after in ids else len(firings)
+    kept = sum(page.kept for page in pages)
+    has_more = start + limit < len(firings) or any(page.has_more for page in pages)
+    return FiringPage(firings=firings[start : start + limit], kept=kept, has_more=has_more)

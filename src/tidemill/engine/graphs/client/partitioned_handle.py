@@ -1,0 +1,152 @@
+"""The operator's handle of a keyed reactor. What is read comes from the partitions that run on this node."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from tidemill.engine.graphs.client.keyed_operations import KeyedOperations
+from tidemill.engine.graphs.client.merged_states import merge_states
+from tidemill.engine.graphs.handle import ReactorHandle
+from tidemill.engine.graphs.loaded_graphs import IS_PARTITIONED
+from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
+from tidemill.engine.graphs.partitions.sharing import running_numbers
+from tidemill.engine.graphs.reactors.reactor import RunningReactor
+from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.graphs.result import DeadLetter, Firing
+from tidemill.graphs.state import Latency, ReactorState, Recovery
+from tidemill.kernel.errors import NotFoundError, RequestError
+
+
+class PartitionedHandle(ReactorHandle):
+    """One loaded reactor with a key, for operators. Commands reach the partitions of every node."""
+
+    def __init__(
+        self,
+        find: Callable[[], PartitionedReactor],
+        scheduler: GraphScheduler,
+        operations: KeyedOperations,
+        reclaim: Callable[[str, str], Coroutine[Any, Any, None]],
+    ) -> None:
+        super().__init__(self._refuse_whole, reclaim)
+        self._find_keyed = find
+        self._scheduler = scheduler
+        self._operations = operations
+        self._unread: deque[Firing] = deque()
+
+    def _refuse_whole(self) -> RunningReactor:
+        raise IS_PARTITIONED
+
+    @property
+    def name(self) -> str:
+        """The reactor's name."""
+        return self._find_keyed().name
+
+    def _handles(self) -> list[ReactorHandle]:
+        """Return the handles of the partitions that run here."""
+        return [self._handle(one.reactor.name) for one in self._scheduler.partitions_of(self._find_keyed())]
+
+    def _handle(self, partition: str) -> ReactorHandle:
+        tenant = self._find_keyed().tenant
+        return ReactorHandle(lambda: self._scheduler.reactor(tenant, partition), self._reclaim)
+
+    def _handle_of(self, key: Any) -> ReactorHandle:
+        """Return the handle of the partition that holds a key; RequestError if another node runs it."""
+        part = self._find_keyed().part_of_key(key)
+        if not self._scheduler.has_running(part):
+            message = f"partition '{part.name}', which holds the key {key!r}, runs on another node: use its API"
+            raise RequestError(message, code="reactor_owned", status=409, reactor=part.name)
+        return self._handle(part.name)
+
+    # -- reading
+
+    def state(self, key: Any = None) -> ReactorState:
+        """Return the state of the partitions that run here as that of one reactor; with a key, that of its partition.
+
+        With a key it has the cache, flags and queue of that key.
+        """
+        if key is not None:
+            return replace(self._handle_of(key).state(key), name=self.name)
+        keyed, states = self._find_keyed(), [one.state() for one in self._handles()]
+        return merge_states(keyed, states, dict.fromkeys(running_numbers(self._scheduler, keyed)))
+
+    def firings(self, limit: int = 50, key: Any = None) -> list[Firing]:
+        """Return the newest firings of the partitions that run here, or those of a key, newest first."""
+        handles = self._handles() if key is None else [self._handle_of(key)]
+        firings = [firing for one in handles for firing in one.firings(limit, key)]
+        return sorted(firings, key=lambda one: (one.at, one.id), reverse=True)[:limit]
+
+    async def next_firing(self, timeout: float | None = None) -> Firing:
+        """Return a firing of a partition that runs here and that was not returned before; wait if there is none."""
+        if not self._unread:
+            tasks = self._scheduler.runtime.tasks
+            title = f"reactor {self.name}: next firing"
+            waits = [tasks.start(title, _next_firing(one, timeout)) for one in self._handles()]
+            _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in pending:
+                wait.cancel()
+            await asyncio.wait(waits)
+            found = [wait.result() for wait in waits if not wait.cancelled()]
+            self._unread.extend(sorted((one for one in found if one is not None), key=lambda one: one.at))
+            if not self._unread:
+                raise TimeoutError
+        return self._unread.popleft()
+
+    def timeseries(self) -> list[int]:
+        """Return the firing counts of the last 60 minutes of the partitions that run here, oldest first."""
+        return [sum(counts) for counts in zip(*(one.timeseries() for one in self._handles()), strict=True)]
+
+    def latency(self) -> Latency:
+        """Return the mean of the medians, and the highest 99th percentile, of the newest firings' durations."""
+        found = [one.latency() for one in self._handles()]
+        medians = [one.p50 for one in found if one.p50]
+        mean = sum(medians) / len(medians) if medians else 0.0
+        return Latency(mean, max((one.p99 for one in found), default=0.0))
+
+    def events(self) -> list[Recovery]:
+        """Return the recoveries of the partitions that run here, oldest first."""
+        return sorted((event for one in self._handles() for event in one.events()), key=lambda event: event.at)
+
+    # -- commands
+
+    async def pause(self) -> None:
+        """Stop firing on criteria, on every node; boundaries are still accepted."""
+        await self._operations.command(self._find_keyed().tenant, self.name, "pause")
+
+    async def resume(self) -> None:
+        """Fire on criteria again, on every node."""
+        await self._operations.command(self._find_keyed().tenant, self.name, "resume")
+
+    async def restart(self) -> None:
+        """Restart the partitions of every node."""
+        await self._operations.command(self._find_keyed().tenant, self.name, "restart")
+
+    async def force_fire(self, key: Any = None) -> Firing:
+        """Fire a key now with its cache as it is, regardless of the criteria."""
+        return await self._handle_of(key).force_fire(key)
+
+    async def fire_with(self, inputs: Mapping[str, Any], key: Any = None) -> Firing:
+        """Replace the whole cache of a key by these inputs and fire."""
+        return await self._handle_of(key).fire_with(inputs, key)
+
+    async def dead_letters(self) -> list[DeadLetter]:
+        """Return the dead letters of the partitions that run here, oldest first."""
+        found = [letter for one in self._handles() for letter in await one.dead_letters()]
+        return sorted(found, key=lambda letter: letter.id)
+
+    async def replay(self, dead_letter_id: str) -> Any:
+        """Process a dead letter of a partition that runs here again."""
+        for one in self._handles():
+            if any(letter.id == dead_letter_id for letter in await one.dead_letters()):
+                return await one.replay(dead_letter_id)
+        raise NotFoundError("dead_letter", dead_letter_id, f"there is no dead letter '{dead_letter_id}' here")
+
+
+async def _next_firing(handle: ReactorHandle, timeout: float | None) -> Firing | None:
+    """Return the next firing of one partition; None if there is none in time."""
+    try:
+        return await handle.next_firing(timeout)
+    except TimeoutError:
+        return None

@@ -1,0 +1,164 @@
+"""The reactors and accumulators that a node has loaded, by name."""
+
+from collections.abc import Callable, Iterable
+
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
+from tidemill.engine.graphs.reactors.reactor import RunningReactor
+from tidemill.engine.graphs.staging import ManagedGraph, not_shared_error
+from tidemill.engine.registry import Key
+from tidemill.graphs.definition import Reactor
+from tidemill.graphs.partitions import PartitionName
+from tidemill.kernel.errors import NotFoundError, RequestError
+from tidemill.kernel.suggestions import did_you_mean
+from tidemill.storage.graph_ports import PartKey
+
+IS_PARTITIONED = RequestError("it has partitions, each with a reactor of its own", code="partitioned", status=409)
+"""Raised to callers that ask for the one reactor or accumulator of a name that has many."""
+
+
+class LoadedGraphs:
+    """What the graph scheduler has loaded: reactors, partitions of keyed reactors, and their accumulators."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self.keyed: dict[Key, PartitionedReactor] = {}
+        """The keyed reactors, whether or not partitions of them run here."""
+        self.keyed_accumulators: dict[Key, PartitionedReactor] = {}
+        """The keyed reactor of each of their accumulators."""
+        self.leaving: set[PartKey] = set()
+        """Parts of partitions that this node hands over: they take nothing new."""
+        self.standby: dict[PartKey, RequestError] = {}  # what this node waits for, with the error that callers get
+        self._managed: dict[Key, ManagedGraph] = {}
+        self._accumulators: dict[Key, RunningAccumulator] = {}
+
+    # -- reactors and accumulators that run here
+
+    def reactor(self, tenant: str, name: str) -> RunningReactor:
+        """Return a loaded reactor, or raise RequestError."""
+        return self._find_managed(tenant, name).reactor
+
+    def accumulator(self, tenant: str, name: str) -> RunningAccumulator:
+        """Return a running accumulator, or raise RequestError."""
+        self._check_open()
+        accumulator = self._accumulators.get((tenant, name))
+        if accumulator is None:
+            if (tenant, name) in self.keyed_accumulators:
+                raise IS_PARTITIONED
+            if (standby := self.standby.get(PartKey(tenant, "accumulator", name))) is not None:
+                raise standby
+            known = [other for owner, other in self._accumulators if owner == tenant]
+            message = f"unknown accumulator '{name}'{did_you_mean(name, known)}"
+            raise NotFoundError("accumulator", name, message, known)
+        return accumulator
+
+    def find_running(self, tenant: str, name: str) -> RunningAccumulator | None:
+        """Return a running accumulator; None if it does not run here."""
+        return self._accumulators.get((tenant, name))
+
+    def runs(self, part: PartKey) -> bool:
+        """Return whether this node runs a reactor or an accumulator, and neither hands it over nor has lost it.
+
+        Each node that has loaded a keyed reactor runs it as a whole: it calls the owners of the partitions.
+        """
+        return part not in self.leaving and (self.has_running(part) or self.is_partitioned(part))
+
+    def has_running(self, part: PartKey) -> bool:
+        """Return whether a reactor or an accumulator runs here, and no other node has acquired it."""
+        if part.kind == "reactor":
+            managed = self._managed.get((part.tenant, part.name))
+            return managed is not None and not managed.reactor.is_fenced
+        accumulator = self._accumulators.get((part.tenant, part.name))
+        return accumulator is not None and not accumulator.is_fenced
+
+    def is_partitioned(self, part: PartKey) -> bool:
+        """Return whether a part is a keyed reactor, or an accumulator of one."""
+        loaded = self.keyed if part.kind == "reactor" else self.keyed_accumulators
+        return (part.tenant, part.name) in loaded
+
+    def is_partition(self, part: PartKey) -> bool:
+        """Return whether a part belongs to one partition of a keyed reactor that is loaded."""
+        partition = PartitionName.parse(part.name)
+        return partition is not None and self.is_partitioned(part._replace(name=partition.name))
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise RequestError("the node is not running any more", code="not_running", status=503)
+
+    def _find_managed(self, tenant: str, name: str) -> ManagedGraph:
+        self._check_open()
+        owner, _, local = name.rpartition("/")
+        if owner and owner != tenant:
+            raise not_shared_error(owner, local, tenant)
+        managed = self._managed.get((tenant, local))
+        if managed is None:
+            if (tenant, local) in self.keyed:
+                raise IS_PARTITIONED
+            if (standby := self.standby.get(PartKey(tenant, "reactor", local))) is not None:
+                raise standby
+            known = [other for owned_by, other in (*self._managed, *self.keyed) if owned_by == tenant]
+            message = f"reactor '{local}' not loaded{did_you_mean(local, known)}"
+            raise NotFoundError("reactor", local, message, known)
+        return managed
+
+    @property
+    def reactors(self) -> Iterable[RunningReactor]:
+        """All reactors that run here, with the partitions of keyed ones."""
+        return [managed.reactor for managed in self._managed.values()]
+
+    @property
+    def accumulators(self) -> Iterable[RunningAccumulator]:
+        """All running accumulators."""
+        return list(self._accumulators.values())
+
+    # -- reactors by declared name
+
+    def definition(self, tenant: str, name: str) -> Reactor:
+        """Return the declaration of a loaded reactor, or raise RequestError."""
+        keyed = self.keyed.get((tenant, name))
+        return self._find_managed(tenant, name).reactor.definition if keyed is None else keyed.definition
+
+    def partitions_of(self, keyed: PartitionedReactor) -> list[ManagedGraph]:
+        """Return the partitions of a keyed reactor that run here, by number."""
+        found = (self._managed.get((keyed.tenant, keyed.partition(number).name)) for number in keyed.numbers)
+        return [one for one in found if one is not None]
+
+    def _managed_of(self, tenant: str, name: str) -> list[ManagedGraph]:
+        """Return a reactor, or the partitions of a keyed one that run here; none if there is no such reactor."""
+        if (keyed := self.keyed.get((tenant, name))) is not None:
+            return self.partitions_of(keyed)
+        managed = self._managed.get((tenant, name))
+        return [] if managed is None else [managed]
+
+    def running_keys(self) -> tuple[set[Key], set[Key]]:
+        """Return the declared names of the loaded reactors and accumulators."""
+        whole = {key: one for key, one in self._managed.items() if not one.reactor.definition.is_partition}
+        accumulators = {(one.tenant, one.name) for managed in whole.values() for one in managed.accumulators}
+        return {*whole, *self.keyed}, {*accumulators, *self.keyed_accumulators}
+
+    def subscribers(self, tenant: str, name: str) -> list[str]:
+        """Return the graphs that are bound to a reactor; those of other tenants as "tenant/name"."""
+        loaded = self.keyed.get((tenant, name)) or self._managed.get((tenant, name))
+        return [] if loaded is None else sorted(loaded.subscribers)
+
+    def make_in_use_check(self, tenant: str, name: str) -> Callable[[], bool]:
+        """Return a function that reports whether the calls of a reactor's author code in progress now still run."""
+        checks = [managed.make_in_use_check() for managed in self._managed_of(tenant, name)]
+        return lambda: any(check() for check in checks)
+
+    def is_loaded(self, tenant: str, reactor: Reactor) -> bool:
+        """Return whether this very declaration is loaded."""
+        if (keyed := self.keyed.get((tenant, reactor.name))) is not None:
+            return keyed.definition is reactor
+        managed = self._managed.get((tenant, reactor.name))
+        return managed is not None and managed.reactor.definition is reactor
+
+    def refresh_subscribers(self, tenant: str, name: str) -> None:
+        """Update the workflows that a reactor's firings start, if it is loaded."""
+        for managed in self._managed_of(tenant, name):
+            managed.reactor.refresh_subscribers()
+
+    @property
+    def is_on_thread(self) -> bool:
+        """Whether some author function is running on a thread."""
+        return any(one.is_on_thread for one in self._accumulators.values())

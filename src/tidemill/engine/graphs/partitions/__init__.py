@@ -1,0 +1,1 @@
+"""Keyed reactors: split into partitions, which the nodes of a store share."""

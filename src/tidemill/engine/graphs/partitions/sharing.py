@@ -1,0 +1,72 @@
+"""Sharing of partitions: which of a keyed reactor's partitions a node runs."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from tidemill.engine.graphs.partitions.membership import ClusterView, HostOffer
+from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
+
+LOCAL_HOST = "this node"
+
+
+class PartitionRunner(Protocol):
+    """The graph scheduler, as the sharing of partitions sees it."""
+
+    def partitions_of(self, keyed: PartitionedReactor) -> list[Any]:
+        """Return the partitions of a keyed reactor that run here, by number."""
+
+    async def start_partitions(self, keyed: PartitionedReactor, numbers: Iterable[int]) -> None:
+        """Start partitions that this node has acquired."""
+
+    async def stop_partition(self, keyed: PartitionedReactor, number: int) -> None:
+        """Stop a partition that runs here, write its state, and release it."""
+
+
+class PartitionSharing(Protocol):
+    """Decides which partitions run here."""
+
+    async def join(self, keyed: PartitionedReactor) -> list[int]:
+        """Take part in a keyed reactor that is being loaded; return the partitions to start with it."""
+
+    def replace(self, newer: PartitionedReactor) -> None:
+        """Go on with a newer version of a keyed reactor."""
+
+    async def leave(self, keyed: PartitionedReactor) -> None:
+        """Stop the partitions that run here, and take part no more."""
+
+    def wake(self) -> None:
+        """Decide anew: this node has lost partitions."""
+
+    async def view(self, keyed: PartitionedReactor) -> ClusterView:
+        """Return the hosts of a keyed reactor, and the owners of its partitions."""
+
+
+class OwnPartitions(PartitionSharing):
+    """Without a store there are no other nodes: all partitions run here."""
+
+    def __init__(self, runner: PartitionRunner) -> None:
+        self._runner = runner
+
+    async def join(self, keyed: PartitionedReactor) -> list[int]:
+        return list(keyed.numbers)
+
+    def replace(self, newer: PartitionedReactor) -> None:
+        pass
+
+    def wake(self) -> None:
+        pass
+
+    async def view(self, keyed: PartitionedReactor) -> ClusterView:
+        owners = dict.fromkeys(keyed.numbers, LOCAL_HOST)
+        part = HostOffer(keyed.name, 1, LOCAL_HOST).part(keyed.tenant)
+        return ClusterView(hosts={LOCAL_HOST: 1}, owners=owners, parts={LOCAL_HOST: part}, is_front_free=False)
+
+    async def leave(self, keyed: PartitionedReactor) -> None:
+        for number in running_numbers(self._runner, keyed):
+            await self._runner.stop_partition(keyed, number)
+
+
+def running_numbers(runner: PartitionRunner, keyed: PartitionedReactor) -> list[int]:
+    """Return the numbers of the partitions that run here."""
+    running = {one.reactor.name for one in runner.partitions_of(keyed)}
+    return [number for number in keyed.numbers if keyed.partition(number).name in running]

@@ -1,0 +1,217 @@
+"""A keyed reactor on one node: it runs as partitions, and looks like one reactor."""
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tests.service.keyed_samples import PARTITIONS, KeyedSample, Order, keyed, order, running_partitions
+from tidemill.engine.workflows.client.values import Caller
+from tidemill.graphs.keys import partition_of
+from tidemill.graphs.pushes import ProducerPosition
+
+PUBLIC = Caller("public", "test")
+KEYS = [f"key {number}" for number in range(20)]
+
+
+def assert_consistent(node: tm.testing.TestNode) -> None:
+    """G-27: the scheduler and the registry agree."""
+    reactors, accumulators = node._scheduler.running_keys()
+    assert reactors == {("public", name) for name in node.registry.reactors()}
+    assert accumulators == {("public", name) for name in node.registry.accumulators()}
+
+
+async def test_it_is_one_reactor_with_all_partitions() -> None:
+    """G-27: the registry has its declared names, and its state has all partitions."""
+    sample = keyed()
+    async with tm.testing.node(load=sample.load) as node:
+        assert running_partitions(node) == list(range(PARTITIONS))
+        assert node.registry.reactors() == ["orders"]
+        assert node.registry.accumulators() == ["placed"]
+        assert node.registry.endpoints() == ["accumulators/placed", "reactors/orders"]
+        assert_consistent(node)
+        state = node.reactor("orders").state()
+        assert (state.name, state.health) == ("orders", "live")
+        assert [one.number for one in state.partitions] == list(range(PARTITIONS))
+        assert [one.name for one in await node.graph_client.list_reactors(PUBLIC)] == ["orders"]
+        assert [one.name for one in await node.graph_client.list_accumulators(PUBLIC)] == ["placed"]
+
+
+async def test_events_reach_the_partition_of_their_key_in_order() -> None:
+    """G-1, G-11: in order for each key; counters are summed over the partitions."""
+    sample = keyed()
+    async with tm.testing.node(load=sample.load) as node:
+        for number in range(5):
+            for key in KEYS:
+                assert (await node.push("placed", order(key, number))).accepted
+        await node.settle()
+        assert sample.seen == {key: list(range(5)) for key in KEYS}
+        state = node.reactor("orders").state()
+        assert (state.fires, state.accumulators["placed"].emitted) == (100, 100)
+        used = {partition_of(key, PARTITIONS) for key in KEYS}
+        assert {one.number for one in state.partitions if one.fires} == used
+        assert node.metrics()["reactor_fires_total"] == 100
+
+
+async def test_the_receipts_of_a_push_are_in_the_given_order() -> None:
+    """G-4: sequences count the events of each partition; what does not fit is a dead letter."""
+    sample = keyed()
+    async with tm.testing.node(load=sample.load) as node:
+        other = next(key for key in KEYS if partition_of(key, PARTITIONS) not in (0, partition_of("a", PARTITIONS)))
+        events = [order("a", 1), order(other, 2), {"no": "key"}, order("a", 3), order("a", -1)]
+        summary = await node.push_many("placed", events)
+        assert [one.outcome for one in summary.receipts] == [
+            "emitted", "emitted", "dead_lettered", "emitted", "suppressed",
+        ]  # fmt: skip
+        assert [one.sequence for one in summary.receipts][::3] == [1, 2]
+        await node.settle()
+        assert sample.seen == {"a": [1, 3], other: [2]}
+        letters = await node.reactor("orders").dead_letters()
+        assert [one.event for one in letters] == [{"no": "key"}]
+        assert [one.id for one in await node.graph_client.dead_letters(PUBLIC, "accumulator", "placed")] == [
+            letters[0].id
+        ]
+        await node.graph_client.drop(PUBLIC, "reactor", "orders", letters[0].id)
+        with pytest.raises(tm.RequestError, match="there is no dead letter"):
+            await node.graph_client.drop(PUBLIC, "reactor", "orders", letters[0].id)
+
+
+async def test_a_numbered_push_is_applied_once() -> None:
+    """G-24: a repetition gets the same receipts, in every partition."""
+    sample = keyed(durability="none")
+    async with tm.testing.node("memory://", load=sample.load) as node:
+        events = [order(key, 1) for key in KEYS]
+        first = await node.push_many("placed", events, position=ProducerPosition("p", 1))
+        again = await node.push_many("placed", events, position=ProducerPosition("p", 1))
+        assert (again.receipts, again.is_duplicate) == (first.receipts, True)
+        assert await node.graph_client.last_position(PUBLIC, "placed", "p") == 1
+        await node.settle()
+        assert sample.seen == {key: [1] for key in KEYS}
+
+
+async def test_a_handle_pushes_to_the_partition_of_the_key() -> None:
+    """G-1: without await, for hot loops."""
+    sample = keyed()
+    async with tm.testing.node(load=sample.load) as node:
+        push = node.handle("placed")
+        assert [push(Order("a", number)) for number in range(3)] == [1, 2, 3]
+        await node.settle()
+        assert sample.seen == {"a": [0, 1, 2]}
+
+
+async def test_firings_of_all_partitions_are_listed_newest_first() -> None:
+    """G-16: in pages, too."""
+    sample = keyed()
+    async with tm.testing.node(load=sample.load) as node:
+        for number, key in enumerate(KEYS):
+            await node.push("placed", order(key, number))
+            await node.advance("1s")
+        firings = node.reactor("orders").firings(5)
+        assert [one.inputs["placed"].number for one in firings] == [19, 18, 17, 16, 15]
+        assert {one.reactor for one in firings} == {"orders"}
+        page = await node.graph_client.firings(PUBLIC, "orders", 3)
+        following = await node.graph_client.firings(PUBLIC, "orders", 3, page.firings[-1].id)
+        shown = [one.inputs["placed"]["number"] for one in (*page.firings, *following.firings)]
+        assert shown == [19, 18, 17, 16, 15, 14]
+        assert (page.kept, page.has_more) == (20, True)
+        assert (await node.reactor("orders").next_firing(1)).inputs["placed"].number == 0
+        assert sum(await node.graph_client.timeseries(PUBLIC, "orders")) == 20
+
+
+@pytest.mark.parametrize("durability", ["none"])
+async def test_its_state_outlives_a_crash(durability: Any) -> None:
+    """G-24: what was written is restored, partition by partition."""
+    sample = keyed(durability=durability)
+    async with tm.testing.node("memory://", load=sample.load) as node:
+        await node.reactor("orders").pause()
+        for number in range(3):
+            for key in KEYS:
+                await node.push("placed", order(key, number))
+        await node.settle()
+        successor = await node.crash()
+        assert successor.reactor("orders").state().paused, "the pause of a reactor is that of its partitions"
+        await successor.reactor("orders").resume()
+        await successor.settle()
+        assert sample.seen == ({} if durability == "none" else {key: [0, 1, 2] for key in KEYS})
+
+
+async def test_a_hot_swap_keeps_the_inputs_of_each_partition() -> None:
+    """G-19: graphs are bound to the partitions that run."""
+    sample, newer = keyed(durability="none"), keyed(durability="none")
+    async with tm.testing.node("memory://", load=[]) as node:
+        await node.load(_module("shop", sample))
+        await node.reactor("orders").pause()
+        for key in KEYS:
+            await node.push("placed", order(key, 1))
+        await node.load(_module("shop", newer))
+        assert_consistent(node)
+        await node.push("placed", order("key 0", 2))
+        await node.reactor("orders").resume()
+        await node.settle()
+        assert (sample.seen, newer.seen.pop("key 0")) == ({}, [1, 2])
+        assert newer.seen == {key: [1] for key in KEYS[1:]}
+
+
+async def test_after_loads_and_unloads_nothing_is_left() -> None:
+    """G-27, G-28: also of a load that fails, and of another number of partitions."""
+    async with tm.testing.node("memory://") as node:
+        for partitions in (8, 4, 8):
+            name = await node.load(_module("shop", keyed(partitions=partitions, durability="none")))
+            assert running_partitions(node) == list(range(partitions))
+            assert_consistent(node)
+        await node.unload(name)
+        assert_consistent(node)
+        assert (node.registry.reactors(), list(node._scheduler.reactors)) == ([], [])
+        assert await node.store.part_owners.owned_names("public", "reactor") == []
+
+
+async def test_an_accumulator_belongs_to_one_keyed_reactor() -> None:
+    """A second reactor would need the state of each key as well."""
+    sample = keyed()
+    other = tm.Reactor("other", sample.reactor.accumulators)
+    async with tm.testing.node() as node:
+        with pytest.raises(tm.DefinitionError, match="belongs to the keyed reactor 'orders' alone"):
+            await node.load(_module("shop", sample, other=other))
+        assert_consistent(node)
+
+
+async def test_a_reactor_becomes_keyed_and_unkeyed_again() -> None:
+    """A changed contract: the reactor is replaced."""
+    async with tm.testing.node() as node:
+        for options in ({}, {"key": None, "partitions": None}, {}):
+            sample = keyed(**options)
+            await node.load(_module("shop", sample))
+            assert_consistent(node)
+            await node.push("placed", order("a", 1))
+            await node.settle()
+            assert sample.seen == {"a": [1]}
+
+
+async def test_a_result_that_is_fed_reaches_the_partition_of_its_key() -> None:
+    """G-1: a graph of another reactor pushes into a keyed one."""
+    sample = keyed()
+
+    @tm.passthrough
+    def raw(event: int) -> int:
+        return event
+
+    source = tm.Reactor("source", [raw])
+    graph = tm.Graph("split", reactor=source)
+
+    @graph.node(feeds=sample.reactor.accumulators[0])
+    def split(raw: int) -> Order:
+        return Order(f"key {raw % 3}", raw)
+
+    async with tm.testing.node(load=[*sample.load, source, graph]) as node:
+        for number in range(6):
+            await node.push("raw", number)
+        await node.settle()
+        assert sample.seen == {f"key {number}": [number, number + 3] for number in range(3)}
+
+
+def _module(name: str, sample: KeyedSample, **more: Any) -> Any:
+    """Return a module with the definitions of a sample."""
+    module = ModuleType(name)
+    module.__dict__.update(reactor=sample.reactor, graph=sample.graph, **more)
+    return module
