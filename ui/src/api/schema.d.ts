@@ -2376,6 +2376,15 @@ export interface components {
             total: number;
             next: string | null;
         };
+        /** PartitionState */
+        PartitionState: {
+            number: number;
+            owner: string | null;
+            health: components["schemas"]["ReactorHealth"];
+            fires: number;
+            queued: number;
+            keys?: components["schemas"]["KeyCounts"] | null;
+        };
         /** PauseState */
         PauseState: {
             paused: boolean;
@@ -2450,6 +2459,7 @@ export interface components {
             p50: number;
             p99: number;
             keys?: components["schemas"]["KeyCounts"] | null;
+            partitions?: components["schemas"]["PartitionState"][];
         };
         /** Readiness */
         Readiness: {
