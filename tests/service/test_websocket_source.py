@@ -124,6 +124,23 @@ async def test_messages_that_are_there_are_delivered_together() -> None:
     assert len(sizes) < 20
 
 
+async def test_a_slow_reactor_does_not_cost_the_connection() -> None:
+    """The server waits while nothing takes its messages; that its pongs wait, too, is no sign of its death."""
+    messages = [f'{{"seq": {number}, "filler": "{"x" * 50_000}"}}' for number in range(1, 401)]
+    async with serving(sending(*messages), ping_interval=None) as url:
+        reading = Reading()
+        source = tm.sources.WebSocket(url, ping="50ms", sequence="seq")
+        deliveries: Any = await source.start(None, reading.context)
+        last, pauses = 0, 0
+        while last < 400:
+            ((_, last), *_) = (await anext(deliveries))[-1:]
+            if pauses < 3:
+                await asyncio.sleep(0.2)  # several pings long
+                pauses += 1
+        await deliveries.aclose()
+    assert reading.gaps == []
+
+
 async def answer_with(status: HTTPStatus, **headers: str) -> Any:
     def refuse(connection: ServerConnection, request: Request) -> Response:
         response = connection.respond(status, "no\n")

@@ -48,6 +48,11 @@ class ServerProcess:
     def _open(self) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(self._command, cwd=ROOT, stdout=subprocess.DEVNULL)
 
+    def freeze(self) -> None:
+        """Stop it without closing its connections, as a machine that hangs."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
     def kill(self) -> None:
         """Kill it with SIGKILL."""
         if self._process is not None:

@@ -12,6 +12,7 @@ import tidemill as tm
 from tests.system.brokers import free_port
 from tests.system.source_harness import ServerProcess, kill_repeatedly
 from tidemill.testing.sources import Check, SourceUnderTest, checks
+from tidemill.testing.sources.reading import reading
 
 
 def make_websocket(port: int) -> tm.Source:
@@ -100,6 +101,25 @@ async def feed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 async def test_the_source_keeps_the_contract(check: Check, feed: FeedUnderTest) -> None:
     """G-6, G-9, G-20, G-22."""
     await check(feed)
+
+
+async def test_a_frozen_server_is_noticed(feed: FeedUnderTest) -> None:
+    """G-9: its connection is open, and nothing comes: pings and the limit of silence find it out."""
+    sources = {
+        "websocket": tm.sources.WebSocket(f"ws://127.0.0.1:{feed.port}", subscribe={"after": 0}, ping="100ms"),
+        "sse": tm.sources.ServerSentEvents(f"http://127.0.0.1:{feed.port}/", silence="200ms"),
+    }
+    reasons = {"websocket": "does not answer pings", "sse": "was silent for 0.2 s"}
+    await feed.append([{"number": 0}])
+
+    async def read_until_frozen() -> None:
+        async with reading(sources[feed.protocol]) as consumer:
+            await consumer.until_count(1)
+            feed.server.freeze()
+            await consumer.until_count(2)
+
+    with pytest.raises(tm.sources.Disconnected, match=reasons[feed.protocol]):
+        await read_until_frozen()
 
 
 async def test_kills_of_server_and_node_lose_and_repeat_nothing(feed: FeedUnderTest, tmp_path: Path) -> None:

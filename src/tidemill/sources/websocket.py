@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -82,8 +83,7 @@ class WebSocket:
             return await connect(
                 self._url,
                 additional_headers=await resolve_headers(self._headers),
-                ping_interval=self._ping,
-                ping_timeout=self._ping,
+                ping_interval=None,  # its answers are not read while a slow reactor makes the server wait: see `_probe`
                 close_timeout=CLOSING_TIMEOUT,
                 max_size=self._max_size,
                 max_queue=QUEUE_LIMIT,
@@ -127,19 +127,37 @@ class WebSocket:
     async def _receive(self, connection: ClientConnection) -> list[bytes]:
         """Wait for a message, and return it together with those that have arrived behind it."""
         try:
-            async with asyncio.timeout(self._silence):  # real time: of the network
-                messages = [await connection.recv(decode=False)]
+            messages = [await self._receive_first(connection)]
         except ConnectionClosed as error:
             raise self._lost(error) from error
+        with suppress(ConnectionClosed):  # the next call reports the loss
+            while len(messages) < QUEUE_LIMIT and (message := await _receive_within(connection, 0)) is not None:
+                messages.append(message)
+        return messages
+
+    async def _receive_first(self, connection: ClientConnection) -> bytes:
+        """Wait for a message, and make sure that the server is alive meanwhile."""
+        try:
+            async with asyncio.timeout(self._silence):  # real time: of the network
+                while (message := await _receive_within(connection, self._ping)) is None:
+                    if (message := await self._probe(connection)) is not None:
+                        break
+                return message
         except TimeoutError:
             raise Disconnected(f"{public_address(self._url)}: no message for {self._silence:g} s") from None
+
+    async def _probe(self, connection: ClientConnection) -> bytes | None:
+        """Send a ping: return None when it is answered, or a message that came before the answer."""
+        assert self._ping is not None, "without pings, a message is waited for without end"
+        answer = await connection.ping()
         try:
-            while len(messages) < QUEUE_LIMIT:
-                async with asyncio.timeout(0):  # only what is there
-                    messages.append(await connection.recv(decode=False))
-        except (TimeoutError, ConnectionClosed):  # the next call reports the loss
-            pass
-        return messages
+            async with asyncio.timeout(self._ping):  # real time: of the network
+                await asyncio.shield(answer)
+        except TimeoutError:
+            if (message := await _receive_within(connection, 0)) is None:
+                raise Disconnected(f"{public_address(self._url)} does not answer pings") from None
+            return message
+        return None
 
     def _is_new(self, data: bytes, tracker: SequenceTracker | None) -> bool:
         """Return whether a message is an event that was not delivered yet. One that cannot be decoded is."""
@@ -152,3 +170,12 @@ class WebSocket:
         except AUTHOR_ERRORS:  # author code, or no valid message: the annotation decides, and a dead letter shows it
             return True
         return tracker is None or tracker.admits(message)
+
+
+async def _receive_within(connection: ClientConnection, seconds: float | None) -> bytes | None:
+    """Return the next message; None if there is none within this time. 0 returns only what is there."""
+    try:
+        async with asyncio.timeout(seconds):  # real time: of the network
+            return await connection.recv(decode=False)
+    except TimeoutError:
+        return None

@@ -117,9 +117,12 @@ async def survives_invalid_events(subject: SourceUnderTest) -> None:
 async def waits_for_a_slow_consumer(subject: SourceUnderTest) -> None:
     """While nothing takes its events, a source holds only a few of them."""
     await _append(subject, range(FILLED_EVENTS), FILLER)
+    source = subject.make_source()
+    async with reading(source, limit=1) as consumer:  # its first start may import a client, which takes memory, too
+        await consumer.until_count(1)
     tracemalloc.start()
     try:
-        async with reading(subject.make_source(), limit=1) as consumer:
+        async with reading(source, limit=1) as consumer:
             await consumer.until_count(1)
             for _ in range(50):
                 await asyncio.sleep(POLL_INTERVAL)  # real time: what the server sends meanwhile must not pile up
