@@ -98,9 +98,10 @@ async def test_subscriptions_are_sent_in_order_with_the_headers() -> None:
         return {"X-Key": "fresh"}
 
     async with serving(handle) as url:
-        source = tm.sources.WebSocket(url, headers=headers, subscribe=[{"op": "subscribe"}, "go"])
-        await Reading().read(source, 1)
-    assert seen == ["fresh", '{"op":"subscribe"}', "go"]
+        source = tm.sources.WebSocket(url, headers=headers, subscribe=iter([{"op": "subscribe"}, "go"]))
+        for _ in range(2):  # each connection subscribes
+            await Reading().read(source, 1)
+    assert seen == ["fresh", '{"op":"subscribe"}', "go"] * 2
 
 
 async def test_msgpack_messages_and_a_condition() -> None:
@@ -174,6 +175,13 @@ async def test_a_connection_without_messages_counts_as_lost_after_a_while() -> N
     async with serving(sending()) as url:
         with pytest.raises(tm.sources.Disconnected, match=r"no message for 0.05 s"):
             await Reading().read(tm.sources.WebSocket(url, silence="50ms"), 1)
+
+
+async def test_a_server_that_cannot_be_reached_is_named_with_the_reason() -> None:
+    async with serving(sending()) as url:
+        pass
+    with pytest.raises(tm.sources.Disconnected, match=f"{url}: .*Connect call failed"):
+        await tm.sources.WebSocket(f"{url}?key=secret").start(None, Reading().context)
 
 
 async def test_a_connection_that_the_server_closes_is_lost_with_its_reason() -> None:

@@ -54,7 +54,7 @@ class WebSocket:
         self.encoding = format
         self._url = url
         self._headers = headers
-        self._subscribe = subscribe
+        self._subscribe = subscribe if callable(subscribe) else _as_tuple(subscribe)
         self._find_number = number_at(sequence) if isinstance(sequence, str) else sequence
         self._where = where
         self._ping = None if ping is None else check_duration("WebSocket", "ping", ping)
@@ -96,11 +96,10 @@ class WebSocket:
             raise self._lost(error) from error
 
     def _lost(self, error: Exception) -> Disconnected:
-        return Disconnected(f"{public_address(self._url)}: {error or 'no answer in time'}")
+        return Disconnected(f"{public_address(self._url)}: {str(error) or 'no answer in time'}")
 
     def _subscriptions(self, last: int | None) -> list[str | bytes]:
-        found = self._subscribe(last) if callable(self._subscribe) else self._subscribe
-        messages = [found] if isinstance(found, str | bytes | Mapping) else found
+        messages = _as_tuple(self._subscribe(last)) if callable(self._subscribe) else self._subscribe
         return [one if isinstance(one, str | bytes) else self._encode(one) for one in messages]
 
     def _encode(self, message: Mapping[str, Any]) -> str | bytes:
@@ -170,6 +169,10 @@ class WebSocket:
         except AUTHOR_ERRORS:  # author code, or no valid message: the annotation decides, and a dead letter shows it
             return True
         return tracker is None or tracker.admits(message)
+
+
+def _as_tuple(messages: Messages) -> tuple[Message, ...]:
+    return (messages,) if isinstance(messages, str | bytes | Mapping) else tuple(messages)
 
 
 async def _receive_within(connection: ClientConnection, seconds: float | None) -> bytes | None:
