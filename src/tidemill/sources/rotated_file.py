@@ -79,9 +79,9 @@ class RotatedFile:
             self._is_rotated = True
             return []
         self._is_rotated = False
+        self._generation = _Generation(self._path_after(current.inode), self._max_line)
         last = current.take_rest()
         current.close()
-        self._generation = _Generation(self._path_after(current.inode), self._max_line)
         return last or self._generation.read_lines()
 
     def _path_after(self, inode: int) -> Path:

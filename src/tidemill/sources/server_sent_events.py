@@ -66,7 +66,8 @@ class ServerSentEvents:
         headers = {"Accept": MEDIA_TYPE, "Cache-Control": "no-store", **await resolve_headers(self._headers)}
         if last_id is not None:
             headers["Last-Event-ID"] = last_id
-        return await client.send(client.build_request("GET", self._url, headers=headers), stream=True)
+        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]  # an id may be any text
+        return await client.send(client.build_request("GET", self._url, headers=encoded), stream=True)
 
     def _check_answer(self, response: httpx.Response, context: SourceContext) -> None:
         if not response.is_success:
