@@ -8,7 +8,7 @@ more. A notification only wakes the reader, and its content is ignored: one that
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 500  # rows
 CONNECT_TIMEOUT = 5.0  # seconds
+CLOSE_TIMEOUT = 1.0  # seconds
 STATEMENT_TIMEOUT = 30.0  # seconds; a connection that answers nothing for so long is lost
 FIRST_RECHECK = 0.01  # seconds after which transactions that were in the way are looked at again; doubles each time
 SEQUENCE_FIELD = "tidemill_sequence"
@@ -66,7 +67,7 @@ class Postgres(msgspec.Struct, frozen=True, kw_only=True):
                 reader = _TableReader(self, title, connection, context)
                 await reader.prepare(checkpoint)
             except BaseException:
-                connection.terminate()
+                await _close(connection)
                 raise
         return reader.pages()
 
@@ -92,9 +93,10 @@ class _TableReader:
         table = await self._find_table()
         column = _quote(self._source.sequence)
         name = f"{_quote(table.schema)}.{_quote(table.name)}"
-        self._horizon = Horizon(table.oid, f"SELECT max({column}) FROM {name} WHERE {column} > $1::bigint")
+        find_newest = f"SELECT max({column}) FROM {name} WHERE {column} > $1::bigint"
+        self._horizon = Horizon(table.oid, find_newest)
         self._page_query = self._build_page_query(name, column)
-        self._position = await self._check_position(table, checkpoint)
+        self._position = await self._find_position(table, find_newest, checkpoint)
         self._connection.add_termination_listener(self._wake)
         if self._source.channel is not None:
             await self._connection.add_listener(self._source.channel, self._wake)
@@ -120,7 +122,7 @@ class _TableReader:
             raise Disconnected(f"{self._title}: the server is a replica, which cannot tell who writes; use the primary")
         return table
 
-    async def _check_position(self, table: TableFacts, checkpoint: int | None) -> int:
+    async def _find_position(self, table: TableFacts, find_newest: str, checkpoint: int | None) -> int:
         """Return the number to start after: the checkpoint, unless the sequence has begun anew since."""
         if checkpoint is not None and not isinstance(checkpoint, int):
             raise Fail(f"{self._title}: the checkpoint {checkpoint!r} is of another source; rename the accumulator")
@@ -128,13 +130,16 @@ class _TableReader:
         sequence = SequenceFacts(**row) if row is not None else SequenceFacts()
         if problem := sequence.find_problem():
             raise Fail(f"{self._title}: {problem}")
-        if checkpoint is not None and sequence.last_value is not None and sequence.last_value < checkpoint:
+        if checkpoint is None:
+            return BEFORE_ALL_ROWS
+        is_behind = sequence.last_value is not None and sequence.last_value < checkpoint
+        if is_behind and await self._connection.fetchval(find_newest, checkpoint - 1) is None:
             self._context.report_gap(
                 f"{self._title}: the sequence is at {sequence.last_value}, and rows up to {checkpoint} were read; "
                 "it has begun anew, so the table is read from its start"
             )
             return BEFORE_ALL_ROWS
-        return BEFORE_ALL_ROWS if checkpoint is None else checkpoint
+        return checkpoint
 
     def _wake(self, *_: Any) -> None:
         self._wakeup.set()
@@ -149,11 +154,12 @@ class _TableReader:
                     has_moved = await self._horizon.advance(self._connection, self._position)
                     while page := await self._read_page():
                         yield page
+                    self._context.lag = self._horizon.count_numbers_after(self._position)
                     is_blocked = self._horizon.is_blocked
                     delay = min(delay * 2, self._interval) if is_blocked and not has_moved else FIRST_RECHECK
                     await self._wait(delay if is_blocked else self._interval)
         finally:
-            self._connection.terminate()
+            await _close(self._connection)
 
     async def _read_page(self) -> list[Event]:
         """Return the next rows up to the horizon."""
@@ -165,7 +171,7 @@ class _TableReader:
         for event, _ in page:
             del event[SEQUENCE_FIELD]
         self._position = page[-1][1] if len(page) == PAGE_SIZE else limit
-        self._context.lag = max(0, (self._horizon.newest or 0) - self._position)
+        self._context.lag = self._horizon.count_numbers_after(self._position)
         return page
 
     async def _wait(self, timeout: float) -> None:
@@ -187,6 +193,12 @@ async def _connect(url: str, name: str) -> "asyncpg.Connection[Any]":
     for kind in ("json", "jsonb"):
         await connection.set_type_codec(kind, schema="pg_catalog", encoder=json.dumps, decoder=msgspec.json.decode)
     return connection
+
+
+async def _close(connection: "asyncpg.Connection[Any]") -> None:
+    """Close a connection in good order, or drop it if that takes long."""
+    with suppress(OSError, import_client("asyncpg", extra="postgres").InterfaceError):
+        await connection.close(timeout=CLOSE_TIMEOUT)
 
 
 @contextmanager

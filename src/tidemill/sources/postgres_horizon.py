@@ -102,6 +102,12 @@ class Horizon:
         """Whether rows are visible that running transactions hold back."""
         return bool(self._writers)
 
+    def count_numbers_after(self, position: int) -> int | None:
+        """Return how far the newest row is ahead, at most so many rows; None before the first was read."""
+        if self.newest is None:
+            return 0
+        return max(0, self.newest - position) if self.safe is not None else None
+
     async def advance(self, connection: Any, position: int) -> bool:
         """Move the horizon as far as possible; return whether it has moved.
 

@@ -32,6 +32,7 @@ class GroupReader:
         self._batch: list[str] = []
         self._has_pending = True
         self._next_claim = 0.0
+        self._claim_cursor: str | bytes = START
 
     async def prepare(self, checkpoint: Any) -> None:
         """Create the group if there is none; it begins with the oldest entry."""
@@ -104,8 +105,8 @@ class GroupReader:
             return
         self._next_claim = clock.monotonic() + self._claim_after
         idle = int(self._claim_after * 1000)
-        _, claimed, *_ = await self._client.xautoclaim(
-            self._stream, self._group, self._consumer, idle, START, count=BATCH_SIZE
+        self._claim_cursor, claimed, *_ = await self._client.xautoclaim(
+            self._stream, self._group, self._consumer, idle, self._claim_cursor, count=BATCH_SIZE
         )
         self._has_pending = bool(claimed)
 

@@ -251,6 +251,36 @@ async def test_a_sequence_that_began_anew_is_reported_and_read_from_its_start(po
         assert "the sequence is at 2, and rows up to 900 were read" in gap
 
 
+async def test_a_sequence_that_is_behind_explicit_numbers_has_not_begun_anew(postgres: PostgresServer) -> None:
+    """Rows of an import have numbers of their own."""
+    url = await make_table(
+        postgres,
+        "INSERT INTO ticks (size) VALUES (1)",
+        "INSERT INTO ticks (id, size) OVERRIDING SYSTEM VALUE VALUES (900, 2), (901, 3)",
+    )
+    async with reading(Postgres(table="ticks", url=url), 900) as read:
+        await read.until(1)
+        assert (read.checkpoints, read.gaps) == ([901], [])
+
+
+async def test_the_source_says_how_many_rows_wait_at_most(postgres: PostgresServer) -> None:
+    """By their numbers, of which some may have no row."""
+    url = await make_table(postgres)
+    clock = VirtualClock()
+    async with reading(Postgres(table="ticks", url=url), clock=clock) as read, connected(url, 2) as [slow, quick]:
+        await ready(clock, read)
+        await quick.execute("INSERT INTO ticks (size) VALUES (1)")
+        await look(clock, read)
+        assert read.context.lag == 0
+        async with slow.transaction():
+            await slow.execute("INSERT INTO ticks (size) VALUES (2)")
+            await quick.execute("INSERT INTO ticks (size) VALUES (3)")
+            await look(clock, read)
+            assert read.context.lag == 2
+        await look(clock, read)
+        assert read.context.lag == 0
+
+
 async def test_rows_that_were_deleted_after_they_were_read_are_no_gap(postgres: PostgresServer) -> None:
     """An outbox may be emptied."""
     url = await make_table(postgres, "INSERT INTO ticks (size) VALUES (1), (2)", "DELETE FROM ticks")
