@@ -123,6 +123,7 @@ def test_tenants_have_namespaces_and_identities_of_their_own() -> None:
             "spec.containers.env.valueFrom.secretKeyRef.name",
         ),
         ({"spec": {"initContainers": [{"name": "x", "image": "y"}]}}, "spec.initContainers.name"),
+        ({"metadata": {"labels": {"app": "shop"}}}, "metadata.labels.app"),
     ],
 )
 def test_a_task_cannot_set_what_the_policy_does_not_allow(part: dict[str, Any], path: str) -> None:
@@ -153,11 +154,24 @@ def test_a_task_cannot_exceed_the_largest_pod_or_choose_any_image() -> None:
     assert container(build_pod(launch(options={"image": "registry.example.org/a"}), INSTANCE, config))["image"]
 
 
+def test_a_task_mounts_only_its_own_volumes() -> None:
+    """A volume of the template may hold what is meant for another container."""
+    volume, mount = {"name": "data", "emptyDir": {}}, {"name": "data", "mountPath": "/data"}
+    mounts = {"containers": [{"name": "attempt", "volumeMounts": [mount]}]}
+    own = build_pod(launch(options={"pod": {"spec": {"volumes": [volume], **mounts}}}), INSTANCE, CONFIG)
+    validate(own)
+    assert mount in container(own)["volumeMounts"]
+    config = replace(CONFIG, template={"spec": {"volumes": [{"name": "data", "secret": {"secretName": "keys"}}]}})
+    with pytest.raises(RefusedPodError, match="a task can only mount volumes that it declares itself, not data"):
+        build_pod(launch(options={"pod": {"spec": mounts}}), INSTANCE, config)
+
+
 def test_a_task_cannot_pass_for_another_attempt() -> None:
-    """Its labels, its token and its server are Tidemill's."""
+    """Its labels, its token and its server are Tidemill's, whatever the policy allows."""
     forged = {"metadata": {"labels": {"tidemill/instance": "x"}}}
+    lenient = replace(CONFIG, policy=PodPolicy(allow=("metadata",)))
     with pytest.raises(RefusedPodError, match="names that begin with 'tidemill/' are Tidemill's"):
-        build_pod(launch(options={"pod": forged}), INSTANCE, CONFIG)
+        build_pod(launch(options={"pod": forged}), INSTANCE, lenient)
     variables = [{"name": name, "value": "evil"} for name in ("TIDEMILL_SERVER_URL", "TIDEMILL_ATTEMPT_TOKEN")]
     part = {"spec": {"containers": [{"name": "attempt", "env": variables}]}}
     pod = build_pod(launch(options={"pod": part}), INSTANCE, CONFIG)
@@ -167,7 +181,10 @@ def test_a_task_cannot_pass_for_another_attempt() -> None:
 
 LEAVES = st.one_of(st.none(), st.booleans(), st.text(max_size=3), st.integers(0, 9))
 FIELDS = st.sampled_from(
-    ["hostNetwork", "nodeSelector", "containers", "volumes", "securityContext", "name", "env", "restartPolicy", "x"]
+    [
+        *("hostNetwork", "nodeSelector", "containers", "initContainers", "volumes", "volumeMounts", "emptyDir"),
+        *("securityContext", "name", "env", "value", "restartPolicy", "image", "resources", "limits", "cpu", "x"),
+    ]
 )
 PARTS = st.recursive(
     LEAVES, lambda inner: st.dictionaries(FIELDS, inner, max_size=3) | st.lists(inner, max_size=2), max_leaves=12
@@ -179,8 +196,8 @@ PARTS = st.recursive(
 def test_whatever_a_task_asks_for_the_policy_and_the_identity_hold(spec: dict[str, Any]) -> None:
     """A pod is refused, or has the operator's last word and is the pod of its own attempt."""
     forced = {"hostNetwork": False, "securityContext": {"runAsNonRoot": True, "runAsUser": 7}}
-    allow = (*DEFAULT_ALLOWED, "spec.hostNetwork", "spec.securityContext")
-    config = replace(CONFIG, policy=PodPolicy(pod={"spec": forced}, allow=allow))
+    allow = (*DEFAULT_ALLOWED, "spec.hostNetwork", "spec.securityContext", "spec.containers.resources")
+    config = replace(CONFIG, policy=PodPolicy(pod={"spec": forced}, allow=allow, max_resources={"cpu": 2}))
     try:
         pod = build_pod(launch(options={"pod": {"spec": spec}}), INSTANCE, config)
     except RefusedPodError:

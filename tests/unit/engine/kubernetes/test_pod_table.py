@@ -114,8 +114,10 @@ def test_pods_are_removed_when_they_have_served() -> None:
 
 
 def test_slots_are_taken_by_pods_that_may_run_something() -> None:
-    """A pod that has ended, and is kept to be looked at, takes none."""
+    """A pod that has ended, and is kept to be looked at, takes none, nor one that a lost machine does not confirm."""
     table = PodTable(SETTINGS)
     for number, status in enumerate((RUNNING, {}, FAILED)):
         table.see(stored_pod(status, KEY._replace(attempt=number), f"uid-{number}"), 0.0)
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    table.see(stored_pod(RUNNING, KEY._replace(attempt=9), "uid-9", **deleted), 0.0)
     assert table.count_live() == 2

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar, cast
@@ -32,6 +33,9 @@ _PAGE = 500
 _TAIL_LINES = 40
 _TAIL_CHARACTERS = 4096
 
+
+_MISSING_RIGHT = re.compile(r'User "[^"]+" cannot \w+ resource')
+"""In the message of a role that lacks a verb; admission rules have messages of their own."""
 
 _CLIENT_ERRORS = (httpx2.HTTPError, ValueError, KeyError)
 """What the client raises: KeyError for an error without a content type, ValueError for an answer that is not JSON."""
@@ -192,7 +196,7 @@ def _explain(error: Exception, what: str) -> OperationError:
             return GoneError(message)
         case 403 if "exceeded quota" in str(error) or "being terminated" in str(error):
             return OperationError(message)
-        case 403 if "cannot" in str(error):  # RBAC: `User "x" cannot create resource "pods" ...`
+        case 403 if _MISSING_RIGHT.search(str(error)):
             return OperationError(f"{message}; give its service account a role with the verb and resource: {what}")
         case 400 | 403 | 422:
             return RejectedError(message)

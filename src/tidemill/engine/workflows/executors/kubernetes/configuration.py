@@ -18,8 +18,6 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _DNS_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 DEFAULT_ALLOWED = (
-    "metadata.labels",
-    "metadata.annotations",
     "spec.nodeSelector",
     "spec.tolerations",
     "spec.affinity",
@@ -33,7 +31,10 @@ DEFAULT_ALLOWED = (
     "spec.containers.volumeMounts",
     "spec.containers.workingDir",
 )
-"""The fields of its pod that a task may set, unless the policy says otherwise: none gives it rights or secrets."""
+"""The fields of its pod that a task may set, unless the policy says otherwise: none gives it rights or secrets.
+
+Labels are not among them, because Services select pods by label, nor annotations, to which other controllers react.
+"""
 
 _IDENTITY_FIELDS = (("metadata", "name"), ("metadata", "generateName"), ("metadata", "namespace"))
 _OWNED_FIELDS = (*_IDENTITY_FIELDS, ("spec", "restartPolicy"), ("spec", "serviceAccountName"))

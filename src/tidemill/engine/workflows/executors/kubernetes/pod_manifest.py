@@ -76,28 +76,52 @@ def find_refusals(launch: Launch, config: KubernetesConfig) -> Iterator[str]:
         for name in (part.get("metadata") or {}).get(section) or {}:
             if name.startswith(PREFIX):
                 yield f"a task cannot set metadata.{section}.{name}: names that begin with '{PREFIX}' are Tidemill's"
+    yield from _find_foreign_mounts(part)
     for image in sorted({one for one in (launch.options.get("image"), *_images(part)) if one}):
         if not any(fnmatchcase(image, pattern) for pattern in config.policy.images):
             yield f"the operator's policy does not allow the image {image}, only {', '.join(config.policy.images)}"
+
+
+def _find_foreign_mounts(part: Mapping[str, Any]) -> Iterator[str]:
+    """Yield each volume of the operator that a task mounts: it may be meant for another container."""
+    spec = part.get("spec") or {}
+    own = [one.get("name") for one in _objects(spec, "volumes")]
+    for container in _containers(part):
+        for mount in _objects(container, "volumeMounts"):
+            if mount.get("name") not in own:
+                yield f"a task can only mount volumes that it declares itself, not {mount.get('name')}"
 
 
 def _find_excesses(pod: Mapping[str, Any], config: KubernetesConfig) -> Iterator[str]:
     for name, most in config.policy.max_resources.items():
         resource = config.gpu_resource if name == "gpu" else name
         for kind in ("requests", "limits"):
-            total = sum(
-                parse_quantity((container.get("resources") or {})[kind][resource])
-                for container in _containers(pod)
-                if resource in ((container.get("resources") or {}).get(kind) or {})
-            )
+            try:
+                total = sum(_asked_for(container, kind, resource) for container in _containers(pod))
+            except ValueError as error:
+                yield f"{kind} of {name}: {error}"
+                continue
             if total > most:
                 yield f"the operator's policy allows at most {most} of {name} for a pod, not {total} ({kind})"
 
 
+def _asked_for(container: Mapping[str, Any], kind: str, resource: str) -> float:
+    """Return how much of a resource a container asks for; ValueError if that is not a quantity."""
+    value: Any = container
+    for name in ("resources", kind, resource):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return 0 if value in (None, 0, "0") else parse_quantity(value)
+
+
 def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     spec = pod.get("spec") or {}
-    lists = [one for one in (spec.get("containers"), spec.get("initContainers")) if isinstance(one, list)]
-    return [one for found in lists for one in found if isinstance(one, Mapping)]
+    return [*_objects(spec, "containers"), *_objects(spec, "initContainers")]
+
+
+def _objects(part: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Return the objects of a list in a part of a pod, which a task may have written in any form."""
+    found = part.get(name)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
 
 def _images(pod: Mapping[str, Any]) -> list[str]:

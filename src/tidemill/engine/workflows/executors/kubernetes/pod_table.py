@@ -53,6 +53,11 @@ class TrackedPod:
         """Whether the pod runs nothing any more."""
         return self.ended_at is not None
 
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it was deleted, and only its machine has not confirmed that: a lost one never will."""
+        return self.pod["metadata"].get("deletionTimestamp") is not None
+
     def update(self, pod: Mapping[str, Any], now: float) -> None:
         """Take over what the cluster says now."""
         self.pod, self.view = pod, read_pod(pod)
@@ -89,8 +94,8 @@ class PodTable:
         return self._pods.get(key)
 
     def count_live(self) -> int:
-        """Return the number of pods that may still run something."""
-        return sum(not one.is_over for one in self._pods.values())
+        """Return the number of pods that may still run something, and are to do so."""
+        return sum(not one.is_over and not one.is_deleted for one in self._pods.values())
 
     def see(self, pod: Mapping[str, Any], now: float) -> News | None:
         """Take over a pod as it is now; return what is new about it, None if nothing is."""
