@@ -11,6 +11,7 @@ import pytest
 import tidemill
 from tests.architecture.sources import ROOT, listing, modules
 from tidemill.engine.event_feed.event_types import NODE_EVENT_TYPES, STORED_EVENT_TYPES
+from tidemill.engine.workflows.executors.remote.exit_codes import MEANINGS
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS
 from tidemill.graphs.health import ACCUMULATOR_TRANSITIONS, REACTOR_TRANSITIONS
 from tidemill.graphs.result import NodeError
@@ -129,3 +130,9 @@ def test_every_public_name_is_explained_somewhere_in_the_reference() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(Path(REFERENCE).glob("*.md")))
     known = set(re.findall(r"\btm\.(\w+)", text))
     assert not (silent := sorted(set(tidemill.__all__) - known)), listing(silent)
+
+
+def test_every_exit_code_of_an_attempt_is_listed_with_its_meaning() -> None:
+    """Clusters show these codes."""
+    listed = re.findall(r"^\| (\d+) \| (.+) \|$", page("executors.md"), re.MULTILINE)
+    assert {int(code): meaning for code, meaning in listed} == MEANINGS
