@@ -9,8 +9,8 @@ from typing import Any
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.launching import IMAGE
 from tests.remote import flow
-from tests.remote.remote_node import QUICK
-from tests.service.server.serving_node import Served, served
+from tests.remote.remote_node import QUICK, RemoteServer
+from tests.service.server.serving_node import served
 from tidemill.node import Node
 from tidemill.server.authentication import NoAuthentication
 
@@ -18,17 +18,17 @@ from tidemill.server.authentication import NoAuthentication
 @asynccontextmanager
 async def pod_node(
     store: str, cluster: Cluster, namespace: str, folder: Path, port: int = 0, **config: Any
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[RemoteServer]:
     """A running node with a server that its pods reach."""
     node = Node(
         store,
-        load=[flow.remote, flow.flaky],
+        load=flow.ALL,
         settings={**QUICK, "kubernetes_config": write_config(cluster, namespace, folder, **config)},
     )
     authentication = NoAuthentication(node.access.tickets, node.access.attempts)
     async with node, served(node, authentication, port=port) as server:
         node.server_url = server.url
-        yield server
+        yield RemoteServer(node, server.url, server.http)
 
 
 def write_config(cluster: Cluster, namespace: str, folder: Path, **config: Any) -> str:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.contract.executor_harness import until
@@ -13,8 +12,7 @@ from tests.kubernetes.kubelet import Kubelet, open_kubelet
 from tests.kubernetes.launching import IMAGE
 from tests.kubernetes.pod_node import pod_node
 from tests.kubernetes.pods import Json, Pods
-from tests.remote.remote_node import TIMEOUT, attempts_of, messages_of, starts, task_state
-from tests.service.server.serving_node import Served
+from tests.remote.remote_node import TIMEOUT, RemoteServer, starts
 from tidemill.workflows.states import RunState, TaskState
 
 
@@ -32,7 +30,9 @@ async def kubelet(cluster: Cluster, pods: Pods) -> AsyncIterator[Kubelet]:
 
 
 @pytest.fixture
-async def server(store: str, cluster: Cluster, pods: Pods, kubelet: Kubelet, tmp_path: Path) -> AsyncIterator[Served]:
+async def server(
+    store: str, cluster: Cluster, pods: Pods, kubelet: Kubelet, tmp_path: Path
+) -> AsyncIterator[RemoteServer]:
     """A served node on the cluster."""
     async with pod_node(store, cluster, pods.namespace, tmp_path) as server:
         yield server
@@ -51,29 +51,31 @@ async def until_no_pods(pods: Pods) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_task_runs_in_a_pod_and_reports_its_result_and_log(server: Served, pods: Pods, tmp_path: Path) -> None:
+async def test_a_task_runs_in_a_pod_and_reports_its_result_and_log(
+    server: RemoteServer, pods: Pods, tmp_path: Path
+) -> None:
     """W-2: running begins with the handshake of the pod; the pod is removed when its result is recorded."""
-    run = await server.node.start("remote", folder=str(tmp_path))
+    run = await server.begin(tmp_path)
     await until(lambda: starts(tmp_path))
-    assert await task_state(server, run) is TaskState.RUNNING
+    assert await server.state_of(run) is TaskState.RUNNING
     labels = (await only_pod(pods))["metadata"]["labels"]
     assert (labels["tidemill/run"], labels["tidemill/task"], labels["tidemill/attempt"]) == (run.id, "count", "1")
     (tmp_path / "gate").touch()
     result = await run.wait(timeout=TIMEOUT)
     assert (result.tasks["count"].output, result.tasks["double"].output) == (7, 14)
-    assert await messages_of(server, run) == ["begun", "printed"]
+    assert await server.messages_of(run) == ["begun", "printed"]
     await until_no_pods(pods)
 
 
-async def test_a_failure_of_the_code_uses_the_authors_retries(server: Served, tmp_path: Path) -> None:
-    run = await server.node.start("flaky", folder=str(tmp_path))
+async def test_a_failure_of_the_code_uses_the_authors_retries(server: RemoteServer, tmp_path: Path) -> None:
+    run = await server.begin(tmp_path, "flaky")
     result = await run.wait(timeout=TIMEOUT)
     assert (result.tasks["fail_once"].output, result.tasks["fail_once"].attempts) == ("recovered", 2)
 
 
-async def test_a_cancelled_run_deletes_its_pod(server: Served, pods: Pods, tmp_path: Path) -> None:
+async def test_a_cancelled_run_deletes_its_pod(server: RemoteServer, pods: Pods, tmp_path: Path) -> None:
     """Tasks: cancel reaches the running code."""
-    run = await server.node.start("remote", folder=str(tmp_path))
+    run = await server.begin(tmp_path)
     await until(lambda: starts(tmp_path))
     await run.cancel()
     assert (await run.wait(timeout=TIMEOUT)).state is RunState.CANCELLED
@@ -85,13 +87,12 @@ async def test_a_pod_outlives_its_node_and_is_adopted(
 ) -> None:
     """W-12: the task goes on while there is no node, and the next one takes its result."""
     async with pod_node(store, cluster, pods.namespace, tmp_path) as server:
-        port = httpx.URL(server.url).port or 0
-        run = await server.node.start("remote", folder=str(tmp_path))
+        run = await server.begin(tmp_path)
         await until(lambda: starts(tmp_path))
         before = (await only_pod(pods))["metadata"]["uid"]
     assert (await only_pod(pods))["metadata"]["uid"] == before
     (tmp_path / "gate").touch()
-    async with pod_node(store, cluster, pods.namespace, tmp_path, port=port) as server:
+    async with pod_node(store, cluster, pods.namespace, tmp_path, port=server.port) as server:
         result = await server.node.run_handle(run.id).wait(timeout=TIMEOUT)
     assert (result.tasks["count"].output, result.tasks["count"].attempts) == (7, 1)
     assert starts(tmp_path) == [1]
@@ -99,10 +100,10 @@ async def test_a_pod_outlives_its_node_and_is_adopted(
 
 @pytest.mark.parametrize(("verb", "outcome"), [("evict", "evicted"), ("run_out_of_memory", "oom")])
 async def test_the_cluster_ends_a_pod(
-    server: Served, pods: Pods, kubelet: Kubelet, tmp_path: Path, verb: str, outcome: str
+    server: RemoteServer, pods: Pods, kubelet: Kubelet, tmp_path: Path, verb: str, outcome: str
 ) -> None:
     """W-11: an eviction costs a recovery, and the task runs again; memory is a failure, for which it has no retries."""
-    run = await server.node.start("remote", folder=str(tmp_path))
+    run = await server.begin(tmp_path)
     await until(lambda: starts(tmp_path))
     getattr(kubelet, verb)((await only_pod(pods))["metadata"]["name"])
     if outcome == "evicted":
@@ -110,7 +111,7 @@ async def test_the_cluster_ends_a_pod(
         (tmp_path / "gate").touch()
     result = await run.wait(timeout=TIMEOUT)
     assert result.state is (RunState.SUCCESS if outcome == "evicted" else RunState.FAILED)
-    first, *_ = await attempts_of(server, run)
+    first, *_ = await server.attempts_of(run)
     assert first.outcome == outcome
 
 
@@ -120,21 +121,37 @@ async def test_an_image_that_cannot_be_pulled_fails_the_task_with_the_reason(
     """The words are those of the kubelet."""
     kubelet.missing_images.add(IMAGE)
     async with pod_node(store, cluster, pods.namespace, tmp_path, start_timeout="1s") as server:
-        run = await server.node.start("remote", folder=str(tmp_path))
+        run = await server.begin(tmp_path)
         result = await run.wait(timeout=TIMEOUT)
         assert result.state is RunState.FAILED
-        (attempt,) = await attempts_of(server, run)
+        (attempt,) = await server.attempts_of(run)
         assert attempt.error is not None
         assert "ImagePull" in attempt.error.message
         await until_no_pods(pods)
 
 
-async def test_a_deleted_pod_costs_no_retry(server: Served, pods: Pods, tmp_path: Path) -> None:
+async def test_a_deleted_pod_costs_no_retry(server: RemoteServer, pods: Pods, tmp_path: Path) -> None:
     """A person drains a node, or deletes the pod: the task runs again."""
-    run = await server.node.start("remote", folder=str(tmp_path))
+    run = await server.begin(tmp_path)
     await until(lambda: starts(tmp_path))
     await pods.delete((await only_pod(pods))["metadata"]["name"], gracePeriodSeconds=5)
     await until(lambda: len(starts(tmp_path)) == 2)
     (tmp_path / "gate").touch()
     result = await run.wait(timeout=TIMEOUT)
     assert result.state is RunState.SUCCESS
+
+
+async def test_a_lost_machine_costs_a_recovery(
+    server: RemoteServer, cluster: Cluster, pods: Pods, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """W-11: nothing is said about the pod any more; its lease runs out, and the task runs again on another machine."""
+    run = await server.begin(tmp_path)
+    await until(lambda: starts(tmp_path))
+    kubelet.lose()
+    async with open_kubelet(cluster, pods.namespace):
+        await until(lambda: len(starts(tmp_path)) == 2)
+        (tmp_path / "gate").touch()
+        result = await run.wait(timeout=TIMEOUT)
+    assert result.state is RunState.SUCCESS
+    first, second = await server.attempts_of(run)
+    assert (first.outcome, second.outcome) == ("lost", "success")
