@@ -152,7 +152,7 @@ class Kubelet:
     async def _prepare(self, name: str, container: Container) -> dict[str, dict[str, bytes]]:
         """Pull the image and read the secrets of a pod, for as long as one is missing."""
         image = container.spec["image"]
-        while image in self.missing_images and not self.is_lost:
+        while image in self.missing_images and not self.is_lost and self._uids[name] not in self._stopping:
             await self._report(name, waiting("ErrImagePull", NO_PULL))
             await self._report(name, waiting("ImagePullBackOff", f'Back-off pulling image "{image}"'))
             await asyncio.sleep(PAUSE)

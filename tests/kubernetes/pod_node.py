@@ -17,13 +17,17 @@ from tidemill.server.authentication import NoAuthentication
 
 @asynccontextmanager
 async def pod_node(
-    store: str, cluster: Cluster, namespace: str, folder: Path, port: int = 0, **config: Any
+    store: str, cluster: Cluster, namespace: str, folder: Path, port: int = 0, lease: float = 3.0, **config: Any
 ) -> AsyncIterator[RemoteServer]:
     """A running node with a server that its pods reach."""
     node = Node(
         store,
         load=flow.ALL,
-        settings={**QUICK, "kubernetes_config": write_config(cluster, namespace, folder, **config)},
+        settings={
+            **QUICK,
+            "heartbeat_timeout": lease,
+            "kubernetes_config": write_config(cluster, namespace, folder, **config),
+        },
     )
     authentication = NoAuthentication(node.access.tickets, node.access.attempts)
     async with node, served(node, authentication, port=port) as server:

@@ -86,13 +86,13 @@ async def test_a_pod_outlives_its_node_and_is_adopted(
     store: str, cluster: Cluster, pods: Pods, kubelet: Kubelet, tmp_path: Path
 ) -> None:
     """W-12: the task goes on while there is no node, and the next one takes its result."""
-    async with pod_node(store, cluster, pods.namespace, tmp_path) as server:
+    async with pod_node(store, cluster, pods.namespace, tmp_path, lease=60) as server:
         run = await server.begin(tmp_path)
         await until(lambda: starts(tmp_path))
         before = (await only_pod(pods))["metadata"]["uid"]
     assert (await only_pod(pods))["metadata"]["uid"] == before
     (tmp_path / "gate").touch()
-    async with pod_node(store, cluster, pods.namespace, tmp_path, port=server.port) as server:
+    async with pod_node(store, cluster, pods.namespace, tmp_path, port=server.port, lease=60) as server:
         result = await server.node.run_handle(run.id).wait(timeout=TIMEOUT)
     assert (result.tasks["count"].output, result.tasks["count"].attempts) == (7, 1)
     assert starts(tmp_path) == [1]

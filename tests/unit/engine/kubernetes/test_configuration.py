@@ -118,6 +118,13 @@ namespaces = "x"
     assert str(path) in str(caught.value)
 
 
+def test_namespaces_are_limited(tmp_path: Path) -> None:
+    """Each one is watched over a connection of its own."""
+    tenants = "".join(f'[tenants.t{number}]\nnamespace = "n{number}"\n' for number in range(90))
+    with pytest.raises(DefinitionError, match="tenants: they have 91 namespaces, more than 80"):
+        read_config(write(tmp_path, f'image = "tidemill:1"\n{tenants}'))
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """The setting and the file are in the message."""
     with pytest.raises(DefinitionError, match=r"kubernetes_config.*missing\.toml cannot be read"):

@@ -103,6 +103,15 @@ def test_a_container_that_cannot_start_is_a_problem_that_may_pass(reason: str, p
     assert (view.status.state, view.problem) == ("pending", problem)
 
 
+def test_a_pod_whose_token_was_never_stored_is_not_the_authors_fault() -> None:
+    """The server died between the two requests: it costs a recovery, as a deletion does."""
+    name = stored_pod()["metadata"]["name"]
+    for secret, problem in ((name, "deleted"), ("of-the-author", "error")):
+        waiting = {"reason": "CreateContainerConfigError", "message": f'secret "{secret}" not found'}
+        view = read_pod(stored_pod({"phase": "Pending", "containerStatuses": container(waiting=waiting)}))
+        assert view.problem == problem
+
+
 def test_a_waiting_pod_says_what_it_waits_for() -> None:
     """The words are those of the cluster."""
     assert read_pod(stored_pod(UNSCHEDULABLE)).status.reason == "Unschedulable: 0/3 nodes"

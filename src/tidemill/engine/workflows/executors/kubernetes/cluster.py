@@ -33,7 +33,6 @@ _PAGE = 500
 _TAIL_LINES = 40
 _TAIL_CHARACTERS = 4096
 
-
 _MISSING_RIGHT = re.compile(r'User "[^"]+" cannot \w+ resource')
 """In the message of a role that lacks a verb; admission rules have messages of their own."""
 
@@ -55,6 +54,10 @@ class ExistsError(OperationError):
 
 class GoneError(OperationError):
     """The API server has forgotten what happened since the last list."""
+
+
+class _NotFoundError(OperationError):
+    """There is no object of this name."""
 
 
 class Cluster:
@@ -95,8 +98,8 @@ class Cluster:
         except ExistsError:
             await self._call("update secrets", lambda: self._client.replace(secret))
 
-    async def delete_pod(self, namespace: str, name: str, grace: int) -> None:
-        """Delete a pod; one that is gone already is a success."""
+    async def delete_pod(self, namespace: str, name: str, grace: int | None = None) -> None:
+        """Delete a pod, with the grace of its own by default; one that is gone already is a success."""
         try:
             await self._call(
                 "delete pods", lambda: self._client.delete(Pod, name, namespace=namespace, grace_period=grace)
@@ -158,10 +161,6 @@ class Cluster:
 
 def _to_dict(pod: Pod) -> dict[str, Any]:
     return cast("dict[str, Any]", pod.to_dict())
-
-
-class _NotFoundError(OperationError):
-    """There is no object of this name."""
 
 
 def _read_kubeconfig(config: KubernetesConfig) -> Any:

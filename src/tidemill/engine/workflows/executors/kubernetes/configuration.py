@@ -17,6 +17,9 @@ from tidemill.workflows.cluster_options import parse_image, parse_resources
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _DNS_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
+MAX_NAMESPACES = 80
+"""Each namespace needs a connection of its own, and the client has a hundred."""
+
 DEFAULT_ALLOWED = (
     "spec.nodeSelector",
     "spec.tolerations",
@@ -114,6 +117,9 @@ def read_config(path: str | Path) -> KubernetesConfig:
     }
     if "image" not in values and not any(one.startswith("image:") for one in reader.problems):
         reader.problems.append("image: it is missing: name an image that has Tidemill, see `tidemill export docker`")
+    namespaces = {one.get("namespace") for one in (values, *tenants.values())}
+    if len(namespaces) > MAX_NAMESPACES:
+        reader.problems.append(f"tenants: they have {len(namespaces)} namespaces, more than {MAX_NAMESPACES}")
     if reader.problems:
         location = Location(str(path), 1)
         raise DefinitionError([Problem(message=one, location=location) for one in reader.problems], "kubernetes_config")

@@ -146,9 +146,9 @@ class KubernetesLauncher(AttemptLauncher):
         known.is_being_deleted = await self._delete_quietly(known.namespace, known.name)
 
     async def _delete_quietly(self, namespace: str, name: str) -> bool:
-        """Delete a pod at once; return False, and log, if that fails: the next sweep tries again."""
+        """Delete a pod; return False, and log, if that fails: the next sweep tries again."""
         try:
-            await self._opened.delete_pod(namespace, name, 0)
+            await self._opened.delete_pod(namespace, name)
         except OperationError as error:
             logger.warning(events.POD_DELETION_FAILED, extra={"pod": name, "namespace": namespace, "error": str(error)})
             return False

@@ -41,8 +41,11 @@ _CAUSES_BY_DISRUPTION: Mapping[str, UnitCause] = {
     "DeletionByPodGC": "node_lost",
 }
 
-StartProblem = Literal["image_pull", "error"]
-"""Why a pod does not start: the cause that it ends with, if the problem stays."""
+StartProblem = Literal["image_pull", "error", "deleted"]
+"""Why a pod does not start: the cause that it ends with, if the problem stays.
+
+"deleted": the Secret with its token is missing. Its server died before it stored the token, or a person deleted it.
+"""
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,10 +70,15 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         return PodView(status=UnitStatus(state="running"))
     waiting = next((one for one in map(_blocked, [*others, own]) if one is not None), None)
     if waiting is not None:
-        reason = _sentence(waiting)
-        problem: StartProblem = "image_pull" if waiting.get("reason") in _IMAGE_REASONS else "error"
-        return PodView(status=UnitStatus(state="pending", reason=reason), problem=problem)
+        status_now = UnitStatus(state="pending", reason=_sentence(waiting))
+        return PodView(status=status_now, problem=_find_problem(waiting, pod["metadata"]["name"]))
     return PodView(status=UnitStatus(state="pending", reason=_waiting_reason(status)))
+
+
+def _find_problem(waiting: Mapping[str, Any], name: str) -> StartProblem:
+    if waiting.get("reason") in _IMAGE_REASONS:
+        return "image_pull"
+    return "deleted" if f'secret "{name}" not found' in waiting.get("message", "") else "error"
 
 
 def read_deleted_pod(pod: Mapping[str, Any]) -> UnitStatus:
