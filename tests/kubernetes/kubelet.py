@@ -1,7 +1,7 @@
 """A kubelet for tests: it runs the pods of one namespace as processes of this machine, through any API server.
 
-It is a scheduler as well: pods without a node become its own. Tests make it fail as nodes do: memory runs out, pods are
-evicted, images cannot be pulled, the node vanishes.
+It is the default scheduler as well: pods without a node become its own. Tests make it fail as nodes do: memory runs
+out, pods are evicted, images cannot be pulled, the node vanishes.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from tests.kubernetes.log_endpoint import serve_logs
 from tests.kubernetes.pods import MERGE_PATCH, Json, Pods
 
 PAUSE = 0.05  # seconds before a call is repeated that the API server did not answer
+SCHEDULER = "default-scheduler"
 ENDED = ("Succeeded", "Failed")
 
 Answer = TypeVar("Answer")
@@ -111,7 +112,7 @@ class Kubelet:
             if uid in self._containers:
                 self._containers[uid].kill()
         elif node is None:
-            if self.binds and not is_deleted and uid not in self._binding:
+            if self._takes(pod) and not is_deleted and uid not in self._binding:
                 self._binding.add(uid)
                 self._start(self._insist(lambda: self._pods.bind(pod["metadata"]["name"], self.node)), pod, "bind")
         elif is_deleted:
@@ -120,6 +121,10 @@ class Kubelet:
                 self._start(self._stop(pod), pod, "stop")
         elif uid not in self._containers and pod["status"]["phase"] not in ENDED:
             self._adopt(pod)
+
+    def _takes(self, pod: Json) -> bool:
+        """Return whether it is the scheduler of a pod."""
+        return self.binds and pod["spec"].get("schedulerName", SCHEDULER) == SCHEDULER
 
     def _adopt(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kubernetes.cluster import Cluster
-from tests.kubernetes.kubelet import Kubelet, open_kubelet
+from tests.kubernetes.kubelet import SCHEDULER, Kubelet, open_kubelet
 from tests.kubernetes.pods import TIMEOUT, Json, Pods
 
 IGNORES_SIGTERM = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True); signal.pause()"
@@ -94,7 +94,7 @@ async def test_an_image_that_cannot_be_pulled_keeps_a_pod_waiting(pods: Pods, ku
 async def create(pods: Pods, name: str, script: str, *, volumes: Sequence[Json] = (), **more: Any) -> None:
     """Create a pod that runs a Python script."""
     own = {"name": "attempt", "image": "registry.test/tidemill", "command": [sys.executable, "-c", script], **more}
-    await pods.create(name, containers=[own], volumes=list(volumes))
+    await pods.create(name, containers=[own], volumes=list(volumes), schedulerName=SCHEDULER)
 
 
 async def until(pods: Pods, name: str, is_so: Callable[[Json], bool]) -> Json:

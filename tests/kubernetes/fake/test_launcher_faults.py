@@ -237,7 +237,7 @@ CRASH = ["sh", "-c", "echo no module named train; exit 3"]
 CRASHES = PodPolicy(pod={"spec": {"containers": [{"name": "attempt", "command": CRASH}]}})
 
 
-@pytest.mark.parametrize("config", [{"policy": CRASHES}])
+@pytest.mark.parametrize("config", [{"policy": CRASHES, "template": {}}])
 async def test_a_program_that_ends_without_a_report_leaves_its_last_words(
     launcher: KubernetesLauncher,
     pods: Pods,
