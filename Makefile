@@ -47,6 +47,7 @@ CLUSTER := $(if $(filter command,$(firstword $(origin KUBECONFIG))),$(KUBECONFIG
 test-kubernetes: $(READY) ## Run the Kubernetes tests against a real kube-apiserver, or a cluster with KUBECONFIG=path
 	$(if $(CLUSTER),,$(BIN)/python -m scripts.kube_apiserver)
 	TIDEMILL_TEST_KUBERNETES=$(or $(CLUSTER),apiserver) $(BIN)/python -m pytest tests/kubernetes $(ARGS)
+	$(if $(CLUSTER),,TIDEMILL_TEST_KUBERNETES=apiserver $(BIN)/python -m pytest tests/contract/test_executors.py -k kubernetes)
 
 browser: $(READY) $(UI) $(DOCS) ## Run the tests of the web UI in a real Chromium; narrow them with ARGS
 	$(BIN)/python -m scripts.chromium

@@ -1,8 +1,4 @@
-"""The API server that tests use.
-
-Without TIDEMILL_TEST_KUBERNETES it is the one of `api_server.py`, in the loop of the test. `apiserver` is a real one
-that the tests start, a path is the kubeconfig of a cluster: `make test-kubernetes` sets it.
-"""
+"""The API server that tests use, and which tests it can take."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -11,17 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.api_server import ApiServer, open_api_server
-from tests.kubernetes.cluster import Cluster, create_namespace, delete_namespace, read_kubeconfig
+from tests.kubernetes.chosen_cluster import CHOSEN, REAL, open_chosen_cluster
+from tests.kubernetes.cluster import Cluster, create_namespace, delete_namespace
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.pods import Pods
 
-VARIABLE = "TIDEMILL_TEST_KUBERNETES"
-
-CHOSEN = os.environ.get(VARIABLE)
-
 LEFT_OUT = {
     None: ["apiserver", "smoke"],
-    "apiserver": ["fake", "smoke/test_real_nodes.py"],
+    REAL: ["fake", "smoke/test_real_nodes.py"],
 }
 """By the server: tests of another one. A cluster has kubelets of its own, and its API server stays alive."""
 
@@ -39,16 +32,15 @@ def pytest_configure() -> None:
         )
 
 
-@pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
-    """A real API server for all tests of a process; no test may stop it."""
-    yield from _running()
-
-
 @pytest.fixture
 def own_control_plane() -> Iterator[ControlPlane]:
     """A real API server for one test, that the test may stop, kill and start."""
-    yield from _running()
+    plane = ControlPlane()
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.remove()
 
 
 @pytest.fixture
@@ -59,15 +51,10 @@ async def api_server() -> AsyncIterator[ApiServer]:
 
 
 @pytest.fixture
-async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     """The API server under test, for an administrator."""
-    if CHOSEN is None:
-        async with open_api_server() as server:
-            yield server.cluster
-    elif CHOSEN == "apiserver":
-        yield request.getfixturevalue("control_plane").cluster
-    else:
-        yield read_kubeconfig(Path(CHOSEN), tmp_path)
+    async with open_chosen_cluster(tmp_path) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -79,12 +66,3 @@ async def pods(cluster: Cluster) -> AsyncIterator[Pods]:
             yield Pods(client, namespace)
         finally:
             await delete_namespace(client, namespace)
-
-
-def _running() -> Iterator[ControlPlane]:
-    plane = ControlPlane()
-    try:
-        plane.start()
-        yield plane
-    finally:
-        plane.remove()

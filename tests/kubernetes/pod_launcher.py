@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.kubernetes.api_server import open_api_server
+from tests.kubernetes.chosen_cluster import open_chosen_cluster
 from tests.kubernetes.cluster import create_namespace
 from tests.kubernetes.kubelet import open_kubelet
 from tests.kubernetes.launching import IMAGE
@@ -17,10 +17,10 @@ from tidemill.kernel.clock import SystemClock
 @asynccontextmanager
 async def open_pod_launcher(folder: Path) -> AsyncIterator[AttemptLauncher]:
     """A launcher with eight slots; its pods are processes of this machine."""
-    async with open_api_server() as server:
-        async with server.cluster.client() as client:
+    async with open_chosen_cluster(folder) as cluster:
+        async with cluster.client() as client:
             namespace = await create_namespace(client)
-        kubeconfig = server.cluster.write_kubeconfig(folder / "kubeconfig", namespace)
+        kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", namespace)
         config = KubernetesConfig(image=IMAGE, namespace=namespace, kubeconfig=str(kubeconfig), concurrency=8)
-        async with open_kubelet(server.cluster, namespace):
+        async with open_kubelet(cluster, namespace):
             yield KubernetesLauncher(config, SystemClock())

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.kubernetes.chosen_cluster import CHOSEN, REAL
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.kubelet import open_kubelet
 from tests.kubernetes.launching import IMAGE
@@ -22,7 +23,7 @@ from tidemill.server.authentication import CredentialAuthentication
 from tidemill.server.serving import serving
 
 PACKAGE = Path(__file__).parent / "package"
-IS_CLUSTER = os.environ.get("TIDEMILL_TEST_KUBERNETES") != "apiserver"
+IS_CLUSTER = CHOSEN != REAL
 HOST = os.environ.get("KUBERNETES_SERVER_HOST", "127.0.0.1")
 
 
