@@ -8,7 +8,6 @@ nothing, changes no setting of the machine, and needs no rights of root. The pro
 import os
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +19,7 @@ PROGRAMS = ("kube-apiserver", "etcd")
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 PACKAGES = ("golang-1.19-go", "golang-1.19-src", "etcd-server", "rsync", "libpopt0", "libxxhash0")
-TOOLS = {"apt-get": "apt", "dpkg-deb": "dpkg", "bash": "bash", "make": "make", "find": "findutils"}
+TOOLS = {"apt-get": "apt", "dpkg-deb": "dpkg", "bash": "bash", "make": "make", "tar": "tar"}
 GIGABYTES = 5  # of which the compiler's cache, which goes at the end, has most
 
 # Without it, the build asks git for the version.
@@ -42,6 +41,8 @@ def find_programs() -> Path | None:
 def main() -> None:
     """Say where the programs are; build them if they do not exist yet."""
     if (found := find_programs()) is None:
+        if VARIABLE in os.environ:
+            raise SystemExit(f"{VARIABLE} names {os.environ[VARIABLE]}, which has not both of {', '.join(PROGRAMS)}")
         _check_machine()
         build(FOLDER)
         found = FOLDER / "bin"
@@ -75,9 +76,9 @@ def download(work: Path) -> tuple[Path, Path]:
     for archive in archives.glob("*.deb"):
         _run(["dpkg-deb", "--extract", str(archive), str(packages)], work)
     source = work / "go/src/k8s.io/kubernetes"
-    with tarfile.open(next(archives.glob("kubernetes_*.orig.tar.*"))) as tar:
-        tar.extractall(source.parent, filter="data")
-    next(source.parent.glob("kubernetes-*")).rename(source)
+    source.mkdir(parents=True)
+    archive = next(archives.glob("kubernetes_*.orig.tar.*"))
+    _run(["tar", "--extract", f"--file={archive}", "--strip-components=1"], source)
     return packages, source
 
 
@@ -136,7 +137,7 @@ def _check_machine() -> None:
             "The Kubernetes tests build kube-apiserver from Debian 12's source, and this machine lacks:\n"
             + "".join(f"  {one}\n" for one in missing)
             + f"Install that, name a folder that has {' and '.join(PROGRAMS)} with {VARIABLE}, "
-            "or run the tests against a cluster: make test-kubernetes KUBECONFIG=path KUBERNETES_IMAGE=image"
+            "or run the tests against a cluster: see docs/how-to/run-tasks-on-kubernetes.md"
         )
 
 

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from contextlib import closing, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -28,11 +28,10 @@ MOMENT = 0.02  # seconds between two looks
 class ControlPlane:
     """etcd and kube-apiserver; their ports and their data outlive restarts."""
 
-    def __init__(self, *, has_watch_cache: bool = True) -> None:
+    def __init__(self) -> None:
         programs = find_programs()
         assert programs is not None, "there is no kube-apiserver: run `python -m scripts.kube_apiserver`"
         self._programs = programs
-        self._has_watch_cache = has_watch_cache
         self._etcd_port, self._peer_port, self._port = _free_ports(3)
         self._folder = Path(tempfile.mkdtemp(prefix="tidemill-kubernetes-"))
         self._etcd: subprocess.Popen[bytes] | None = None
@@ -79,18 +78,17 @@ class ControlPlane:
             f"--service-account-signing-key-file={self._folder}/accounts.key",
             "--disable-admission-plugins=ServiceAccount",  # no controller makes the accounts that it looks for
             "--etcd-compaction-interval=0",  # history goes only when a test says so
-            f"--watch-cache={str(self._has_watch_cache).lower()}",
         )
         self._await_ready()
 
     def kill_server(self) -> None:
         """Kill the API server, as -9 does."""
-        _end(self._server, signal.SIGKILL)
+        _kill(self._server)
         self._server = None
 
     def kill_etcd(self) -> None:
         """Kill etcd, as -9 does."""
-        _end(self._etcd, signal.SIGKILL)
+        _kill(self._etcd)
         self._etcd = None
 
     def pause_server(self) -> None:
@@ -119,7 +117,7 @@ class ControlPlane:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a program that dies with this process, however that ends."""
+        """Start a program that dies with the thread that started it, so with this process at the latest."""
         with (self._folder / f"{name}.log").open("ab") as log:
             command = ["setpriv", "--pdeathsig", "KILL", str(self._programs / name), *arguments]
             return subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder, start_new_session=True)
@@ -142,9 +140,9 @@ class ControlPlane:
         return False
 
 
-def _end(process: subprocess.Popen[bytes] | None, how: signal.Signals) -> None:
+def _kill(process: subprocess.Popen[bytes] | None) -> None:
     if process is not None:
-        process.send_signal(how)
+        process.kill()
         process.wait(PATIENCE)
 
 
@@ -157,12 +155,8 @@ def _new_key() -> bytes:
 
 def _free_ports(count: int) -> list[int]:
     """Return ports that are free now; they are held together, so that no two are the same."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
             probe.bind(("127.0.0.1", 0))
         return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            with closing(probe):
-                pass
