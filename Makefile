@@ -59,7 +59,7 @@ test-ray: ## Run the tests of the Ray executor on a real Ray; narrow them with A
 	@$(MAKE) --no-print-directory ray-tests VENV=.venv-ray PINS=requirements/ray.txt
 
 ray-tests: $(READY)
-	$(BIN)/python -m pytest tests/ray $(ARGS)
+	TIDEMILL_TEST_LAUNCHERS=ray $(BIN)/python -m pytest tests/ray tests/contract/test_executors.py -k ray $(ARGS)
 
 versions: $(READY) ## Run the quick tests on every other supported version of Python that is installed
 	@own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.contract.executor_harness import TIMEOUT, ExecutorHarness, until
 from tests.kubernetes.pod_launcher import open_pod_launcher
+from tests.ray.launchers import open_ray_launcher
 from tests.remote.local_launcher import LocalLauncher
 from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor, LogRecord
 from tidemill.engine.workflows.executors.remote.executor import RemoteExecutor
@@ -42,7 +43,7 @@ async def open_local_launcher(folder: Path) -> AsyncIterator[AttemptLauncher]:
         launcher.end()
 
 
-OPTIONAL_LAUNCHERS: Mapping[str, OpenLauncher] = {}
+OPTIONAL_LAUNCHERS: Mapping[str, OpenLauncher] = {"ray": open_ray_launcher}
 """Those that join only if they are named."""
 
 _NAMED = os.environ.get("TIDEMILL_TEST_LAUNCHERS", "").split(",")

@@ -133,6 +133,18 @@ def running_cluster(cpus: int = 4, **settings: str) -> Iterator[RayCluster]:
             cluster.close()
 
 
+@contextmanager
+def token_of(cluster: RayCluster) -> Iterator[None]:
+    """Put the token of a cluster into the environment, from which gateways inherit it."""
+    before = {name: os.environ.get(name) for name in cluster.environment}
+    os.environ.update(cluster.environment)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+
+
 def _find_free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]

@@ -1,22 +1,16 @@
-"""The Ray cluster that most tests share: a start takes seconds."""
+"""The Ray cluster that most tests share."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.ray.cluster import RayCluster, running_cluster
-
-
-@pytest.fixture(scope="session")
-def shared_cluster() -> Iterator[RayCluster]:
-    """A cluster with one node of four cores."""
-    with running_cluster() as cluster:
-        yield cluster
+from tests.ray.cluster import RayCluster, token_of
+from tests.ray.launchers import start_shared_cluster
 
 
 @pytest.fixture
-def cluster(shared_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> RayCluster:
-    """The shared cluster; its token is in the environment, from which gateways inherit it."""
-    for name, value in shared_cluster.environment.items():
-        monkeypatch.setenv(name, value)
-    return shared_cluster
+def cluster() -> Iterator[RayCluster]:
+    """The shared cluster; its token is in the environment."""
+    cluster = start_shared_cluster()
+    with token_of(cluster):
+        yield cluster

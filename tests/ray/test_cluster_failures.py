@@ -5,24 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.ray.cluster import RayCluster, running_cluster
+from tests.ray.cluster import running_cluster, token_of
 from tests.ray.gateways import SLEEPER, TIMEOUT, opened, started_pid, until
 from tests.ray.ray_node import attempts_of, begin, pids, ray_node
 from tidemill.kernel.errors import OperationError
 
 
-def use(cluster: RayCluster, environment: pytest.MonkeyPatch) -> None:
-    """Give the token of a cluster to gateways."""
-    for name, value in cluster.environment.items():
-        environment.setenv(name, value)
-
-
-async def test_a_restarted_head_says_nothing_about_what_ran_before(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_a_restarted_head_says_nothing_about_what_ran_before(tmp_path: Path) -> None:
     """W-11: silence is no signal. The gateway reconnects, and what it no longer sees is judged by its lease."""
-    with running_cluster() as cluster:
-        use(cluster, monkeypatch)
+    with running_cluster() as cluster, token_of(cluster):
         async with opened(cluster, "n/") as ray:
             await ray.create("n/1", *SLEEPER, str(tmp_path / "pid"))
             await started_pid(tmp_path / "pid")
@@ -38,22 +29,19 @@ async def test_a_restarted_head_says_nothing_about_what_ran_before(
             assert (await ray.wait_for_state("n/3", "ended", "missing")).cause == "completed"
 
 
-async def test_a_node_short_of_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_node_short_of_memory(tmp_path: Path) -> None:
     """Ray's memory monitor ends the worker, the kernel its process; the cause is told apart."""
-    with running_cluster(RAY_memory_usage_threshold="0.001", RAY_memory_monitor_refresh_ms="100") as cluster:
-        use(cluster, monkeypatch)
+    shortage = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "100"}
+    with running_cluster(**shortage) as cluster, token_of(cluster):
         async with opened(cluster, "m/") as ray:
             await ray.create("m/1", *SLEEPER, str(tmp_path / "pid"))
             end = await ray.wait_for_state("m/1", "ended", "missing")
             assert end.cause == "oom", end
 
 
-async def test_attempts_survive_the_head_and_are_recovered_from_a_lost_node(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_attempts_survive_the_head_and_are_recovered_from_a_lost_node(tmp_path: Path) -> None:
     """W-11, end to end: the loss of a node costs a recovery; the loss of the head harms no attempt that can report."""
-    with running_cluster() as cluster:
-        use(cluster, monkeypatch)
+    with running_cluster() as cluster, token_of(cluster):
         node = cluster.add_node(resources='{"far": 1}')
         async with ray_node(cluster, tmp_path) as server:
             run = await begin(server, "far", tmp_path)
