@@ -35,13 +35,14 @@ from tidemill.graphs.graph import Graph
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_new_thread
 from tidemill.kernel.errors import DefinitionError, RequestError
+from tidemill.kernel.ids import new_instance_id
 from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.node_arguments import check_count, check_pools
 from tidemill.node_operations import NodeOperations
-from tidemill.node_parts import NodeParts, import_store_class, make_store, with_absolute_path
-from tidemill.packages.loading.reader import sort_for_loading
+from tidemill.node_parts import NodeParts, import_store_class, make_ray_hosts, make_store, with_absolute_path
+from tidemill.packages.loading.reader import PackageScope, sort_for_loading
 from tidemill.packages.service import PackageService
 from tidemill.packages.standby import StandbyLoads
 from tidemill.packages.status import StatusListener
@@ -52,6 +53,7 @@ from tidemill.telemetry.otlp_spans import make_span_recorder
 from tidemill.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
+    from tidemill.engine.ray.hosts import RayHosts
     from tidemill.packages.reconcile.reconciler import Reconciler
 
 logger = logging.getLogger(__name__)
@@ -59,6 +61,8 @@ logger = logging.getLogger(__name__)
 __all__ = ["IDLE_CHECK_INTERVAL", "Node", "make_store"]
 
 IDLE_CHECK_INTERVAL = 0.0005  # seconds between two checks whether the node is idle
+PACKAGE_SCOPES: Mapping[str, PackageScope] = {"worker": "tasks", "host": "partitions"}
+"""What nodes load of packages, by their kind, if it is not everything."""
 RESTORED_RECOVERIES_LIMIT = 1000  # stored recoveries that are read back per tenant
 
 
@@ -141,6 +145,7 @@ class Node(NodeOperations):
         self, clock: Clock, executor: str, pools: Mapping[str, int], address: str | None, parts: NodeParts
     ) -> WorkflowEngine:
         self._launchers = parts.make_launchers(self.settings, clock)
+        self._ray_hosts = self._make_ray_hosts(clock, address)
         service = WorkflowEngine(
             self._run_store,
             self._make_executors,
@@ -160,12 +165,17 @@ class Node(NodeOperations):
             if self._is_single_node or address is None
             else partial(make_store, with_absolute_path(address)),
         )
-        if executor not in service.executors and not self._owner.is_worker:
+        if executor not in service.executors and self._owner.plans:
             known = service.executors
             hint = did_you_mean(str(executor), known) or f"; there are {', '.join(sorted(known))}"
             raise DefinitionError.single("node", f"there is no executor {executor!r}{hint}")
         self._metrics.register(Collector(service.metrics, WorkflowMetrics.samples))
         return service
+
+    def _make_ray_hosts(self, clock: Clock, address: str | None) -> "RayHosts | None":
+        if address is None or not self._owner.plans:
+            return None
+        return make_ray_hosts(self.settings, clock, address, lambda: self._workflows.leader.coordinator is not None)
 
     def _connect_engines(self, tasks: TaskScope) -> None:
         """Connect the workflow engine with the reactors whose firings start runs."""
@@ -182,7 +192,7 @@ class Node(NodeOperations):
             self._scheduler,
             self._workflows,
             self._liveness,
-            tasks_only=self._owner.is_worker,
+            scope=PACKAGE_SCOPES.get(self._owner.kind, "all"),
         )
         service.installer.on_held_back = self._standby.wait
         self._standby.reclaim = service.reclaim
@@ -276,6 +286,8 @@ class Node(NodeOperations):
             await self._packages.watch_folder(Path(self.settings.packages), self.tenant)
         if self.settings.load_published:
             await self._packages.watch_registry()
+        if self._ray_hosts is not None:
+            await self._ray_hosts.open(await self._run_store.attempt_orders.instance(new_instance_id()))
 
     async def _load_initial(self) -> None:
         loads = list(self._initial_loads())
@@ -303,6 +315,8 @@ class Node(NodeOperations):
         if self._is_open:
             self._is_open = False
             self.event_feed.close()
+            if self._ray_hosts is not None:
+                await self._ray_hosts.close()
             await self._packages.stop()
             await self._workflows.close(self.settings.unload_timeout)
             await self._packages.close()

@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +19,9 @@ from tidemill.kernel.urls import mask_password
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import NodeKind, Owner
 from tidemill.telemetry.tracing import SpanRecorder
+
+if TYPE_CHECKING:
+    from tidemill.engine.ray.hosts import RayHosts
 
 
 class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +50,14 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
         """Return the identity of a new node in this process."""
         now, labels = self.clock.now(), self.labels
         return current_owner(now, kind=self.kind, name=self.name, labels=labels, concurrency=concurrency)
+
+
+def make_ray_hosts(settings: Settings, clock: Clock, store: str, is_leader: Callable[[], bool]) -> "RayHosts | None":
+    """Return the hosts that a node keeps alive on a Ray cluster; None, and nothing is imported, if it keeps none."""
+    if settings.ray_address is None or settings.ray_hosts is None:
+        return None
+    make: Callable[..., RayHosts] = importlib.import_module("tidemill.engine.ray.hosts").make_hosts
+    return make(settings, clock, store, is_leader)
 
 
 STORE_SCHEMES = ("sqlite", "postgresql", "postgres")

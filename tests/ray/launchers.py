@@ -7,9 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from tests.ray.cluster import RayCluster, running_cluster, token_of
-from tests.ray.gateways import until
 from tidemill.engine.workflows.executors.ray.launcher import RayLauncher
-from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher, UnitObserver
+from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher
 from tidemill.kernel.clock import SystemClock
 
 
@@ -21,20 +20,12 @@ def start_shared_cluster() -> RayCluster:
     return stack.enter_context(running_cluster(cpus=16))
 
 
-class ConnectedRayLauncher(RayLauncher):
-    """A launcher that is connected once it is open: the contract begins there."""
-
-    async def open(self, observer: UnitObserver, instance: str) -> None:
-        await super().open(observer, instance)
-        await until(self.free_slots)
-
-
 @asynccontextmanager
 async def open_ray_launcher(folder: Path) -> AsyncIterator[AttemptLauncher]:
     """A launcher on the shared cluster."""
     cluster = start_shared_cluster()
     with token_of(cluster):
-        yield ConnectedRayLauncher(
+        yield RayLauncher(
             cluster.address,
             SystemClock(),
             namespace="tidemill",

@@ -20,6 +20,7 @@ COMMANDS = {
     "demo": LazyCommand("Run live examples, to look at and to change.", "demo", "demo"),
     "dev": LazyCommand("Run the packages of a folder, and reload them on save.", "dev", "dev"),
     "server": LazyCommand("Serve a store over HTTP and WebSocket.", "server", "server"),
+    "host": LazyCommand("Host partitions of keyed reactors for a store.", "host", "host"),
     "worker": LazyCommand('Run tasks with executor="worker" for a store.', "worker", "worker"),
     "attempt": LazyCommand("Run one attempt in a pod or a Ray task; an executor starts it.", "attempt", "attempt"),
     "run": LazyCommand("Run a workflow now; show its progress and its result.", "run", "run"),

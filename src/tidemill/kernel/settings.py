@@ -35,6 +35,7 @@ _ZERO_ALLOWED = frozenset(
 _PATH_SETTINGS = frozenset(["kubernetes_config", "packages", "trusted_keys"])
 """Paths, made absolute when they are read: author code may change the working directory later."""
 _URL_SETTINGS = ("store", "postgres_url", "redis_url", "mqtt_url")
+_URL_SETTINGS = ("store", "postgres_url", "redis_url", "ray_host_store")
 """Addresses that may hold a password."""
 _BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _EDITION_DEFAULTS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
@@ -99,6 +100,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ray_runtime_env: dict[str, Any] = {}
     ray_max_attempts: int = 100
     ray_pending_timeout: float = 600.0
+    ray_hosts: int | None = None
+    ray_host_store: str | None = None
     partition_weight: int = 1
     rebalance_delay: float = 3.0
     store: str | None = None
@@ -206,6 +209,8 @@ def _convert_setting(name: str, value: Any, kind: Any) -> Any:
             return None if value is None else str(Path(os.fspath(value)).absolute())
         if name == "tenant_retention":
             return _parse_tenant_durations(value)
+        if name == "ray_hosts":
+            return None if value is None else _parse_integer(value, minimum=0)
         if name == "ray_runtime_env":
             return _parse_json_object(value)
         if kind is bool:

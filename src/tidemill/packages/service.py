@@ -24,7 +24,7 @@ from tidemill.packages.deploy.checks import missing_dependencies
 from tidemill.packages.deploy.install_records import InstallRecords
 from tidemill.packages.deploy.installer import NOTHING_LEAVING, Installer
 from tidemill.packages.loading.metadata import PackageMetadata
-from tidemill.packages.loading.reader import PROGRAM, Package, PackageOrigin, read_package
+from tidemill.packages.loading.reader import PROGRAM, Package, PackageOrigin, PackageScope, read_package
 from tidemill.packages.status import (
     InstalledPackage,
     PackageKey,
@@ -60,11 +60,11 @@ class PackageService:
         workflows: WorkflowEngine,
         liveness: ProcessLiveness,
         *,
-        tasks_only: bool = False,
+        scope: PackageScope = "all",
     ) -> None:
-        """Create the service of a node; with `tasks_only`, that of a worker, which loads what tasks need."""
+        """Create the service of a node; `scope` is what it loads of each package."""
         self.store = store
-        self._tasks_only = tasks_only
+        self._scope: PackageScope = scope
         self.registry = registry
         self._settings = runtime.settings
         self.tasks = runtime.tasks
@@ -161,8 +161,7 @@ class PackageService:
             manifest = contents.manifest
             await self.records.check_version(tenant, manifest.name, str(manifest.version))
         prepared = await self.files.preparer.prepare(contents, tenant, is_developer_code=origin.is_developer_code)
-        if self._tasks_only:
-            prepared.metadata = prepared.metadata.tasks_only()
+        prepared.metadata = prepared.metadata.within(self._scope, prepared.package)
         return prepared
 
     async def install(
@@ -190,8 +189,7 @@ class PackageService:
 
         `reference` keeps the imported modules; it is released when nothing needs them any more.
         """
-        wanted = package.tasks_only() if self._tasks_only else package
-        work = self.installer.load(wanted, tenant, origin, reference, leaving)
+        work = self.installer.load(package.within(self._scope), tenant, origin, reference, leaving)
         await self.tasks.run_shielded(f"package {package.name}: load", work)
         if self._node_events.is_recorded and (loaded := self.installed(PackageKey(tenant, package.name))) is not None:
             fields = {"package": package.name, "version": loaded.version}

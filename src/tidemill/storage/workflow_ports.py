@@ -377,8 +377,8 @@ class Leases(Protocol):
         """Return the holder of a lease, even of an expired one; None if it has none."""
 
 
-NodeKind = Literal["server", "worker", "embedded"]
-"""What a process on the store is: one that serves requests, one that only runs attempts, or a node of a program."""
+NodeKind = Literal["server", "worker", "host", "embedded"]
+"""What a process on the store is: it serves requests, only runs attempts, only hosts partitions, or is a program's."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -400,6 +400,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker offers: it runs only tasks that ask for no other label."""
     concurrency: int = 0
     """The number of attempts that it runs at a time, at most."""
+
+    @property
+    def plans(self) -> bool:
+        """Whether it plans runs: neither workers nor hosts do."""
+        return self.kind not in ("worker", "host")
 
     @property
     def is_worker(self) -> bool:

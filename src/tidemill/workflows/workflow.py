@@ -255,6 +255,12 @@ class Workflow:
         alone.schedules, alone.triggers = (), ()
         return alone
 
+    def started_by_firings(self) -> Self:
+        """Return a copy for a host of partitions: the same version, started by nothing but firings."""
+        copied = self.standalone()
+        copied.triggers = tuple(one for one in self.triggers if isinstance(one, OnFiring | OnOutput))
+        return copied
+
     def check(self) -> None:
         """Wire the workflow, try schedules, compile expressions; raise one DefinitionError with every problem."""
         problems = [*self._schedule_problems(), *subscription_problems(self.triggers, self.params, self.location)]

@@ -94,7 +94,7 @@ class WorkflowEngine:
             served_executors=self.executors if substitutes_executor else None,
             make_heartbeat_store=make_heartbeat_store,
         )
-        self.versions = WorkflowVersions(store.versions, clock, owner.id, decides_newest=not owner.is_worker)
+        self.versions = WorkflowVersions(store.versions, clock, owner.id, decides_newest=owner.plans)
         self._build(runtime, make_executors, find_trigger)
 
     def _build(self, runtime: WorkflowRuntime, make_executors: MakeExecutors, find_trigger: FindTrigger) -> None:
@@ -131,7 +131,7 @@ class WorkflowEngine:
         self.attempts.dispatcher.open()
         await store.listen(self.on_remote_change)
         self._tasks.start("heartbeats", self.heartbeats.run())
-        if not self.owner.is_worker:
+        if self.owner.plans:
             await self.election.try_acquire_once()
             self._tasks.start("leadership", self.election.run(self._lead))
         if not self.runtime.is_single_node:
@@ -246,9 +246,9 @@ class WorkflowEngine:
     def check(self, workflow: Workflow) -> None:
         """Raise a DefinitionError if a workflow names a pool or an executor that this node does not have.
 
-        A worker needs neither: what it cannot run, it does not claim.
+        Workers and hosts need neither: they do not plan.
         """
-        if self.owner.is_worker:
+        if not self.owner.plans:
             return
         problems = [
             Problem(message=f"task '{task.name}': {problem}", location=task.function.location, node=task.name)

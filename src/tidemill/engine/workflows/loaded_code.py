@@ -27,7 +27,7 @@ async def read_loaded_code(store: WorkflowStore, liveness: ProcessLiveness) -> L
     """
     versions = await store.versions.list_loaded()
     owners = await store.owners.list_all()
-    alive = {owner.id for owner in owners if not (owner.is_worker or liveness.is_dead(owner))}
+    alive = {owner.id for owner in owners if owner.plans and not liveness.is_dead(owner)}
     held = [version for version in versions if version.owner in alive]
     current = {version.key for version in held if version.is_current}
     return LoadedCode({version.key for version in held}, current, len(alive))

@@ -4,7 +4,7 @@ The probe process writes it. The reconciler reads it to find missing dependencie
 preparer compares it with what the import in the node declares.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from tidemill.annotations.variants import label
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import DefinitionError, Location, Problem
+from tidemill.packages.loading.reader import Package, PackageScope
 from tidemill.packages.sanitizing import sanitize_problem
 from tidemill.workflows.definition import OnFiring, OnOutput, Trigger, describe_expression
 from tidemill.workflows.schedule import Cron, Schedule
@@ -180,7 +181,23 @@ class PackageMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     triggers: tuple[DeclaredTrigger, ...] = ()
     workflows: tuple[DeclaredWorkflow, ...] = ()
 
-    def tasks_only(self) -> "PackageMetadata":
+    def within(self, scope: PackageScope, package: Package) -> "PackageMetadata":
+        """Return what is declared for a node with this scope; `package` has the definitions."""
+        match scope:
+            case "tasks":
+                return self._tasks_only()
+            case "partitions":
+                return self._partitions_only(package.reactors_without_key)
+        return self
+
+    def _partitions_only(self, others: Collection[str]) -> "PackageMetadata":
+        """Return what is declared for partitions: everything but what other reactors and the clock start."""
+        reactors = [one for one in self.reactors if one.name not in others]
+        graphs = [one for one in self.graphs if one.reactor not in others]
+        workflows = [replace(one, schedules=(), triggers=()) for one in self.workflows]
+        return replace(self, reactors=tuple(reactors), graphs=tuple(graphs), triggers=(), workflows=tuple(workflows))
+
+    def _tasks_only(self) -> "PackageMetadata":
         """Return what is declared for tasks: the workflows without what starts them, and graphs that tasks may call."""
         graphs = [replace(one, feeds=()) for one in self.graphs if one.reactor is None]
         workflows = [replace(one, schedules=(), triggers=(), firings=(), outputs=()) for one in self.workflows]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -39,6 +39,10 @@ class PackageOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
 PROGRAM = PackageOrigin()
 """The program that runs the node."""
+
+
+PackageScope = Literal["all", "tasks", "partitions"]
+"""What a node loads of a package: everything, what a worker needs for tasks, or what a host needs for partitions."""
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +77,34 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
             held_back=held_back,
         )
 
-    def tasks_only(self) -> "Package":
+    def within(self, scope: PackageScope) -> "Package":
+        """Return what a node with this scope loads."""
+        match scope:
+            case "tasks":
+                return self._tasks_only()
+            case "partitions":
+                return self._partitions_only()
+        return self
+
+    @property
+    def reactors_without_key(self) -> frozenset[str]:
+        """The names of the reactors that it declares, or that its graphs are bound to, and that have no key."""
+        bound = (one.reactor for one in self.graphs if isinstance(one.reactor, Reactor))
+        return frozenset(one.name for one in (*self.reactors, *bound) if not one.is_keyed)
+
+    def _partitions_only(self) -> "Package":
+        """Return what partitions need: keyed reactors, the graphs that may bind to them, what their firings start."""
+        others = self.reactors_without_key
+        return replace(
+            self,
+            shared=self.shared - others,
+            reactors=tuple(one for one in self.reactors if one.is_keyed),
+            graphs=tuple(one for one in self.graphs if one.reactor_name not in others),
+            workflows=tuple(one.started_by_firings() for one in self.workflows),
+            triggers=(),
+        )
+
+    def _tasks_only(self) -> "Package":
         """Return what tasks need: the workflows without what starts them, and graphs that tasks may call."""
         return replace(
             self,

@@ -41,7 +41,7 @@ async def audit_runs(store: WorkflowStore, now: datetime) -> RunsReport:
     known = await store.owners.list_all()
     owners = {owner.id for owner in known}
     records = await store.runs.load([revision.run for revision in active[:AUDITED_RUN_LIMIT]])
-    planners = [owner for owner in known if not (owner.is_worker or liveness.is_dead(owner))]
+    planners = [owner for owner in known if owner.plans and not liveness.is_dead(owner)]
     findings = list(_audit_nodes(len(active), planners))
     for record in records:
         run = record.run

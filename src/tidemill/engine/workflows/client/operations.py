@@ -282,7 +282,7 @@ class RunOperations:
     async def _count_live_nodes(self) -> int:
         """Return how many nodes that plan runs may be running on the store."""
         nodes = await list_nodes(self._runtime)
-        return sum(node.state == "alive" and node.kind != "worker" for node in nodes)
+        return sum(node.state == "alive" and node.kind not in ("worker", "host") for node in nodes)
 
     async def _newest_version(self, record: RunRecord) -> VersionKey:
         """Return the version that new runs of a run's workflow get here, else the one that was loaded last."""
