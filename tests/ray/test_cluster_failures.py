@@ -24,7 +24,6 @@ async def test_a_restarted_head_says_nothing_about_what_ran_before(tmp_path: Pat
             await asyncio.to_thread(cluster.start_head)
             await until(lambda: len(ray.sessions) == 2 and ray.lists[-1] == set())
             assert ray.sessions[0] != ray.sessions[1]
-            assert ray.states("n/1") == ["pending", "running"]
             await ray.create("n/3", "-c", "pass")
             assert (await ray.wait_for_state("n/3", "ended", "missing")).cause == "completed"
 

@@ -34,8 +34,7 @@ _ZERO_ALLOWED = frozenset(
 """Durations that may be zero. The others are waited for in a loop, which would spin."""
 _PATH_SETTINGS = frozenset(["kubernetes_config", "packages", "trusted_keys"])
 """Paths, made absolute when they are read: author code may change the working directory later."""
-_URL_SETTINGS = ("store", "postgres_url", "redis_url", "mqtt_url")
-_URL_SETTINGS = ("store", "postgres_url", "redis_url", "ray_host_store")
+_URL_SETTINGS = ("store", "postgres_url", "redis_url", "mqtt_url", "ray_host_store")
 """Addresses that may hold a password."""
 _BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _EDITION_DEFAULTS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}

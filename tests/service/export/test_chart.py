@@ -22,7 +22,10 @@ from tidemill.server.serving import DRAIN_SECONDS
 CUSTOM_KINDS = {"ServiceMonitor"}
 """Kinds of the Prometheus operator, which Kubernetes itself does not know."""
 KUBERNETES_VERSIONS = ("1.25", "1.37")
-SECRET_SETTINGS = {"store", "postgres_url", "redis_url", "mqtt_url", "secret_keys", "oidc_client_secret"}
+SECRET_SETTINGS = {
+    *("store", "postgres_url", "redis_url", "mqtt_url", "ray_host_store"),
+    *("secret_keys", "oidc_client_secret"),
+}
 REQUIRED = {"store": {"address": ADDRESS}}
 
 

@@ -145,7 +145,7 @@ class RayGateway:
 
     async def _run_gateway(self, prefix: str) -> None:
         """Run one gateway until it ends; always raises OperationError."""
-        own_end, process = await call_in_new_thread("start ray gateway", _start_process)
+        own_end, process = _start_process()  # not on a thread: a cancellation would leave the process behind
         reader, writer = await asyncio.open_connection(sock=own_end, limit=protocol.LINE_LIMIT)
         try:
             self._writer = writer

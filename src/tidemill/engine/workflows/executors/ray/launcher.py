@@ -69,8 +69,8 @@ class RayLauncher(AttemptLauncher, ActorObserver):
         self._session: str | None = None
         self._units: dict[str, _Unit] = {}
         """By the name of the actor. An ended unit stays until it is discarded."""
-        self._is_reconnected = False
-        """Whether the next list is the first of a connection, and so shows what has vanished without it."""
+        self._unconfirmed: set[str] = set()
+        """The units from before this connection: those that its first list does not show have vanished."""
         self._observer: UnitObserver
 
     async def open(self, observer: UnitObserver, instance: str) -> None:
@@ -130,16 +130,14 @@ class RayLauncher(AttemptLauncher, ActorObserver):
                 else:
                     del self._units[name]
         self._session = session
-        self._is_reconnected = True
+        self._unconfirmed = set(self._units)
 
     def on_listed(self, names: Sequence[str]) -> None:
         """Report units that vanished while there was no connection, and those that wait for too long."""
-        if self._is_reconnected:
-            self._is_reconnected = False
-            listed = set(names)
-            for name, unit in tuple(self._units.items()):
-                if unit.is_active and name not in listed:
-                    self._report(unit, UnitStatus(state="missing", reason=VANISHED))
+        for name in self._unconfirmed.difference(names):
+            if (unit := self._units.get(name)) is not None:
+                self._report(unit, UnitStatus(state="missing", reason=VANISHED))
+        self._unconfirmed.clear()
         self._expire_pending()
 
     def on_status(self, name: str, status: ProcessStatus) -> None:
@@ -165,7 +163,8 @@ class RayLauncher(AttemptLauncher, ActorObserver):
                 waited = format_duration(self._pending_timeout)
                 reason = f"no node of the Ray cluster had the resources of the task free for {waited}"
                 self._report(unit, UnitStatus(state="ended", cause="pending_timeout", reason=reason))
-                self._gateway.remove(name)
+                with suppress(OperationError):  # it is removed when it is discarded
+                    self._gateway.remove(name)
 
 
 def _convert(status: ProcessStatus) -> UnitStatus:
