@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from random import random
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -23,7 +24,7 @@ HEARTBEAT_TIMEOUT = 10.0
 _BACKOFF = Backoff(0.1, 3.0)
 _MSGPACK = "application/msgpack"
 _PASSING_STATUSES = frozenset([408, 425, 429])
-_UNWANTED_STATUSES = frozenset([401, 403, 409])
+_NOT_WANTED = 409
 
 
 class NotWantedError(OperationError):
@@ -84,12 +85,13 @@ class ServerConnection:
         left = self.lease.left
         if left <= 0:
             raise LeaseLostError(f"{self._url} did not answer until the lease had run out: {problem}")
-        await asyncio.sleep(min(_BACKOFF.delay(failures), left))  # real time: that of the server
+        pause = _BACKOFF.delay(failures) * (0.5 + random() / 2)  # many units miss the same server
+        await asyncio.sleep(min(pause, left))  # real time: that of the server
 
 
 def _raise_final(status: int, problem: str) -> None:
     """Raise an error if repeating a call does not help."""
-    if status in _UNWANTED_STATUSES:
+    if status == _NOT_WANTED:
         raise NotWantedError(problem)
     if status < 500 and status not in _PASSING_STATUSES:
         raise OperationError(f"the server refused a call of the attempt: {problem}")

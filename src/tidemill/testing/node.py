@@ -12,6 +12,7 @@ from tidemill.engine.tasks import wait_until
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
+from tidemill.engine.workflows.executors.remote.registry import LAUNCHER_KINDS
 from tidemill.engine.workflows.process_identity import HostLiveness
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.durations import Duration, parse_duration
@@ -21,6 +22,7 @@ from tidemill.node_parts import NodeParts, with_absolute_path
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
+from tidemill.testing.cluster_stand_in import ClusterStandIn
 from tidemill.testing.faults.deploy_steps import abandon_deploys
 from tidemill.testing.faults.executors import FaultyExecutor
 from tidemill.testing.faults.graphs import Disconnector, crash_graphs
@@ -84,7 +86,12 @@ class TestNode(Node):
         self._disconnector = Disconnector(self._graph_runtime, disconnected)
 
     def _make_parts(self) -> NodeParts:
-        return NodeParts(clock=self.clock, liveness=_CrashedNodes(self), is_single_node=True)
+        return NodeParts(
+            clock=self.clock,
+            liveness=_CrashedNodes(self),
+            is_single_node=True,
+            make_launchers=lambda _settings, _clock: (),
+        )
 
     def _make_store(self, address: str | None) -> Store | None:
         """Return the store; "memory://" lives in this process, and a crashed node's successor takes it over.
@@ -105,12 +112,14 @@ class TestNode(Node):
         return _with_faults(super()._make_memory_store())
 
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
-        make_executors = super()._make_executors
+        make_executors, options = super()._make_executors, self._executor_options()
 
         def build(name: str, muted_listener: AttemptListener) -> Executor:
+            if name in LAUNCHER_KINDS:
+                return ClusterStandIn(name, workflows, muted_listener, self.clock, **options)
             return make_executors(workflows, muted_listener)[name]
 
-        names = make_executors(workflows, listener)
+        names = (*make_executors(workflows, listener), *LAUNCHER_KINDS)
         return {name: FaultyExecutor(partial(build, name), listener, self.clock) for name in names}
 
     def _initial_loads(self) -> Iterable[tuple[Any, str]]:

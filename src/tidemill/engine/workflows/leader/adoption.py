@@ -19,7 +19,7 @@ from tidemill.workflows.records import AttemptKey, TaskRow
 logger = logging.getLogger(__name__)
 
 REMOTE_EXECUTORS = frozenset([KUBERNETES_EXECUTOR, RAY_EXECUTOR])
-"""The executors whose attempts outlive their node, whether this node has them or not."""
+"""The executors whose attempts outlive their node; a test node has others under these names."""
 
 
 class Adoption:
@@ -33,7 +33,8 @@ class Adoption:
 
     def is_remote(self, row: TaskRow) -> bool:
         """Return whether the current attempt of a task run outlives the node that has claimed it."""
-        return row.executor in REMOTE_EXECUTORS
+        executor = self._attempts.executors.get(row.executor)
+        return row.executor in REMOTE_EXECUTORS if executor is None else executor.outlives_node
 
     def request_sweeps(self) -> None:
         """Let the executors of this node look for units that no attempt needs."""
