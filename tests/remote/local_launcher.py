@@ -101,7 +101,8 @@ class LocalLauncher(AttemptLauncher):
 
     async def _kill_later(self, key: AttemptKey, grace: float) -> None:
         await asyncio.sleep(grace)
-        if not self._known[key].is_over:
+        status = self._known.get(key)
+        if status is not None and not status.is_over:
             os.kill(self.pid(key), signal.SIGKILL)
 
     async def discard(self, key: AttemptKey) -> None:

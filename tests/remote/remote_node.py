@@ -22,8 +22,11 @@ from tidemill.workflows.states import TaskState
 TIMEOUT = 30.0
 """Seconds to wait for something that should take a second."""
 
-QUICK = {"heartbeat_interval": 0.3, "heartbeat_timeout": 3.0, "tick_interval": 0.1, "lease_ttl": 1.0}
-"""Settings under which silence is noticed soon."""
+QUICK = {"heartbeat_interval": 0.3, "heartbeat_timeout": 20.0, "tick_interval": 0.1, "lease_ttl": 1.0}
+"""Settings under which a node acts soon; a lease outlasts the start of a unit on a busy machine."""
+
+SHORT_LEASE = {"heartbeat_timeout": 5.0}
+"""For tests that wait until a lease would have run out."""
 
 
 class RemoteNode(Node):

@@ -8,7 +8,7 @@ import httpx
 
 from tests.contract.executor_harness import until
 from tests.remote.local_launcher import LocalLauncher
-from tests.remote.remote_node import TIMEOUT, RemoteServer, key_of, remote_node, starts
+from tests.remote.remote_node import SHORT_LEASE, TIMEOUT, RemoteServer, key_of, remote_node, starts
 from tidemill.workflows.states import RunState, TaskState
 
 
@@ -52,16 +52,17 @@ async def test_a_cluster_that_takes_no_units_is_asked_again_later(
     assert {one.outcome for one in (await server.attempts_of(run))[:-1]} == {"returned"}
 
 
-async def test_a_pending_unit_keeps_its_attempt(server: RemoteServer, launcher: LocalLauncher, tmp_path: Path) -> None:
+async def test_a_pending_unit_keeps_its_attempt(store: str, launcher: LocalLauncher, tmp_path: Path) -> None:
     """W-11: the node renews the lease while the unit waits for its machine, however long."""
     launcher.pending = asyncio.Event()
-    run = await server.begin(tmp_path)
-    await asyncio.sleep(4.5)
-    assert await server.state_of(run) is TaskState.QUEUED
-    launcher.pending.set()
-    (tmp_path / "gate").touch()
-    result = await run.wait(timeout=TIMEOUT)
-    assert result.tasks["count"].attempts == 1
+    async with remote_node(store, launcher, **SHORT_LEASE) as server:
+        run = await server.begin(tmp_path)
+        await asyncio.sleep(6.5)
+        assert await server.state_of(run) is TaskState.QUEUED
+        launcher.pending.set()
+        (tmp_path / "gate").touch()
+        result = await run.wait(timeout=TIMEOUT)
+        assert result.tasks["count"].attempts == 1
 
 
 async def test_a_unit_whose_attempt_is_over_is_deleted(store: str, launcher: LocalLauncher, tmp_path: Path) -> None:
