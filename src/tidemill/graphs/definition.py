@@ -243,8 +243,15 @@ class Reactor:
         return messages + self._criteria_problems()
 
     def _key_problems(self, partitions: int | None) -> Sequence[str]:
-        windows = [one.name for one in self.accumulators if isinstance(one, Accumulator) and one.is_window]
-        return key_problems(self.key, partitions, self.accumulator_names, windows)
+        accumulators = [one for one in self.accumulators if isinstance(one, Accumulator)]
+        windows = [one.name for one in accumulators if one.is_window]
+        problems = key_problems(self.key, partitions, self.accumulator_names, windows)
+        reason = "and a keyed reactor cannot say of which key before it returns"
+        return problems + [
+            f"polling accumulator '{one.name}' has state=, {reason}"
+            for one in accumulators
+            if self.is_keyed and one.kind is AccumulatorKind.POLLING and one.state is not None
+        ]
 
     def _choices(self) -> Sequence[tuple[str, Any, tuple[str, ...]]]:
         return (

@@ -119,14 +119,14 @@ async def compare(options: dict[str, Any], script: list[tuple[Any, ...]], store:
                 await node.__aexit__(None, None, None)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(declarations, st.lists(steps, max_size=14))
 def test_each_key_sees_what_a_reactor_of_its_own_would_see(options: dict[str, Any], script: list[Any]) -> None:
     """G-1, G-2, G-3, G-5, G-8, G-10, G-11, G-13, G-15 hold for each key."""
     asyncio.run(compare(options, script))
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     declarations,
     st.sampled_from(["interval", "fire", "boundary"]),

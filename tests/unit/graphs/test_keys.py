@@ -137,6 +137,15 @@ def test_a_keyed_reactor_has_sixteen_partitions_unless_it_says_otherwise() -> No
     assert (plain.is_keyed, plain.partitions) == (False, 1)
 
 
+def test_a_polling_accumulator_with_a_running_state_has_no_key() -> None:
+    @tm.polling(every="1s", state=Trade)
+    async def polled(state: Trade) -> Trade:
+        return state
+
+    with pytest.raises(tm.DefinitionError, match="polling accumulator 'polled' has state="):
+        tm.Reactor("market", [polled], key="symbol")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

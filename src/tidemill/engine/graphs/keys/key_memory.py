@@ -39,6 +39,10 @@ class KeyMemory(InactiveKeys):
         self._is_reading = False
         keys.memory = self
 
+    @property
+    def has_stored(self) -> bool:
+        return self.index.count > 0
+
     def is_stored(self, key: Key) -> bool:
         return self.index.count > 0 and key in self.index
 
@@ -63,8 +67,8 @@ class KeyMemory(InactiveKeys):
             self._wanted -= Counter(keys)
 
     def _want(self, key: Key) -> None:
-        """Read a key with the next ones, unless it is active."""
-        if key in self._keys.active or key in self._futures:
+        """Read a key with the next ones, if it is in the store and not active."""
+        if key in self._keys.active or key in self._futures or not self.is_stored(key):
             return
         self._futures[key] = asyncio.get_running_loop().create_future()
         if not self._is_reading:

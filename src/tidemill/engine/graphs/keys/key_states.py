@@ -68,6 +68,10 @@ class KeyState:
 class InactiveKeys(Protocol):
     """The keys that are in the store and not active."""
 
+    @property
+    def has_stored(self) -> bool:
+        """Whether there are keys in the store."""
+
     def is_stored(self, key: Key) -> bool:
         """Return whether a key that is not active may be in the store."""
 
@@ -75,11 +79,16 @@ class InactiveKeys(Protocol):
         """Return the state of a key, read from the store if it is not active; StoreError if it cannot be read."""
 
     def holding(self, keys: Collection[Key]) -> AbstractAsyncContextManager[None]:
-        """Load keys, and keep them active meanwhile; StoreError if they cannot be read."""
+        """Load those of some keys that are in the store, and keep them active meanwhile.
+
+        StoreError if they cannot be read.
+        """
 
 
 class NoInactiveKeys(InactiveKeys):
     """Without a store all keys are active."""
+
+    has_stored = False
 
     def is_stored(self, key: Key) -> bool:  # noqa: ARG002
         return False

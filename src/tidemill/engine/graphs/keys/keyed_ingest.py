@@ -197,23 +197,24 @@ class KeyedIngest(RunningAccumulator):
     # -- many events
 
     async def _push_all(self, events: Sequence[Any], encoding: str) -> list[Receipt]:
-        async with self.keys.memory.holding(self._inactive_keys_of(events, encoding)):
-            return await super()._push_all(events, encoding)
+        try:
+            async with self.keys.memory.holding(self.keys_of(events, encoding)):
+                return await super()._push_all(events, encoding)
+        except StoreError:  # only events of keys that are not in memory are rejected
+            return [await self.push(event, encoding) for event in events]
 
     async def _push_atomically(
         self, events: Sequence[Any], encoding: str, position: ProducerPosition
     ) -> tuple[list[Receipt], StoredPush | None]:
-        async with self.keys.memory.holding(self._inactive_keys_of(events, encoding)):
+        async with self.keys.memory.holding(self.keys_of(events, encoding)):
             return await super()._push_atomically(events, encoding, position)
 
-    def _inactive_keys_of(self, events: Iterable[Any], encoding: str) -> list[Key]:
-        """Return the keys of events that are in the store and not active."""
+    def keys_of(self, events: Iterable[Any], encoding: str) -> list[Key]:
+        """Return the keys of events, each once; none if no key ever leaves the memory."""
         found: dict[Key, None] = {}
-        for event in events:
+        for event in events if self.keys.memory.has_stored else ():
             with suppress(TypeMismatchError):  # the event becomes a dead letter when it is processed
-                key = self.read_key(self._validate(event, encoding))
-                if key not in self.keys.active and self.keys.memory.is_stored(key):
-                    found[key] = None
+                found[self.read_key(self._validate(event, encoding))] = None
         return list(found)
 
     async def _call_author_on_all(self, events: Sequence[Any], encoding: str) -> list[AuthorCall]:

@@ -29,9 +29,7 @@ class KeyedStream(KeyedIngest, Stream):
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
         """Process events of the source in order, after their keys are in memory."""
         try:
-            async with self.keys.memory.holding(
-                self._inactive_keys_of((event for event, _ in events), self.reader.encoding)
-            ):
+            async with self.keys.memory.holding(self.keys_of((event for event, _ in events), self.reader.encoding)):
                 await super().on_events(events)
         except StoreError:  # one by one, each waits until the store answers
             for event, checkpoint in events:
