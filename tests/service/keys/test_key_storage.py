@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 import tidemill as tm
 from tests.service.damage import change, copy
 from tests.service.keys.market import KEYS, Market, Tick
+from tidemill.engine.graphs.audit.report import audit_store
+from tidemill.kernel.clock import DEFAULT_START
+from tidemill.storage.sqlite.store import SqliteStore
 
 FEW = {"active_keys": 10}
 
@@ -110,11 +113,24 @@ async def test_a_damaged_key_falls_back_to_its_older_snapshot_and_says_so(tmp_pa
     """G-23: never silently empty; other keys are not touched."""
     store = await left_behind(path := tmp_path / "keys.db")
     newest = "(SELECT max(moment) FROM key_snapshots)"
+    assert await findings_of(path) == []
     change(path, f"UPDATE key_snapshots SET payload = x'00' WHERE moment = {newest} AND key = x'a161'")  # of "a"
+    (finding,) = await findings_of(path)
+    assert "1 key has a damaged snapshot, such as 'a'" in finding
     async with tm.testing.node(store=store, load=Market(keyed=True).load) as node:
         assert {key: await total_of(node, key) for key in KEYS} == {"a": 1, "b": 3, "c": 3}
         reasons = [one.reason for one in node.reactor("market").events()]
         assert reasons == ["the snapshot of key 'a' is damaged; the one before it is used"]
+
+
+async def findings_of(path: Path) -> list[str]:
+    """Return what `tidemill doctor` finds wrong."""
+    store = SqliteStore(str(path))
+    await store.open_read_only()
+    try:
+        return [str(one) for one in (await audit_store(store, DEFAULT_START)).findings if one.severity == "wrong"]
+    finally:
+        await store.close()
 
 
 async def test_keys_go_back_with_their_reactor_and_stay_there(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tidemill.engine.audit_findings import (
     problem_finding,
 )
 from tidemill.engine.graphs.audit.journals import JournalAudit
+from tidemill.engine.graphs.audit.keys import audit_keys
 from tidemill.engine.graphs.audit.parts import CLOCK_SKEW_TOLERANCE, audit_consistency, audit_history
 from tidemill.engine.graphs.audit.recoveries import audit_recoveries
 from tidemill.engine.graphs.checkpoints.dead_letter_store import decode_payload
@@ -74,6 +75,7 @@ async def audit_store(store: Store, now: datetime) -> StoreReport:
     damage = [problem_finding("database", sentence) for sentence in await store.check_integrity()]
     known = {part.key for part in parts}
     findings = audit_rows(parts, entries, dead_letters, pauses, now)
+    findings += await audit_keys(store, [key for key in known if key.kind == "reactor"])
     findings += audit_recoveries(await store.recoveries.list_by_action("restored"))
     return StoreReport(
         reactors=sum(key.kind == "reactor" for key in known),
