@@ -152,6 +152,36 @@ async def test_a_reload_keeps_the_keys() -> None:
         assert [reactor.state(key=key).cache["totals"]["value"] for key in ("a", "b")] == [14, 12]
 
 
+async def test_a_reload_may_read_keys_in_another_way() -> None:
+    """P-6: the newer version decides from its first event on, also on the fast path."""
+
+    def version(key: Any) -> ModuleType:
+        @tm.passthrough
+        def quotes(event: Quote) -> Quote:
+            return event
+
+        market = tm.Reactor("market", [quotes], key=key)
+        graph = tm.Graph("doubles", reactor=market)
+
+        @graph.node
+        def double(quotes: Quote) -> float:
+            return 2 * quotes.price
+
+        module = ModuleType("quotes_module")
+        module.__dict__.update(market=market, graph=graph)
+        return module
+
+    async with tm.testing.node() as node:
+        await node.load(version("symbol"))
+        push = node.handle("quotes")
+        push(Quote("A", 1.0))
+        push(Quote("A", 2.0))
+        await node.load(version(lambda event: event.symbol.lower()))
+        push(Quote("A", 3.0))
+        push(Quote("A", 4.0))
+        assert [one.key for one in node.reactor("market").firings()[::-1]] == ["A", "A", "a", "a"]
+
+
 def _module(market: Market) -> Any:
     module = ModuleType("market_module")
     module.__dict__.update(reactor=market.reactor, graph=market.graph)

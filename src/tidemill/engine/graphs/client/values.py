@@ -64,6 +64,8 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     inputs: dict[str, Any]
     results: dict[str, GraphResultView]
+    key: Any = None
+    """Of a keyed reactor: the key whose inputs it saw."""
 
     @classmethod
     def of(cls, firing: Firing) -> "FiringView":
@@ -79,6 +81,7 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
             attempt=firing.attempt,
             inputs={name: to_jsonable(value) for name, value in firing.inputs.items()},
             results={name: GraphResultView.of(result) for name, result in firing.results.items()},
+            key=to_jsonable(firing.key),
         )
 
 

@@ -8,10 +8,12 @@ import msgspec
 
 from tidemill.engine.graphs.keys.key_memory import KeyMemory
 from tidemill.engine.graphs.keys.key_states import KeyState
+from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
 from tidemill.engine.graphs.keys.keyed_kinds import KeyedBatch
 from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.keys import InvalidKeyError, Key, check_key
 from tidemill.graphs.result import Firing
@@ -118,9 +120,20 @@ class KeyedReactor(RunningReactor):
     def stored_key_facts(self) -> dict[str, Any]:
         return {"lost_moments": list(self.key_history.lost_moments), "reset_moment": self.key_history.reset_moment}
 
+    def redefine(self, definition: Reactor, graphs: dict[str, CompiledGraph]) -> None:
+        """Become another version, which may read keys in another way; states stay with the keys that they have."""
+        for one, declared in zip(self.accumulators, definition.accumulators, strict=True):
+            assert isinstance(one, KeyedIngest), "a keyed reactor has keyed accumulators"
+            one.read_key = definition.key_reader(declared)
+        super().redefine(definition, graphs)
+
     def migrate_inputs(self, convert: Callable[[int, Any], Any]) -> int:
-        keys = self.firing_loop.keys
-        return sum(self.firing_loop.inputs.migrate(convert) for _ in keys.select_each())
+        """Convert the inputs of all active keys, and write them anew."""
+        lost = 0
+        for _ in self.firing_loop.keys.select_each():
+            lost += self.firing_loop.inputs.migrate(convert)
+            self.firing_loop.mark_changed()
+        return lost
 
 
 def check_request_key(key: Any) -> Key:
