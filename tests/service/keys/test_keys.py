@@ -7,6 +7,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.keys.market import Market, Tick
+from tidemill.engine.graphs.client.operations import GraphOperations
 
 
 class Quote(tm.Boundary):
@@ -122,6 +123,19 @@ async def test_commands_need_a_key() -> None:
         assert reactor.state().cache == {"seen": []}
         with pytest.raises(tm.RequestError, match="no active key 'z'"):
             reactor.state(key="z")
+
+
+async def test_a_full_queue_of_one_key_leaves_room_for_the_others() -> None:
+    """G-12: `capacity` is for each key, also for pushers with limited patience."""
+    async with tm.testing.node(load=Market(keyed=True, strategy="sequential", capacity=2).load) as node:
+        await node.reactor("market").pause()
+        operations = GraphOperations(node._scheduler, node._packages.reclaim)
+        outcomes = [
+            (await operations.push("public", "prices", Tick(key, value), patience=0.0)).outcome
+            for key, value in (("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2), ("b", 3))
+        ]
+        assert outcomes == ["emitted", "emitted", "rejected"] * 2
+        assert node.reactor("market").state().queued == 4
 
 
 async def test_a_reactor_without_keys_refuses_one() -> None:

@@ -84,6 +84,10 @@ class RunningAccumulator(BulkIngest):
         """Identifies the call of the author's function in progress; None if there is none."""
         return self._in_flight
 
+    def selector_of(self, event: Any, encoding: str) -> Callable[[], None]:  # noqa: ARG002 - without keys
+        """Return the function that selects the key of an event, for one who asks about its queue."""
+        return _select_nothing
+
     # -- reactions to firings
 
     def after_firing(self) -> None:
@@ -228,3 +232,7 @@ class RunningAccumulator(BulkIngest):
         if since is not None and self.stuck_since is None and self.clock.monotonic() - since >= timeout:
             self.stuck_since = since
             logger.warning(events.ACCUMULATOR_STUCK, extra={"accumulator": self.name})
+
+
+def _select_nothing() -> None:
+    """Do nothing: there are no keys."""

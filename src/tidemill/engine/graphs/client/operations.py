@@ -167,8 +167,10 @@ class GraphOperations:
         With `patience` it waits for queue space no longer than this many seconds, and is rejected then.
         """
         found = self._traced_accumulator(tenant, name)
-        if patience is not None and (rejection := await wait_for_space(found, patience)) is not None:
-            return rejection
+        if patience is not None:
+            rejection = await wait_for_space(found, patience, found.selector_of(event, encoding))
+            if rejection is not None:
+                return rejection
         if position is not None:
             return (await found.push_many([event], encoding, position)).receipts[0]
         return await found.push(event, encoding)
@@ -194,14 +196,16 @@ class GraphOperations:
         """Push events in order, and return their receipts; `patience` as for one, for each part that finds space."""
         found = self._traced_accumulator(tenant, name)
         if position is not None and patience is not None:  # it enters the queue as a whole
-            rejection = await wait_for_space(found, patience)
+            select = found.selector_of(events[0], encoding) if events else None
+            rejection = await wait_for_space(found, patience, select)
             if rejection is not None:
                 return PushSummary((rejection,) * len(events))
         if position is not None or patience is None or (size := free_space(found)) is None:
             return await found.push_many(events, encoding, position)
         receipts: list[Receipt] = []
         while len(receipts) < len(events):
-            if (rejection := await wait_for_space(found, patience)) is not None:
+            select = found.selector_of(events[len(receipts)], encoding)
+            if (rejection := await wait_for_space(found, patience, select)) is not None:
                 receipts += [rejection] * (len(events) - len(receipts))
                 break
             size = free_space(found) or size

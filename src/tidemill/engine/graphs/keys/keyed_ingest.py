@@ -6,6 +6,7 @@ A task that waits selects its key again: after the lock, after waiting for queue
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -193,6 +194,13 @@ class KeyedIngest(RunningAccumulator):
             if self._is_blocked():
                 return
             yield self._queue_rejection() or self.begin_step(selected[0])
+
+    def selector_of(self, event: Any, encoding: str) -> Callable[[], None]:
+        try:
+            key_state = self.keys.active.get(self.read_key(self._validate(event, encoding)))
+        except TypeMismatchError:  # it becomes a dead letter, and needs no space
+            key_state = None
+        return self.keys.deselect if key_state is None else partial(self.keys.select, key_state)
 
     # -- many events
 
