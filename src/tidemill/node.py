@@ -222,7 +222,7 @@ class Node(NodeOperations):
 
     def _share_partitions(self, store: Store, ownership: ReactorOwnership, router: OwnerRouter) -> None:
         """Share the partitions of keyed reactors with the other nodes of the store."""
-        shared = SharedPartitions(self._scheduler, self._graph_runtime, store.part_owners, ownership)
+        shared = SharedPartitions(self._scheduler, self._graph_runtime, store, ownership)
         shared.exclude_changes = self._packages.installer.exclude_changes
         shared.finish_requests, shared.on_moved = router.finish_requests, router.on_mail
         self._scheduler.sharing = shared

@@ -12,9 +12,9 @@ from tests.contract.samples import NOON
 from tests.service.damage import look_at
 from tests.service.samples import Sample, pair, single
 from tidemill.engine.audit_findings import Finding
-from tidemill.engine.graphs.checkpoints.checksums import snapshot_part
 from tidemill.engine.graphs.checkpoints.double_writes import find_double_writes, group_by_journal
 from tidemill.engine.graphs.checkpoints.part_history import read_histories
+from tidemill.engine.graphs.durability.checksums import snapshot_part
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.graphs.snapshot import AccumulatorPart, ReactorPart, encode_stored
 from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartFence, PartKey, SnapshotPart

@@ -79,7 +79,7 @@ async def test_the_receipts_of_a_push_are_in_the_given_order() -> None:
 
 async def test_a_numbered_push_is_applied_once() -> None:
     """G-24: a repetition gets the same receipts, in every partition."""
-    sample = keyed(durability="none")
+    sample = keyed(durability="boundary")
     async with tm.testing.node("memory://", load=sample.load) as node:
         events = [order(key, 1) for key in KEYS]
         first = await node.push_many("placed", events, position=ProducerPosition("p", 1))
@@ -119,7 +119,7 @@ async def test_firings_of_all_partitions_are_listed_newest_first() -> None:
         assert sum(await node.graph_client.timeseries(PUBLIC, "orders")) == 20
 
 
-@pytest.mark.parametrize("durability", ["none"])
+@pytest.mark.parametrize("durability", ["none", "interval", "fire", "boundary"])
 async def test_its_state_outlives_a_crash(durability: Any) -> None:
     """G-24: what was written is restored, partition by partition."""
     sample = keyed(durability=durability)
@@ -138,7 +138,7 @@ async def test_its_state_outlives_a_crash(durability: Any) -> None:
 
 async def test_a_hot_swap_keeps_the_inputs_of_each_partition() -> None:
     """G-19: graphs are bound to the partitions that run."""
-    sample, newer = keyed(durability="none"), keyed(durability="none")
+    sample, newer = keyed(durability="fire"), keyed(durability="fire")
     async with tm.testing.node("memory://", load=[]) as node:
         await node.load(_module("shop", sample))
         await node.reactor("orders").pause()
@@ -157,7 +157,7 @@ async def test_after_loads_and_unloads_nothing_is_left() -> None:
     """G-27, G-28: also of a load that fails, and of another number of partitions."""
     async with tm.testing.node("memory://") as node:
         for partitions in (8, 4, 8):
-            name = await node.load(_module("shop", keyed(partitions=partitions, durability="none")))
+            name = await node.load(_module("shop", keyed(partitions=partitions, durability="fire")))
             assert running_partitions(node) == list(range(partitions))
             assert_consistent(node)
         await node.unload(name)

@@ -28,7 +28,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 ALL_DURABILITIES = pytest.mark.parametrize(
     ("address", "durability"),
-    [("memory", "none"), ("sqlite", "none")],
+    [("memory", "none"), ("memory", "interval"), ("memory", "fire"), ("memory", "boundary"), ("sqlite", "boundary")],
     indirect=["address"],
 )
 
@@ -85,9 +85,60 @@ async def test_a_node_that_joins_takes_its_share(address: str, nodes: AsyncExitS
         assert (await node.graph_client.accumulator(PUBLIC, "placed")).name == "placed"
 
 
+@pytest.mark.parametrize("durability", ["interval", "fire", "boundary"])
+async def test_a_node_that_closes_hands_its_partitions_over(
+    address: str, nodes: AsyncExitStack, durability: Any
+) -> None:
+    """G-31, G-23: in order, with everything that was accepted, whatever the durability."""
+    sample = keyed(durability=durability)
+    first = await nodes.enter_async_context(tm.testing.node(address, load=sample.load))
+    second = await nodes.enter_async_context(tm.testing.node(address, load=sample.load))
+    await until(lambda: is_shared_by(first, second), first, second)
+    await first.reactor("orders").pause()
+    for number in range(3):
+        for key in KEYS:
+            assert (await first.push("placed", order(key, number))).accepted
+    assert sample.seen == {}
+    await first._close()
+    await until(lambda: is_shared_by(second), second)
+    assert second.reactor("orders").state().paused, "a pause holds for partitions that move"
+    await second.reactor("orders").resume()
+    await second.settle()
+    assert sample.seen == {key: [0, 1, 2] for key in KEYS}
+
+
+@pytest.mark.parametrize("durability", ["fire", "boundary"])
+async def test_the_partitions_of_a_node_that_dies_are_taken_over(
+    address: str, nodes: AsyncExitStack, durability: Any
+) -> None:
+    """G-24, G-31: by lease. With "boundary" nothing that was accepted is lost."""
+    sample = keyed(durability=durability)
+    first = await nodes.enter_async_context(tm.testing.node(address, load=sample.load))
+    second = await nodes.enter_async_context(tm.testing.node(address, load=sample.load))
+    await until(lambda: is_shared_by(first, second), first, second)
+    for number in range(3):
+        for key in KEYS:
+            await first.push("placed", order(key, number))
+    await first.settle()
+    await until(lambda: is_shared_by(second), second)  # the first one is frozen
+    for key in KEYS:
+        await second.push("placed", order(key, 3))
+    await second.settle()
+    assert sample.seen == {key: [0, 1, 2, 3] for key in KEYS}
+    await first.advance("1s")  # it wakes up, and notices
+    for key in KEYS:
+        assert (await first.push("placed", order(key, 4))).accepted
+    await until(lambda: is_shared_by(first, second), first, second)
+    for key in KEYS:
+        await first.push("placed", order(key, 5))
+    await first.settle()
+    await second.settle()
+    assert sample.seen == {key: [0, 1, 2, 3, 4, 5] for key in KEYS}
+
+
 async def test_events_wait_for_the_next_owner_of_their_partition(address: str, nodes: AsyncExitStack) -> None:
     """G-31: between two owners a push waits, and is then answered."""
-    sample = keyed(durability="none")
+    sample = keyed(durability="boundary")
     first = await nodes.enter_async_context(tm.testing.node(address, load=sample.load))
     second = await nodes.enter_async_context(tm.testing.node(address, load=sample.load))
     await until(lambda: is_shared_by(first, second), first, second)
@@ -105,7 +156,7 @@ async def test_events_wait_for_the_next_owner_of_their_partition(address: str, n
 
 async def test_a_node_without_weight_hosts_nothing(address: str, nodes: AsyncExitStack) -> None:
     """It forwards, and shows the state of all partitions."""
-    sample = keyed(durability="none")
+    sample = keyed(durability="fire")
     front = await nodes.enter_async_context(
         tm.testing.node(address, load=sample.load, settings={"partition_weight": 0})
     )
@@ -125,7 +176,7 @@ async def test_a_node_without_weight_hosts_nothing(address: str, nodes: AsyncExi
 
 async def test_a_node_that_comes_and_goes_moves_nothing(address: str, nodes: AsyncExitStack) -> None:
     """Others follow only a node that has been there for `rebalance_delay`."""
-    sample = keyed(durability="none")
+    sample = keyed(durability="fire")
     settings = {"rebalance_delay": "10s"}
     first = await nodes.enter_async_context(tm.testing.node(address, load=sample.load, settings=settings))
     async with tm.testing.node(address, load=sample.load, settings=settings) as second:
@@ -138,7 +189,7 @@ async def test_a_node_that_comes_and_goes_moves_nothing(address: str, nodes: Asy
 
 async def test_a_partition_runs_the_version_of_its_node(address: str, nodes: AsyncExitStack) -> None:
     """A rolling update: each node brings its own version, and a partition that moves continues with the other one."""
-    sample, newer = keyed(durability="none"), keyed(durability="none")
+    sample, newer = keyed(durability="boundary"), keyed(durability="boundary")
     first = await nodes.enter_async_context(tm.testing.node(address, load=sample.load))
     second = await nodes.enter_async_context(tm.testing.node(address, load=newer.load))
     await until(lambda: is_shared_by(first, second), first, second)

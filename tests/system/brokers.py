@@ -81,8 +81,8 @@ class KafkaCluster:
         brokers = self._producer.list_topics(timeout=10).brokers.values()
         self.servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
 
-    def produce(self, topic: str, *payloads: bytes) -> None:
+    def produce(self, topic: str, *payloads: bytes, partition: int = 0) -> None:
         """Produce messages and wait for their delivery."""
         for payload in payloads:
-            self._producer.produce(topic, payload, partition=0)
+            self._producer.produce(topic, payload, partition=partition)
         assert self._producer.flush(10) == 0

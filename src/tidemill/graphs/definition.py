@@ -56,6 +56,16 @@ class Kafka(msgspec.Struct, frozen=True, kw_only=True):
     servers: str | None = None
 
 
+class KafkaShare(msgspec.Struct, frozen=True):
+    """The share of a Kafka topic that one partition of a keyed reactor reads."""
+
+    source: Kafka
+    number: int
+    """The number of the partition: it reads the topic's partitions whose numbers are congruent to it."""
+    partitions: int
+    """How many partitions the reactor has."""
+
+
 class Nats(msgspec.Struct, frozen=True, kw_only=True):
     """A NATS JetStream subject; `servers` from here or from the setting `nats_servers`."""
 
@@ -71,7 +81,7 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
     kind: AccumulatorKind
     location: Location
     function: AuthorFunction | None = None
-    source: Source | Kafka | Nats | None = None
+    source: Source | Kafka | KafkaShare | Nats | None = None
     state: type | None = None
     every: float | None = None
     timeout: float | None = None

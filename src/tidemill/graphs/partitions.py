@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tidemill.graphs.definition import Reactor
+from tidemill.graphs.definition import Accumulator, AccumulatorKind, Kafka, KafkaShare, Reactor
 
 _PARTITION_NAME = re.compile(r"(?P<name>.+)\[(?P<number>\d+)\]", re.DOTALL)
 
@@ -36,12 +36,21 @@ def partition_reactor(reactor: Reactor, number: int) -> Reactor:
     partition = copy(reactor)
     partition.name, partition.declared_name = str(PartitionName(reactor.name, number)), reactor.name
     partition.accumulators = tuple(
-        replace(one, name=str(PartitionName(one.name, number))) for one in reactor.accumulators
+        _partition_accumulator(one, number, reactor.partitions) for one in reactor.accumulators
     )
     if isinstance(reactor.key, Mapping):
         named = {getattr(given, "name", given): function for given, function in reactor.key.items()}
         partition.key = {str(PartitionName(str(name), number)): function for name, function in named.items()}
     return partition
+
+
+def _partition_accumulator(accumulator: Accumulator, number: int, partitions: int) -> Accumulator:
+    """Return one partition of an accumulator: it reads its share of a Kafka topic, and no other source."""
+    source, name = accumulator.source, str(PartitionName(accumulator.name, number))
+    if accumulator.kind is AccumulatorKind.POLLING:
+        return replace(accumulator, name=name, every=None)
+    share = KafkaShare(source, number, partitions) if isinstance(source, Kafka) else None
+    return replace(accumulator, name=name, source=share)
 
 
 def assign_partitions(owners: Mapping[int, str | None], hosts: Mapping[str, int]) -> dict[int, str]:

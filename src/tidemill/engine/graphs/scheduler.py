@@ -56,7 +56,7 @@ class GraphScheduler(LoadedGraphs):
         self._registry = registry
         self._metrics = metrics
         self.holds_activation = False
-        self.sharing: PartitionSharing = OwnPartitions(self)
+        self.sharing: PartitionSharing = OwnPartitions(self, runtime)
         """Decides which partitions of keyed reactors run here."""
         self._unsaved_resets: set[RunningReactor] = set()
         """Reactors that started empty over older stored state, which a rollback would need, until they are active."""
@@ -491,6 +491,7 @@ class GraphScheduler(LoadedGraphs):
         for reactor in self._unsaved_resets:
             reactor.firing_loop.mark_changed()
         self._unsaved_resets.clear()
+        self.sharing.activate()
 
     @property
     def is_idle(self) -> bool:

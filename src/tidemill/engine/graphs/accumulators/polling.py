@@ -31,6 +31,7 @@ class Polling(RunningAccumulator):
         super()._apply_definition(definition)
         self.is_async = False  # pushes never run the function
         self._failures = 0  # in a row
+        self.has_background_loop = definition.every is not None  # a partition gets what another node polls
         every = definition.every or 0.0
         self._backoff = Backoff(every, max(every, self.runtime.settings.backoff_max))
         function = definition.function

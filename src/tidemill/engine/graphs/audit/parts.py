@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from tidemill.engine.audit_findings import Finding, format_count, format_time, format_timespan, problem_finding
-from tidemill.engine.graphs.checkpoints.checksums import is_entry_intact
 from tidemill.engine.graphs.checkpoints.double_writes import Journals
 from tidemill.engine.graphs.checkpoints.part_history import Generation, PartHistory, accumulators_named_in
+from tidemill.engine.graphs.durability.checksums import is_entry_intact
 from tidemill.graphs.snapshot import JournalRecord, ReactorPart
 from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.checkpoints.checksums import snapshot_part
 from tidemill.engine.graphs.checkpoints.key_capture import KeyCapture, capture_keys
 from tidemill.engine.graphs.checkpoints.named_values import NamedEncoder
+from tidemill.engine.graphs.durability.checksums import snapshot_part
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.reactors.outbox import OutboxEntry
 from tidemill.engine.graphs.reactors.reactor import RunningReactor

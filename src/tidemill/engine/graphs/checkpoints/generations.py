@@ -7,8 +7,8 @@ moment before, so that an offset never covers more than its reactor has seen.
 from collections.abc import Iterable, Sequence
 
 from tidemill.engine.graphs.checkpoints.capture import checkpoint_groups
-from tidemill.engine.graphs.checkpoints.checksums import is_part_intact
 from tidemill.engine.graphs.checkpoints.state_reader import Component, StoredState, part_key
+from tidemill.engine.graphs.durability.checksums import is_part_intact
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.storage.graph_ports import PartKey, SnapshotPart
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tidemill.engine.graphs.checkpoints.checksums import key_snapshot
 from tidemill.engine.graphs.checkpoints.named_values import NamedEncoder
+from tidemill.engine.graphs.durability.checksums import key_snapshot
 from tidemill.engine.graphs.keys.key_states import KeyState
 from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
 from tidemill.engine.graphs.reactors.reactor import RunningReactor

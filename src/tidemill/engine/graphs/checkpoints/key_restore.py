@@ -12,8 +12,8 @@ import msgspec
 from tidemill.annotations.codec import Codec
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.checkpoints.checksums import is_key_intact
 from tidemill.engine.graphs.checkpoints.named_values import NamedDecoder
+from tidemill.engine.graphs.durability.checksums import is_key_intact
 from tidemill.engine.graphs.keys.key_index import KeyIndex
 from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
 from tidemill.engine.graphs.supervisor import Supervisor

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.audit_findings import format_time
-from tidemill.engine.graphs.checkpoints.checksums import is_part_intact
+from tidemill.engine.graphs.durability.checksums import is_part_intact
 from tidemill.graphs.snapshot import AccumulatorPart, ReactorPart
 from tidemill.storage.graph_ports import PartKey, SnapshotPart
 

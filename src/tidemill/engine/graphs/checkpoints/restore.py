@@ -14,7 +14,6 @@ import msgspec
 from tidemill.annotations.codec import Codec
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.checkpoints.checksums import is_entry_intact, is_part_intact
 from tidemill.engine.graphs.checkpoints.dead_letter_store import (
     DecodedDeadLetter,
     decode_payload,
@@ -27,6 +26,7 @@ from tidemill.engine.graphs.checkpoints.key_restore import KeyRestorer
 from tidemill.engine.graphs.checkpoints.named_values import NamedDecoder
 from tidemill.engine.graphs.checkpoints.part_history import read_histories
 from tidemill.engine.graphs.checkpoints.state_reader import Component, StoredState, durable_accumulators, part_key
+from tidemill.engine.graphs.durability.checksums import is_entry_intact, is_part_intact
 from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.firing.firing_log import FiringRecord, FiringSeries
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from tidemill.engine.graphs.client.merged_states import merge_firings, merge_reports
+from tidemill.engine.graphs.client.merged_states import merge_firings, merge_reports, with_source_health
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.values import (
     AccumulatorDetails,
@@ -41,7 +41,9 @@ class HostOperations:
 
     async def states(self, tenant: str, name: str) -> list[ReactorState]:
         """Return the states of the partitions."""
-        return [await self._operations.reactor_state(tenant, one) for one in self._reactors(tenant, name)]
+        sources = [relay.reader for relay in self._scheduler.sharing.relays.of((tenant, name))]
+        states = [await self._operations.reactor_state(tenant, one) for one in self._reactors(tenant, name)]
+        return [with_source_health(one, sources) for one in states]
 
     async def health_report(self, tenant: str, name: str) -> HealthReport:
         """Return what is wrong with the partitions."""

@@ -27,6 +27,7 @@ from tidemill.engine.graphs.client.values import (
 )
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor, RoutedEvent
+from tidemill.engine.graphs.partitions.relay_sink import SOURCE_CLIENT
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.graphs.result import DeadLetter, Receipt
@@ -227,6 +228,16 @@ class KeyedOperations:
         rest = originals[len(receipts) :]
         later = await self._router.at(part).push_many(part.tenant, part.name, rest, encoding, position, patience)
         return PushSummary((*receipts, *later.receipts), later.is_duplicate and not receipts)
+
+    async def push_numbered(
+        self, part: PartKey, events: Sequence[Any], encoding: str, position: ProducerPosition
+    ) -> PushSummary:
+        """Push numbered events of one partition, for the relay of a source."""
+        return await self._push_group(part, events, events, encoding, position, None)
+
+    async def last_source_position(self, part: PartKey) -> int | None:
+        """Return the number of the newest event that a partition has taken from the relay of a source."""
+        return await self._router.at(part).last_position(part.tenant, part.name, SOURCE_CLIENT)
 
     async def batch_space(self, tenant: str, name: str) -> int:
         """Return how many events are worth pushing together: those of one partition share a commit or a request."""

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.client.values import FiringPage, HealthReport
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
@@ -126,6 +127,24 @@ def merge_accumulators(name: str, states: Sequence[AccumulatorState]) -> Accumul
         push_seconds=sum(one.push_seconds for one in states),
         upstream_lag=sum(lags) if lags else None,
     )
+
+
+def with_source_health(state: ReactorState, sources: Iterable[RunningAccumulator]) -> ReactorState:
+    """Return the state of a partition that depends on sources which this node reads for all partitions."""
+    lost = {one.name: one for one in sources if not one.health.is_healthy}
+    if not lost:
+        return state
+    accumulators = {
+        name: one if (source := lost.get(_declared(name))) is None else _with_source(one, source)
+        for name, one in state.accumulators.items()
+    }
+    health = ReactorHealth.DEGRADED if state.health is ReactorHealth.LIVE else state.health
+    disconnected = sorted({*state.disconnected, *lost})
+    return replace(state, accumulators=accumulators, health=health, disconnected=disconnected)
+
+
+def _with_source(state: AccumulatorState, source: RunningAccumulator) -> AccumulatorState:
+    return replace(state, health=source.health, reason=source.unhealthy_reason, since=source.health_since)
 
 
 def merge_reports(reports: Iterable[HealthReport]) -> HealthReport:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tidemill.engine.graphs.client.keyed_operations import KeyedOperations
-from tidemill.engine.graphs.client.merged_states import merge_states
+from tidemill.engine.graphs.client.merged_states import merge_states, with_source_health
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.loaded_graphs import IS_PARTITIONED
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
@@ -69,7 +69,9 @@ class PartitionedHandle(ReactorHandle):
         """
         if key is not None:
             return replace(self._handle_of(key).state(key), name=self.name)
-        keyed, states = self._find_keyed(), [one.state() for one in self._handles()]
+        keyed = self._find_keyed()
+        sources = [relay.reader for relay in self._scheduler.sharing.relays.of(keyed.key)]
+        states = [with_source_health(one.state(), sources) for one in self._handles()]
         return merge_states(keyed, states, dict.fromkeys(running_numbers(self._scheduler, keyed)))
 
     def firings(self, limit: int = 50, key: Any = None) -> list[Firing]:

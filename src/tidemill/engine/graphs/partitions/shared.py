@@ -14,13 +14,15 @@ from typing import Protocol
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, ReactorOwnership
 from tidemill.engine.graphs.partitions.membership import ClusterView, Membership
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
+from tidemill.engine.graphs.partitions.relays import SourceRelays
 from tidemill.engine.graphs.partitions.sharing import PartitionRunner, PartitionSharing, running_numbers
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.registry import Key
 from tidemill.engine.wakeup import Wakeup
 from tidemill.graphs.partitions import assign_partitions
 from tidemill.kernel.errors import StoreError, TidemillError
-from tidemill.storage.graph_ports import PartKey, PartOwners
+from tidemill.storage.graph_ports import PartKey
+from tidemill.storage.store import Store
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
@@ -40,16 +42,16 @@ class SharedRunner(PartitionRunner, Protocol):
 class SharedPartitions(PartitionSharing):
     """This node's share of the partitions of all keyed reactors that it has loaded."""
 
-    def __init__(
-        self, runner: SharedRunner, runtime: GraphRuntime, part_owners: PartOwners, ownership: ReactorOwnership
-    ) -> None:
+    def __init__(self, runner: SharedRunner, runtime: GraphRuntime, store: Store, ownership: ReactorOwnership) -> None:
         self._runner = runner
         self._runtime = runtime
         self._ownership = ownership
-        self.membership = Membership(part_owners, ownership, runtime.clock, runtime.settings)
+        self.membership = Membership(store.part_owners, ownership, runtime.clock, runtime.settings)
         self._look_interval = runtime.settings.lease_ttl * LOOK_INTERVAL_SHARE
         self._wakeup = Wakeup(runtime.clock)
+        self.relays = SourceRelays(runtime, store.checkpoints, ownership)
         self._joined: dict[Key, PartitionedReactor] = {}
+        self._is_active = False  # until everything that loads with the node is there
         self._is_running = self._is_moving = False
         self.exclude_changes: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
         """Keeps package changes from overlapping with a move."""
@@ -71,9 +73,15 @@ class SharedPartitions(PartitionSharing):
 
     def replace(self, newer: PartitionedReactor) -> None:
         self._joined[newer.key] = newer
+        self._wakeup.notify()
+
+    def activate(self) -> None:
+        self._is_active = True
+        self._wakeup.notify()
 
     async def leave(self, keyed: PartitionedReactor) -> None:
         del self._joined[keyed.key]
+        await self.relays.stop_for(keyed)
         await self.membership.withdraw(keyed)
         await self._ownership.release(keyed.part_keys)
         for number in running_numbers(self._runner, keyed):
@@ -97,12 +105,20 @@ class SharedPartitions(PartitionSharing):
     async def _rebalance_safely(self, keyed: PartitionedReactor) -> None:
         try:
             await self.rebalance(keyed)
+            await self._relay(keyed)
         except StoreError as error:
             logger.warning(events.REBALANCE_FAILED, extra={"reactor": keyed.name, "error": str(error)})
         except TidemillError as error:  # a partition that cannot start here: its state, or its source
             logger.error(events.REBALANCE_FAILED, exc_info=error, extra={"reactor": keyed.name, "error": str(error)})
 
     # -- moving partitions
+
+    async def _relay(self, keyed: PartitionedReactor) -> None:
+        """Read the sources that cannot be split, if this node answers for the reactor as a whole."""
+        if self._is_active and self._ownership.fences.keys() >= keyed.part_keys:
+            await self.relays.run_for(keyed)
+        else:
+            await self.relays.stop_for(keyed)
 
     async def rebalance(self, keyed: PartitionedReactor) -> None:
         """Hand over the partitions that are assigned to other nodes, and start those that are assigned to this one."""

@@ -5,6 +5,9 @@ from typing import Any, Protocol
 
 from tidemill.engine.graphs.partitions.membership import ClusterView, HostOffer
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
+from tidemill.engine.graphs.partitions.relays import SourceRelays
+from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.engine.registry import Key
 
 LOCAL_HOST = "this node"
 
@@ -28,8 +31,13 @@ class PartitionSharing(Protocol):
     async def join(self, keyed: PartitionedReactor) -> list[int]:
         """Take part in a keyed reactor that is being loaded; return the partitions to start with it."""
 
+    relays: SourceRelays
+
     def replace(self, newer: PartitionedReactor) -> None:
         """Go on with a newer version of a keyed reactor."""
+
+    def activate(self) -> None:
+        """Read sources from now on: everything of a load is there."""
 
     async def leave(self, keyed: PartitionedReactor) -> None:
         """Stop the partitions that run here, and take part no more."""
@@ -44,14 +52,22 @@ class PartitionSharing(Protocol):
 class OwnPartitions(PartitionSharing):
     """Without a store there are no other nodes: all partitions run here."""
 
-    def __init__(self, runner: PartitionRunner) -> None:
+    def __init__(self, runner: PartitionRunner, runtime: GraphRuntime) -> None:
         self._runner = runner
+        self._runtime = runtime
+        self.relays = SourceRelays(runtime)
+        self._joined: dict[Key, PartitionedReactor] = {}
 
     async def join(self, keyed: PartitionedReactor) -> list[int]:
+        self._joined[keyed.key] = keyed
         return list(keyed.numbers)
 
     def replace(self, newer: PartitionedReactor) -> None:
-        pass
+        self._joined[newer.key] = newer
+
+    def activate(self) -> None:
+        for keyed in self._joined.values():
+            self._runtime.tasks.start(f"relays of {keyed.name}: start", self.relays.run_for(keyed))
 
     def wake(self) -> None:
         pass
@@ -62,6 +78,8 @@ class OwnPartitions(PartitionSharing):
         return ClusterView(hosts={LOCAL_HOST: 1}, owners=owners, parts={LOCAL_HOST: part}, is_front_free=False)
 
     async def leave(self, keyed: PartitionedReactor) -> None:
+        del self._joined[keyed.key]
+        await self.relays.stop_for(keyed)
         for number in running_numbers(self._runner, keyed):
             await self._runner.stop_partition(keyed, number)
 

@@ -10,10 +10,10 @@ authorisation, and a configuration that the client rejects, are final.
 import logging
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tidemill.engine.graphs.sources.reader import SourceListener, SourceReader
-from tidemill.graphs.definition import Kafka
+from tidemill.graphs.definition import Kafka, KafkaShare
 from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import WorkerThread
@@ -38,9 +38,10 @@ PARTITION_REVOKED_CODES = (KafkaError._STATE, KafkaError._UNKNOWN_PARTITION)
 class KafkaReader(SourceReader):
     """Reads one topic."""
 
-    def __init__(self, source: Kafka, name: str, servers: str, clock: Clock) -> None:
+    def __init__(self, source: Kafka, name: str, servers: str, clock: Clock, share: KafkaShare | None = None) -> None:
         self._source = source
         self._clock = clock
+        self._share = share
         self._settings: dict[str, Any] = {
             "bootstrap.servers": servers,
             "group.id": source.group or f"tidemill-{name}",
@@ -60,7 +61,10 @@ class KafkaReader(SourceReader):
         session = _ConsumerSession(self._source.topic, self._settings, listener, self._clock, checkpoint)
         try:
             await session.connect()
-            session.subscribe()
+            if self._share is None:
+                session.subscribe()
+            else:
+                await session.assign_share(self._share)
             self._session = session
             while True:
                 await session.deliver_batch()
@@ -117,6 +121,21 @@ class _ConsumerSession:
     def subscribe(self) -> None:
         """Join the group."""
         self.consumer.subscribe([self._topic], on_assign=self._assign_stored_offsets)
+
+    async def assign_share(self, share: KafkaShare) -> None:
+        """Read the topic's partitions that hold the keys of one partition of a keyed reactor, without the group."""
+        metadata = await self._thread.call(self.consumer.list_topics, self._topic, OFFSETS_TIMEOUT)
+        count = len(metadata.topics[self._topic].partitions)
+        if not count:
+            raise OperationError(f"Kafka topic '{self._topic}' at {self._servers} has no partitions yet")
+        if count % share.partitions:
+            raise Fail(
+                f"Kafka topic '{self._topic}' has {count} partitions, and the reactor has {share.partitions}: keys "
+                f"follow partitions only if the topic has a multiple of the reactor's; set partitions= of the reactor"
+            )
+        numbers = range(share.number, count, share.partitions)
+        partitions = [TopicPartition(self._topic, number, OFFSET_STORED) for number in numbers]
+        await self._thread.call(self._assign_stored_offsets, self.consumer, partitions)
 
     def _assign_stored_offsets(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Start at the checkpoint's offsets; after a rebalance at the group's. Called within `consume`."""

@@ -7,7 +7,8 @@ from contextlib import aclosing, nullcontext
 from types import ModuleType
 from typing import Any, Protocol
 
-from tidemill.graphs.definition import Accumulator, Kafka, Nats, Source
+from tidemill.graphs.definition import Accumulator, Kafka, KafkaShare, Nats, Source
+from tidemill.graphs.partitions import PartitionName
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.settings import Settings
@@ -105,9 +106,12 @@ def _closing_iterator(deliveries: AsyncIterator[Any]) -> Any:
 def open_reader(accumulator: Accumulator, settings: Settings, clock: Clock) -> SourceReader:
     """Return the reader of a stream, or raise OperationError with what is missing."""
     source = accumulator.source
-    if isinstance(source, Kafka):
-        servers = _resolve_servers(accumulator.name, source.servers, settings.kafka_servers, "kafka")
-        reader: SourceReader = _import_client("kafka").KafkaReader(source, accumulator.name, servers, clock)
+    if isinstance(source, Kafka | KafkaShare):
+        topic, share = (source.source, source) if isinstance(source, KafkaShare) else (source, None)
+        servers = _resolve_servers(accumulator.name, topic.servers, settings.kafka_servers, "kafka")
+        reader: SourceReader = _import_client("kafka").KafkaReader(
+            topic, _declared_name(accumulator), servers, clock, share
+        )
         return reader
     if isinstance(source, Nats):
         servers = _resolve_servers(accumulator.name, source.servers, settings.nats_servers, "nats")
@@ -116,6 +120,12 @@ def open_reader(accumulator: Accumulator, settings: Settings, clock: Clock) -> S
     if source is None:
         raise OperationError(f"accumulator '{accumulator.name}' has no source to read")
     return IteratorReader(source, accumulator.name, settings, clock)
+
+
+def _declared_name(accumulator: Accumulator) -> str:
+    """Return the name of an accumulator without the number of its partition."""
+    partition = PartitionName.parse(accumulator.name) if isinstance(accumulator.source, KafkaShare) else None
+    return accumulator.name if partition is None else partition.name
 
 
 def _resolve_servers(name: str, declared: str | None, setting: str | None, extra: str) -> str:

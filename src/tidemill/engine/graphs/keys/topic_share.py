@@ -1,0 +1,69 @@
+"""A stream that reads a share of a Kafka topic: events whose key belongs to another partition are passed on."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from tidemill.annotations.validation import TypeMismatchError
+from tidemill.engine.graphs.accumulators.stream import Stream
+from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
+from tidemill.graphs.definition import KafkaShare
+from tidemill.graphs.keys import partition_of
+from tidemill.graphs.partitions import PartitionName
+from tidemill.kernel.errors import StoreError
+from tidemill.telemetry import events as event_names
+from tidemill.telemetry.logs import FAILURES_PER_REMINDER
+
+logger = logging.getLogger(__name__)
+
+
+class KeyedStream(KeyedIngest, Stream):
+    """A stream of a keyed reactor."""
+
+    misplaced = 0
+    """Events that a producer has put into a partition of the topic which does not follow their key."""
+
+    async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
+        share = self.definition.source
+        own: list[tuple[Any, Any]] = []
+        for event, checkpoint in events:
+            if isinstance(share, KafkaShare) and self._is_misplaced(event, share):
+                await self._take(own)
+                own = []
+                await self._pass_on(event)
+                self._advance_offset(checkpoint)
+            else:
+                own.append((event, checkpoint))
+        await self._take(own)
+
+    async def _take(self, events: Sequence[tuple[Any, Any]]) -> None:
+        """Process events of the source in order, after their keys are in memory."""
+        encoding = self.reader.encoding
+        try:
+            async with self.keys.memory.holding(self.keys_of((event for event, _ in events), encoding)):
+                await super().on_events(events)
+        except StoreError:  # one by one, each waits until the store answers
+            for event, checkpoint in events:
+                await self.on_event(event, checkpoint)
+
+    def _is_misplaced(self, event: Any, share: KafkaShare) -> bool:
+        try:
+            key = self.read_key(self._validate(event, self.reader.encoding))
+        except TypeMismatchError:
+            return False  # it becomes a dead letter here
+        return partition_of(key, share.partitions) != share.number
+
+    async def _pass_on(self, event: Any) -> None:
+        """Push an event to the partition of its key."""
+        self.misplaced += 1
+        declared = PartitionName.parse(self.name)
+        assert declared is not None, "only a partition reads a share of a topic"
+        if self.misplaced == 1 or self.misplaced % FAILURES_PER_REMINDER == 0:
+            facts = {"accumulator": self.name, "count": self.misplaced}
+            logger.warning(event_names.EVENT_MISPLACED, extra=facts)
+        front = self.runtime.find_accumulator(self.tenant, declared.name)
+        while front is not None:
+            receipt = await front.push(event, self.reader.encoding)
+            if receipt.outcome != "rejected" or not front.may_accept_later:
+                return
+            await self.clock.sleep(self.runtime.settings.checkpoint_interval)
