@@ -11,10 +11,13 @@ from tidemill.graphs.definition import Reactor
 from tidemill.graphs.partitions import PartitionName
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.storage.graph_ports import PartKey
+from tidemill.storage.graph_ports import PartKey, PartKind
 
-IS_PARTITIONED = RequestError("it has partitions, each with a reactor of its own", code="partitioned", status=409)
-"""Raised to callers that ask for the one reactor or accumulator of a name that has many."""
+
+def partitioned_error(kind: PartKind, name: str) -> RequestError:
+    """Return the error for a call that needs the one reactor or accumulator of a name that has many."""
+    message = f"{kind} '{name}' runs as partitions, and this call needs one of them: say which by its key"
+    return RequestError(message, code="partitioned", status=409)
 
 
 class LoadedGraphs:
@@ -44,7 +47,7 @@ class LoadedGraphs:
         accumulator = self._accumulators.get((tenant, name))
         if accumulator is None:
             if (tenant, name) in self.keyed_accumulators:
-                raise IS_PARTITIONED
+                raise partitioned_error("accumulator", name)
             if (standby := self.standby.get(PartKey(tenant, "accumulator", name))) is not None:
                 raise standby
             known = [other for owner, other in self._accumulators if owner == tenant]
@@ -93,7 +96,7 @@ class LoadedGraphs:
         managed = self._managed.get((tenant, local))
         if managed is None:
             if (tenant, local) in self.keyed:
-                raise IS_PARTITIONED
+                raise partitioned_error("reactor", local)
             if (standby := self.standby.get(PartKey(tenant, "reactor", local))) is not None:
                 raise standby
             known = [other for owned_by, other in (*self._managed, *self.keyed) if owned_by == tenant]

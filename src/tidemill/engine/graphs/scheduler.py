@@ -15,7 +15,6 @@ from tidemill.engine.graphs.checkpoints.key_restore import attach_key_loaders
 from tidemill.engine.graphs.checkpoints.restore import StateRestorer
 from tidemill.engine.graphs.checkpoints.state_reader import StoredState, read_fresh_state, read_state
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
-from tidemill.engine.graphs.keys.keyed_kinds import create_keyed_accumulator
 from tidemill.engine.graphs.loaded_graphs import LoadedGraphs
 from tidemill.engine.graphs.metrics import accumulator_collector, reactor_collector
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
@@ -27,7 +26,7 @@ from tidemill.engine.graphs.staging import (
     GraphStager,
     ManagedGraph,
     StagedGraphs,
-    build_managed,
+    build_partitions,
     contract_changes,
     current_feeds,
     name_taken_error,
@@ -130,7 +129,7 @@ class GraphScheduler(LoadedGraphs):
         for keyed in staged.added_keyed.values():
             self._add_keyed(keyed)
             numbers = await self.sharing.join(keyed)
-            staged.added_reactors.update(self._build_partitions(keyed, numbers))
+            staged.added_reactors.update(build_partitions(keyed, numbers, self.runtime))
         touched = [one.name for managed in staged.added_reactors.values() for one in managed.accumulators]
         async with self._quiesced(staged.change.tenant, touched):
             stored_state = await self._read_with(read_fresh_state, staged)
@@ -270,7 +269,9 @@ class GraphScheduler(LoadedGraphs):
 
     def _restore(self, staged: StagedGraphs, stored_state: StoredState) -> None:
         """Restore the reactors to start from their stored state, and report what could not be restored."""
-        reset = {staged.added_reactors[name].reactor for name in staged.reset_reactors}
+        added = [managed.reactor for managed in staged.added_reactors.values()]
+        replaced = {*staged.reset_reactors, *staged.removed_keyed}
+        reset = {one for one in added if one.definition.declared_name in replaced}
         restorer = StateRestorer(
             stored_state,
             list(staged.added_reactors.values()),
@@ -377,21 +378,12 @@ class GraphScheduler(LoadedGraphs):
         self.keyed_accumulators |= {(keyed.tenant, name): keyed for name in keyed.definition.accumulator_names}
         self._register(keyed.tenant, keyed.definition, keyed.endpoints)
 
-    def _build_partitions(self, keyed: PartitionedReactor, numbers: Iterable[int]) -> dict[str, ManagedGraph]:
-        partitions = {}
-        for number in numbers:
-            definition = keyed.partition(number)
-            parts = definition.accumulators
-            accumulators = [create_keyed_accumulator(one, keyed.tenant, self.runtime) for one in parts]
-            partitions[definition.name] = build_managed(definition, accumulators, keyed.tenant, self.runtime)
-        return partitions
-
     async def start_partitions(self, keyed: PartitionedReactor, numbers: Iterable[int]) -> None:
         """Start partitions that this node has acquired, with their stored state and the graphs of the reactor."""
         staged = StagedGraphs(
             change=GraphChange(tenant=keyed.tenant, package="", reactors=(), graphs=()),
             removed_reactors=(),
-            added_reactors=self._build_partitions(keyed, numbers),
+            added_reactors=build_partitions(keyed, numbers, self.runtime),
             reset_reactors=(),
             redefined_reactors={},
             redefined_accumulators={},

@@ -355,6 +355,17 @@ def build_managed(
     return ManagedGraph(reactor, list(accumulators), [] if definition.is_partition else keys)
 
 
+def build_partitions(
+    keyed: PartitionedReactor, numbers: Iterable[int], runtime: GraphRuntime
+) -> dict[str, ManagedGraph]:
+    """Return partitions of a keyed reactor, ready to be started, by their names."""
+    partitions = {}
+    for definition in map(keyed.partition, numbers):
+        accumulators = [create_keyed_accumulator(one, keyed.tenant, runtime) for one in definition.accumulators]
+        partitions[definition.name] = build_managed(definition, accumulators, keyed.tenant, runtime)
+    return partitions
+
+
 def current_feeds(managed: Mapping[Key, ManagedGraph], keyed: Mapping[Key, PartitionedReactor]) -> FeedLayout:
     """Return the feeds between the loaded reactors; a keyed one counts as one, wherever its partitions run."""
     whole = {key: one for key, one in managed.items() if not one.reactor.definition.is_partition}

@@ -36,8 +36,8 @@ class GraphProbe:
 
     def active_keys(self, reactor: str) -> set[Any]:
         """Return the keys of a keyed reactor that are in memory."""
-        loop = self.reactor(reactor).firing_loop
-        return set(loop.keys.active) if isinstance(loop, KeyedFiringLoop) else set()
+        running = [one.firing_loop for one in self.reactors if one.definition.declared_name == reactor]
+        return {key for loop in running if isinstance(loop, KeyedFiringLoop) for key in loop.keys.active}
 
     def accumulator(self, name: str, tenant: str = "public") -> RunningAccumulator:
         """Return a running accumulator."""

@@ -59,7 +59,8 @@ class GraphOperations:
 
     async def reactor_state(self, tenant: str, name: str, key: Any = None) -> ReactorState:
         """Return the current state of a reactor; with a key, the cache, flags and queue of that key."""
-        return self._reactor(tenant, name).state(key)
+        reactor = self._reactor(tenant, name)
+        return reactor.state() if key is None else await reactor.state_of(key)
 
     async def observe(self, tenant: str, name: str, known: KnownFiring | None) -> ReactorObservation:
         """Return the current state of a reactor, and its newest firing, unless that is the known one.

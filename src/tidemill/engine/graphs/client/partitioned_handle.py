@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tidemill.engine.graphs.client.keyed_operations import KeyedOperations
 from tidemill.engine.graphs.client.merged_states import merge_states, with_source_health
 from tidemill.engine.graphs.handle import ReactorHandle
-from tidemill.engine.graphs.loaded_graphs import IS_PARTITIONED
+from tidemill.engine.graphs.loaded_graphs import partitioned_error
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.sharing import running_numbers
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
@@ -37,7 +37,7 @@ class PartitionedHandle(ReactorHandle):
         self._unread: deque[Firing] = deque()
 
     def _refuse_whole(self) -> RunningReactor:
-        raise IS_PARTITIONED
+        raise partitioned_error("reactor", self.name)
 
     @property
     def name(self) -> str:
@@ -73,6 +73,10 @@ class PartitionedHandle(ReactorHandle):
         sources = [relay.reader for relay in self._scheduler.sharing.relays.of(keyed.key)]
         states = [with_source_health(one.state(), sources) for one in self._handles()]
         return merge_states(keyed, states, dict.fromkeys(running_numbers(self._scheduler, keyed)))
+
+    async def state_of(self, key: Any) -> ReactorState:
+        """Return the state of a key, which is read from the store if it is not in memory."""
+        return replace(await self._handle_of(key).state_of(key), name=self.name)
 
     def firings(self, limit: int = 50, key: Any = None) -> list[Firing]:
         """Return the newest firings of the partitions that run here, or those of a key, newest first."""
