@@ -37,4 +37,207 @@ class Stream(RunningAccumulator):
 
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
         super().__init__(definition, tenant, runtime)
+        self._gap_recorded_at: float | None = None
+        self._unrecorded_gaps = 0
         if runtime.open_reader is None or definition.source is None:  # a partition gets the events of its source
+            self.started_health = AccumulatorHealth.LIVE
+        else:
+            self.has_background_loop = True
+            self.reader = runtime.open_reader(definition, runtime.settings, self.clock)
+
+    @property
+    def upstream_lag(self) -> int | None:
+        return self.reader.upstream_lag if self.has_background_loop else None
+
+    def redefine(self, newer: Self) -> None:
+        reconnects = self.has_background_loop and self.down_reason is None
+        if reconnects:  # the health of the old connection does not apply to the new one
+            self.set_health(AccumulatorHealth.STARTING)
+        if self.has_background_loop:
+            self.reader = newer.reader
+        super().redefine(newer)
+        if reconnects:
+            self.set_health(self.started_health)
+
+    async def run_loop(self) -> None:
+        """Read the source until it ends; a source that fails is read again after a growing delay."""
+        session = _SourceSession(self)
+        while (error := await self._read_source(session)) is not None:
+            if isinstance(error, Disconnected) and error.retry_after is not None:
+                await self._pause(str(error), error.retry_after)
+            else:
+                await self._back_off(str(error) if isinstance(error, Disconnected) else repr(error))
+        if session.is_current:
+            self.set_health(AccumulatorHealth.SOCKET_ONLY)  # the source has ended; pushes are still accepted
+
+    async def _back_off(self, reason: str) -> None:
+        """Count a failed try, and wait for the next."""
+        delay = self.on_disconnected(reason)
+        self.set_health(AccumulatorHealth.DISCONNECTED)
+        await self.clock.sleep(delay)
+        self.runtime.supervisor.on_source_retry(self, delay)
+        if self.restart_state.has_tries_left:
+            self.set_health(AccumulatorHealth.CONNECTING)
+
+    async def _pause(self, reason: str, delay: float) -> None:
+        """Wait because the other side has asked for it: no failure."""
+        logger.info(events.SOURCE_PAUSED, extra={"accumulator": self.name, "reason": reason, "delay": delay})
+        self.set_health(AccumulatorHealth.DISCONNECTED, reason)
+        await self.clock.sleep(max(delay, SHORTEST_SOURCE_RETRY))
+        self.set_health(AccumulatorHealth.CONNECTING)
+
+    async def _read_source(self, session: "_SourceSession") -> BaseException | None:
+        """Read the source until it ends (None) or is lost: then return the error of the source."""
+        try:
+            await self.reader.run(session, self.offset)
+        except AUTHOR_ERRORS as error:  # author code: a source may raise anything
+            if is_cancelled_here(error) or error is session.engine_error or not session.is_current:
+                raise
+            if isinstance(error, Fail):
+                raise  # `crash` ends the accumulator
+            return error
+        return None
+
+    def is_current_reader(self, task: "asyncio.Task[Any] | None") -> bool:
+        """Return whether this task is the one that reads the source now."""
+        return task is not None and task is self._loop_task
+
+    def on_connected(self) -> None:
+        """Set the health to live."""
+        if self.health is AccumulatorHealth.LIVE:
+            return
+        if self.restart_state.failures:
+            facts = {"accumulator": self.name, "failures": self.restart_state.failures}
+            logger.info(events.SOURCE_RECOVERED, extra=facts)
+        self.restart_state.record_start(self.clock.monotonic())
+        self.set_health(AccumulatorHealth.LIVE)
+
+    def on_disconnected(self, reason: str) -> float:
+        """Count a failed try, and return the delay before the next one.
+
+        A stream that never was connected is disconnected only after the tries that the settings allow.
+        """
+        delay = self.runtime.supervisor.on_source_lost(self, reason)
+        failures = self.restart_state.failures
+        is_connecting = self.health is AccumulatorHealth.CONNECTING and self.restart_state.has_tries_left
+        self.set_health(self.health if is_connecting else AccumulatorHealth.DISCONNECTED, reason)
+        if failures == 1 or failures % FAILURES_PER_REMINDER == 0:
+            facts = {"accumulator": self.name, "reason": reason, "failures": failures}
+            logger.warning(events.SOURCE_LOST, extra=facts)
+        return delay
+
+    async def on_event(self, event: Any, checkpoint: Any) -> None:
+        """Process an event of the source, and store the source's offset.
+
+        A rejected event is retried as long as the store fails, and as long as the accumulator is down or stopping: the
+        source must not continue without it.
+        """
+        was_logged = False
+        while (receipt := await self._push_event(event, checkpoint)).outcome == "rejected" and self._retries_rejected:
+            if not was_logged and not self.is_closing:  # after a stop the next process reads the event again
+                logger.warning(events.SOURCE_STALLED, extra={"accumulator": self.name, "reason": receipt.reason})
+            was_logged = True
+            await self.clock.sleep(self.runtime.settings.checkpoint_interval)
+        if receipt.outcome != "emitted" or not self.is_journaled:  # else the commit advanced it
+            self._advance_offset(checkpoint)
+
+    @property
+    def _retries_rejected(self) -> bool:
+        """Whether a rejected event is retried."""
+        return self.is_journaled or self.down_reason is not None
+
+    async def _push_event(self, event: Any, checkpoint: Any) -> Receipt:
+        continues = self.is_async and not self.is_journaled  # read now: a stop removes the targets
+        try:
+            return await self.push(event, self.reader.encoding, checkpoint)
+        except asyncio.CancelledError:
+            if continues:  # the event is processed without this task, or became a dead letter
+                self._advance_offset(checkpoint)
+            raise
+
+    async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
+        """Process events of the source in order; journaled ones share commits."""
+        if not self.is_journaled or self.is_async:
+            for event, checkpoint in events:
+                await self.on_event(event, checkpoint)
+            return
+        waiting = list(events)
+        while waiting:
+            receipts = [await resolve_receipt(pending) for pending in self._begin_steps(waiting)]
+            rejected = [one for one, receipt in zip(waiting, receipts, strict=False) if receipt.outcome == "rejected"]
+            waiting = rejected + waiting[len(receipts) :]
+            if waiting:
+                await self.on_event(*waiting.pop(0))  # waits for queue space, or for the store
+        if events:  # the last one may have emitted nothing, and then no commit advanced the offset
+            self._advance_offset(events[-1][1])
+
+    def _begin_steps(self, events: Sequence[tuple[Any, Any]]) -> list[PendingReceipt]:
+        """Begin to commit as many events as there is queue space for."""
+        steps: list[PendingReceipt] = []
+        for event, checkpoint in events:
+            if self._is_blocked():
+                break
+            steps.append(self.begin_event(event, self.reader.encoding, checkpoint))
+        return steps
+
+    def on_gap(self, reason: str) -> None:
+        """Count that the source has lost events, and record it at most once a minute: a feed may do so all the time."""
+        self.gap_count += 1
+        self._unrecorded_gaps += 1
+        now = self.clock.monotonic()
+        if self._gap_recorded_at is not None and now - self._gap_recorded_at < GAP_RECORD_INTERVAL:
+            return
+        if self._unrecorded_gaps > 1:
+            reason = f"{reason}; {self._unrecorded_gaps - 1} more since the last record"
+        self._gap_recorded_at, self._unrecorded_gaps = now, 0
+        self.runtime.supervisor.on_source_gap(self, reason)
+
+    def _advance_offset(self, checkpoint: Any) -> None:
+        self.offset = checkpoint
+        self.mark_changed()
+
+
+class _SourceSession(SourceListener):
+    """The listener of one reader task; ignored after another task has replaced it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._task = asyncio.current_task()
+        self.engine_error: Exception | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this task still reads the source."""
+        return self._stream.is_current_reader(self._task)
+
+    def on_connected(self) -> None:
+        if self.is_current:
+            self._stream.on_connected()
+
+    def on_disconnected(self, reason: str) -> float:
+        return self._stream.on_disconnected(reason) if self.is_current else 0.0
+
+    def on_gap(self, reason: str) -> None:
+        if self.is_current:
+            self._stream.on_gap(reason)
+
+    async def on_event(self, event: Any, checkpoint: Any) -> None:
+        with self._delivering():
+            await self._stream.on_event(event, checkpoint)
+
+    async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
+        with self._delivering():
+            await self._stream.on_events(events)
+
+    @contextmanager
+    def _delivering(self) -> Iterator[None]:
+        """Reject events of a replaced reader, and remember an error of the engine: it is not the source's."""
+        if not self.is_current:
+            raise OperationError(
+                f"accumulator '{self._stream.name}' reads its source with another reader; this one has ended"
+            )
+        try:
+            yield
+        except Exception as error:  # raised again: `run_loop` distinguishes it from an error of the source
+            self.engine_error = error
+            raise

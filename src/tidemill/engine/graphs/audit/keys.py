@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from tidemill.engine.audit_findings import Finding, format_count, problem_finding
-from tidemill.engine.graphs.checkpoints.checksums import is_key_intact
+from tidemill.engine.graphs.durability.checksums import is_key_intact
 from tidemill.graphs.keys import decode_key
 from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
