@@ -43,6 +43,7 @@ class KubernetesLauncher(AttemptLauncher):
         self._clock = clock
         self._table = PodTable(config)
         self._tasks = TaskScope()
+        self._launching: set[AttemptKey] = set()
         self._watches: list[PodWatch] = []
         self._cluster: Cluster | None = None
         self._observer: UnitObserver | None = None
@@ -68,9 +69,16 @@ class KubernetesLauncher(AttemptLauncher):
     def free_slots(self) -> int:
         if not any(one.is_synced for one in self._watches):
             return 0
-        return max(0, self._config.concurrency - self._table.count_live())
+        return max(0, self._config.concurrency - len(self._launching | self._table.live_keys()))
 
     async def launch(self, launch: Launch) -> None:
+        self._launching.add(launch.key)
+        try:
+            await self._launch(launch)
+        finally:
+            self._launching.discard(launch.key)
+
+    async def _launch(self, launch: Launch) -> None:
         try:
             manifest = build_pod(launch, self._instance, self._config)
             pod = await self._create(manifest)

@@ -93,9 +93,9 @@ class PodTable:
         """Return the pod of an attempt; None if none is known."""
         return self._pods.get(key)
 
-    def count_live(self) -> int:
-        """Return the number of pods that may still run something, and are to do so."""
-        return sum(not one.is_over and not one.is_deleted for one in self._pods.values())
+    def live_keys(self) -> set[AttemptKey]:
+        """Return the attempts whose pods may still run something, and are to do so."""
+        return {key for key, one in self._pods.items() if not one.is_over and not one.is_deleted}
 
     def see(self, pod: Mapping[str, Any], now: float) -> News | None:
         """Take over a pod as it is now; return what is new about it, None if nothing is."""
