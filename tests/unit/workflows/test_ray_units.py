@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill.engine.ray.hosts import build_host_environment
 from tidemill.engine.workflows.executors.ray.actor_options import build_actor_options
 from tidemill.engine.workflows.executors.ray.unit_names import build_name, build_prefix, parse_name
 from tidemill.kernel.errors import DefinitionError
@@ -50,3 +51,21 @@ def test_the_runtime_environment_is_an_object() -> None:
     for wrong in ("pip", '["pip"]', 3):
         with pytest.raises(DefinitionError, match="ray_runtime_env"):
             Settings.read({"ray_runtime_env": wrong}, environment={})
+
+
+def test_a_host_gets_the_settings_that_mean_something_to_it() -> None:
+    given = {"ray_hosts": 2, "ray_address": "head:6379", "partition_weight": 0, "packages": "/here", "edition": "pro"}
+    settings = Settings(**given, lease_ttl="2s", kafka_servers="broker:9092", load_published=True, allow_downgrade=True)
+    environment = build_host_environment(settings, "postgresql://here/t")
+    assert environment == {
+        "TIDEMILL_ALLOW_DOWNGRADE": "True",
+        "TIDEMILL_DISPATCH_QUEUE": "256",
+        "TIDEMILL_DISPATCH_WORKERS": "16",
+        "TIDEMILL_KAFKA_SERVERS": "broker:9092",
+        "TIDEMILL_LEASE_TTL": "2.0",
+        "TIDEMILL_STORE": "postgresql://here/t",
+    }
+    read = Settings.read(environment=environment)
+    assert (read.lease_ttl, read.kafka_servers, read.allow_downgrade) == (2.0, "broker:9092", True)
+    elsewhere = build_host_environment(Settings(ray_host_store="postgresql://there/t"), "postgresql://here/t")
+    assert elsewhere == {"TIDEMILL_STORE": "postgresql://there/t"}

@@ -24,7 +24,6 @@ HOST_OPTIONS = {"num_cpus": 1, "scheduling_strategy": "SPREAD"}
 STABLE_AFTER = 60.0
 """Seconds after which the death of a host counts as the first one again."""
 
-
 HOST_ARGUMENTS = ("-m", "tidemill", "host", "--log-format", "json")
 """What the Python of a cluster's node runs."""
 
@@ -129,7 +128,7 @@ class RayHosts(ActorObserver):
             fields = {"host": name, "reason": status.reason, "exit": status.exit, "output": status.log_tail}
             logger.warning(events.RAY_HOST_ENDED, extra=fields)
         self._stopping.discard(name)
-        if self._gateway.is_connected:
+        if self._gateway.is_connected and self._is_leader():  # another node could remove the next host of this name
             self._gateway.remove(name)
 
     async def _create(self, name: str, host: _Host) -> None:
