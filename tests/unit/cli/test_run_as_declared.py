@@ -91,9 +91,9 @@ async def test_a_node_still_refuses_an_executor_that_there_is_not() -> None:
     """What is a makeshift in a script would be a mistake on a node."""
     flow = tm.Workflow("flow")
 
-    @flow.task(executor="kubernetes")
+    @flow.task(executor="slurm")
     def here() -> None: ...
 
-    with pytest.raises(tm.DefinitionError, match="there is no executor 'kubernetes'"):
+    with pytest.raises(tm.DefinitionError, match="there is no executor 'slurm'"):
         async with tm.testing.node(load=[flow]):
             pass
