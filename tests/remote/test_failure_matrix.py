@@ -7,6 +7,7 @@ import tidemill as tm
 from tests.remote.scripted_units import Cluster, RemoteTestNode, beat, begin, end, make_node_class
 from tests.service.workflows.faults import breaking, store_of, troubles
 from tidemill.engine.workflows.client.handle import RunHandle
+from tidemill.engine.workflows.executors.remote.executor import RemoteExecutor
 from tidemill.engine.workflows.executors.remote.interface import UnitStatus
 from tidemill.engine.workflows.remote_reports import AttemptEndedError
 from tidemill.kernel.errors import StoreError
@@ -224,3 +225,19 @@ async def test_a_result_in_flight_wins_over_the_end_of_its_unit(cluster: Cluster
         assert (await run.state()).state is RunState.SUCCESS
         assert await outcomes(node, run.id) == ["success"]
         assert troubles(node) == {}
+
+
+async def test_nothing_is_remembered_of_units_that_are_gone(cluster: Cluster, store: str | None) -> None:
+    """A node sees the units of all nodes, for years: it forgets those that the cluster has removed."""
+    async with open_node(cluster, store) as node:
+        _, key = await start(node)
+        await begin(node, key)
+        await end(node, key)
+        foreign = key._replace(run="of another node")
+        cluster.report(foreign, UnitStatus(state="running"))
+        for gone in (key, foreign):
+            cluster.report(gone, UnitStatus(state="missing"))
+        await node.advance("1s")
+        executor = node.probe.workflows.executors["kubernetes"]
+        assert isinstance(executor, RemoteExecutor)
+        assert (executor.known_units, executor.running()) == (0, set())

@@ -113,6 +113,11 @@ class RemoteExecutor(Executor, UnitObserver):
         is_blocked = self._clock.monotonic() < self._blocked_until
         return 0 if is_blocked or self._is_closed else max(0, self._launcher.free_slots())
 
+    @property
+    def known_units(self) -> int:
+        """The number of units that exist, as far as the launcher has reported."""
+        return len(self._units)
+
     def running(self) -> set[AttemptKey]:
         return self._attempts.keys()
 
@@ -177,8 +182,11 @@ class RemoteExecutor(Executor, UnitObserver):
     # -- observing
 
     def on_unit(self, key: AttemptKey, status: UnitStatus) -> None:
-        self._units[key] = status
         attempt = self._attempts.get(key)
+        if attempt is None and status.state == "missing":
+            self._units.pop(key, None)  # nothing is left of it to remove
+            return
+        self._units[key] = status
         if attempt is not None and status.is_over:
             self._start_judging(attempt)
 
