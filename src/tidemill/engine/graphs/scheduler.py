@@ -283,6 +283,7 @@ class GraphScheduler(LoadedGraphs):
         attach_key_loaders(staged.added_reactors.values(), self._store, self.runtime.supervisor)
         self._unsaved_resets |= reset
         durability = self.runtime.durability
+        durability.advance_moment(stored_state.newest_moment)
         if durability.journal is not None:
             durability.journal.advance_position(restorer.position)
         for reactor in restorer.changed_reactors:

@@ -110,6 +110,10 @@ class Checkpointer(DurabilityBackend):
     def policy_for(self, reactor: Reactor) -> DurabilityPolicy:
         return declared_policy(reactor)
 
+    def advance_moment(self, moment: int) -> None:
+        """Take the next snapshots after a moment, at which another node has taken some: the newest one counts."""
+        self._moment = max(self._moment, moment)
+
     def request_checkpoint(self, reactor: RunningReactor) -> None:
         self._changed_reactors[reactor] = None
         if not self._work_ready.is_set():

@@ -35,6 +35,11 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     """Of keyed reactors."""
 
     @property
+    def newest_moment(self) -> int:
+        """The moment of the newest snapshot, which another node may have taken; 0 if there is none."""
+        return max((part.moment for generations in self.parts.values() for part in generations), default=0)
+
+    @property
     def is_stale(self) -> bool:
         """Whether an accumulator has advanced since its journal was read."""
         return any(one.position > position for one, position in self.read_positions.items())

@@ -119,10 +119,10 @@ class GraphClient:
         part = self._readable_reactor(caller, name)
         await self._at(part).check_reactor(part.tenant, part.name)
 
-    async def reactor_state(self, caller: Caller, name: str) -> ReactorState:
-        """Return the state of a reactor."""
+    async def reactor_state(self, caller: Caller, name: str, key: Any = None) -> ReactorState:
+        """Return the state of a reactor; with a key, that of one key."""
         part = self._readable_reactor(caller, name)
-        return await self._at(part).reactor_state(part.tenant, part.name)
+        return await self._at(part).reactor_state(part.tenant, part.name, key)
 
     async def observe_reactor(self, caller: Caller, name: str, known: FiringView | None = None) -> ReactorObservation:
         """Return the state of a reactor, and its newest firing, unless that is the known one."""
@@ -146,11 +146,16 @@ class GraphClient:
         return await self._at(part).recoveries(part.tenant, part.name)
 
     async def command(
-        self, caller: Caller, name: str, command: ReactorCommand, inputs: Mapping[str, Any] | None = None
+        self,
+        caller: Caller,
+        name: str,
+        command: ReactorCommand,
+        inputs: Mapping[str, Any] | None = None,
+        key: Any = None,
     ) -> CommandResult:
-        """Give a reactor a command; `fire_with` takes inputs, the others take none."""
+        """Give a reactor a command; `fire_with` takes inputs, and a keyed reactor is told which key to fire."""
         part = self._own_part(caller, "reactor", name)
-        return await self._at(part).command(part.tenant, part.name, command, inputs)
+        return await self._at(part).command(part.tenant, part.name, command, inputs, key)
 
     # -- accumulators
 

@@ -26,14 +26,18 @@ from tidemill.engine.graphs.client.values import (
     ReplayResult,
 )
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
+from tidemill.engine.graphs.partitions.membership import ClusterView
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor, RoutedEvent
 from tidemill.engine.graphs.partitions.relay_sink import SOURCE_CLIENT
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
-from tidemill.kernel.errors import NotFoundError, RequestError
+from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
 from tidemill.storage.graph_ports import PartKey, PartKind
+
+HOST_TIMEOUT = 2.0
+"""Seconds within which a host must answer what is read; its partitions are left out otherwise."""
 
 _T = TypeVar("_T")
 
@@ -56,9 +60,31 @@ class KeyedOperations:
         return keyed
 
     async def _ask_hosts(self, keyed: PartitionedReactor, ask: Callable[[HostOperations], Awaitable[_T]]) -> list[_T]:
-        """Ask each host of a reactor; return their answers."""
-        hosts = (await self._scheduler.sharing.view(keyed)).parts.values()
-        return await asyncio.gather(*(ask(cast("HostOperations", self._router.at(one))) for one in hosts))
+        """Ask each host of a reactor; return their answers. Raises if one does not answer."""
+        view = await self._scheduler.sharing.view(keyed)
+        return await asyncio.gather(*(ask(self._at_host(part)) for part in view.parts.values()))
+
+    async def _read_hosts(
+        self,
+        keyed: PartitionedReactor,
+        read: Callable[[HostOperations], Awaitable[_T]],
+        view: ClusterView | None = None,
+    ) -> list[_T]:
+        """Ask each host of a reactor; return the answers of those that answer in time. A frozen one delays no page."""
+        view = view or await self._scheduler.sharing.view(keyed)
+
+        async def read_in_time(part: PartKey) -> list[_T]:
+            try:
+                async with asyncio.timeout(HOST_TIMEOUT):  # real time: a page waits for it
+                    return [await read(self._at_host(part))]
+            except (TimeoutError, OperationError, RequestError):
+                return []
+
+        found = await asyncio.gather(*(read_in_time(part) for part in view.parts.values()))
+        return [one for some in found for one in some]
+
+    def _at_host(self, part: PartKey) -> HostOperations:
+        return cast("HostOperations", self._router.at(part))
 
     # -- reactors
 
@@ -73,8 +99,7 @@ class KeyedOperations:
             part = keyed.part_of_key(key)
             return replace(await self._router.at(part).reactor_state(tenant, part.name, key), name=name)
         view = await self._scheduler.sharing.view(keyed)
-        hosts = (cast("HostOperations", self._router.at(one)) for one in view.parts.values())
-        found = await asyncio.gather(*(one.states(tenant, name) for one in hosts))
+        found = await self._read_hosts(keyed, lambda host: host.states(tenant, name), view)
         return merge_states(keyed, [state for states in found for state in states], view.owners)
 
     async def observe(self, tenant: str, name: str, known: KnownFiring | None) -> ReactorObservation:
@@ -87,7 +112,7 @@ class KeyedOperations:
     async def health_report(self, tenant: str, name: str) -> HealthReport:
         """Return what is wrong with the partitions of a reactor."""
         keyed = self._keyed(tenant, name)
-        return merge_reports(await self._ask_hosts(keyed, lambda host: host.health_report(tenant, name)))
+        return merge_reports(await self._read_hosts(keyed, lambda host: host.health_report(tenant, name)))
 
     async def firings(self, tenant: str, name: str, limit: int, after: str | None, key: Any = None) -> FiringPage:
         """Return firings that are kept, newest first; `after` is the id of the last one of the page before."""
@@ -96,16 +121,18 @@ class KeyedOperations:
         if key is not None:
             part = keyed.part_of_key(key)
             return await self._router.at(part).firings(tenant, part.name, limit, after, key)
-        return merge_firings(await self._ask_hosts(keyed, lambda host: host.firings(tenant, name, asked)), limit, after)
+        return merge_firings(
+            await self._read_hosts(keyed, lambda host: host.firings(tenant, name, asked)), limit, after
+        )
 
     async def timeseries(self, tenant: str, name: str) -> list[int]:
         """Return the firing counts of the last 60 minutes, oldest first."""
-        found = await self._ask_hosts(self._keyed(tenant, name), lambda host: host.timeseries(tenant, name))
+        found = await self._read_hosts(self._keyed(tenant, name), lambda host: host.timeseries(tenant, name))
         return [sum(counts) for counts in zip(*(one for series in found for one in series), strict=True)]
 
     async def recoveries(self, tenant: str, name: str) -> list[Recovery]:
         """Return the recoveries of the partitions, newest first."""
-        found = await self._ask_hosts(self._keyed(tenant, name), lambda host: host.recoveries(tenant, name))
+        found = await self._read_hosts(self._keyed(tenant, name), lambda host: host.recoveries(tenant, name))
         return sorted((one for some in found for one in some), key=lambda one: one.at, reverse=True)
 
     async def command(
@@ -133,7 +160,7 @@ class KeyedOperations:
     async def accumulator(self, tenant: str, name: str) -> AccumulatorDetails:
         """Return the current state of an accumulator, merged from those of its partitions, and what it takes."""
         keyed = self._of_accumulator(tenant, name)
-        found = await self._ask_hosts(keyed, lambda host: host.accumulators(tenant, name))
+        found = await self._read_hosts(keyed, lambda host: host.accumulators(tenant, name))
         if not (states := [one for some in found for one in some]):
             raise no_partitions_error(name)
         definition = keyed.partitioners[name].accumulator
@@ -255,7 +282,7 @@ class KeyedOperations:
     async def dead_letters(self, kind: PartKind, tenant: str, name: str) -> list[DeadLetter]:
         """Return the dead letters of all partitions, newest first."""
         keyed = self._of_kind(kind, tenant, name)
-        found = await self._ask_hosts(keyed, lambda host: host.dead_letters(kind, tenant, name))
+        found = await self._read_hosts(keyed, lambda host: host.dead_letters(kind, tenant, name))
         return sorted((one for some in found for one in some), key=lambda one: one.id, reverse=True)
 
     async def replay(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> ReplayResult:

@@ -80,6 +80,9 @@ class DurabilityBackend(Protocol):
     async def release(self, keys: Collection[PartKey]) -> None:
         """Release those of some parts that this node owns to other nodes."""
 
+    def advance_moment(self, moment: int) -> None:
+        """Take the next snapshots after a moment, at which another node has taken some."""
+
     def request_checkpoint(self, reactor: Any) -> None:
         """Include a reactor and its accumulators in the next checkpoint."""
 
@@ -141,6 +144,9 @@ class NoDurability(DurabilityBackend):
         pass
 
     async def release(self, keys: Collection[PartKey]) -> None:
+        pass
+
+    def advance_moment(self, moment: int) -> None:
         pass
 
     def request_checkpoint(self, reactor: Any) -> None:
