@@ -7,6 +7,8 @@ from datetime import timedelta
 import pytest
 
 import tidemill as tm
+from tests.remote.flow import remote
+from tests.remote.scripted_units import Cluster, make_node_class
 from tests.service.workflows.acting import START
 from tests.service.workflows.faults import (
     QUICK,
@@ -147,6 +149,16 @@ async def frozen(_: pytest.MonkeyPatch) -> set[str]:
         return risen(node)
 
 
+@tells("adopted_attempts_total")
+async def killed_with_a_unit(_: pytest.MonkeyPatch) -> set[str]:
+    async with make_node_class(Cluster())(load=[remote]) as node:
+        await node.start("remote", folder="/nowhere")
+        await node.advance("1s")
+        successor = await node.crash()
+        await successor.advance("5s")
+        return risen(successor)
+
+
 @tells("fenced_writes_total")
 async def deposed(_: pytest.MonkeyPatch) -> set[str]:
     flow, blocked = blocked_flow()
@@ -216,8 +228,8 @@ async def old_runs(_: pytest.MonkeyPatch) -> set[str]:
         return risen(node)
 
 
-ELSEWHERE = {name for name in WORKFLOW_METRICS if name.startswith("subscription_")} | {"adopted_attempts_total"}
-"""Told by the tests of subscriptions, and by those of remote attempts."""
+ELSEWHERE = {name for name in WORKFLOW_METRICS if name.startswith("subscription_")}
+"""Told by the tests of subscriptions."""
 
 
 def test_there_is_a_story_for_every_metric() -> None:
