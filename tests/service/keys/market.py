@@ -51,7 +51,7 @@ class Market:
         if "when" in options:
             options["when"] = named[options["when"]]
         if keyed:
-            options.setdefault("partitions", 2)
+            options.setdefault("partitions", 1)  # these tests are about what happens inside a partition
             options["key"] = {prices: "key", totals: "key", fills: lambda event: event.key}
         self.reactor = tm.Reactor("market", [prices, totals, fills, seen], **options)
         self.graph = tm.Graph("maker", reactor=self.reactor)

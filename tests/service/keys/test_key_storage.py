@@ -58,7 +58,7 @@ async def test_a_new_key_needs_no_store_and_a_stored_one_waits_for_it(store: str
         for key in KEYS:
             await node.push("totals", Tick(key, 1))
         await node.settle()
-        cold = next(key for key in KEYS if key not in node.probe.graphs.active_keys("market"))
+        cold = next(key for key in KEYS if key not in node.probe.graphs.active_keys("market[0]"))
         with pytest.raises(tm.RequestError) as raised:
             node.handle("prices")(Tick(cold, 1))
         assert raised.value.code == "key_not_in_memory"

@@ -131,7 +131,7 @@ async def test_a_full_queue_of_one_key_leaves_room_for_the_others() -> None:
         await node.reactor("market").pause()
         operations = GraphOperations(node._scheduler, node._packages.reclaim)
         outcomes = [
-            (await operations.push("public", "prices", Tick(key, value), patience=0.0)).outcome
+            (await operations.push("public", "prices[0]", Tick(key, value), patience=0.0)).outcome
             for key, value in (("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2), ("b", 3))
         ]
         assert outcomes == ["emitted", "emitted", "rejected"] * 2

@@ -16,7 +16,7 @@ async def test_a_push_of_many_events_goes_to_their_keys(store: str, durability: 
     """G-1, G-31: in order, each event once, also of keys that are not in memory; a repetition changes nothing."""
     market = Market(keyed=True, durability=durability, has_slow_totals=has_slow_totals)
     async with tm.testing.node(store=store, load=market.load, settings={"active_keys": 1}) as node:
-        totals = node.probe.graphs.accumulator("totals")
+        totals = node.probe.graphs.accumulator("totals[0]")
         events: list[Any] = [Tick(key, value) for value in (1, 2, 3) for key in KEYS]
         for number in (1, 1, 2):
             summary = await totals.push_many([*events, {"key": None}], position=ProducerPosition("client", number))
@@ -35,7 +35,7 @@ async def test_a_hundred_thousand_keys_are_one_loop_and_little_memory() -> None:
     def ticks(event: Tick) -> Tick:
         return event
 
-    market = tm.Reactor("market", [ticks], key="value")
+    market = tm.Reactor("market", [ticks], key="value", partitions=1)
     graph = tm.Graph("doubles", reactor=market)
 
     @graph.node
