@@ -104,7 +104,7 @@ async def _read_keys(
     stored: dict[PartKey, StoredKeys] = {}
     for reactor in keyed:
         part = part_key(reactor)
-        wanted = dict.fromkeys(key for one in reactor.definition.accumulator_names for key in named.get(one, ()))
+        wanted = dict.fromkeys(key for one in reactor.definition.accumulators for key in named.get(one.name, ()))
         wanted |= dict.fromkeys(key for one in parts.get(part, ()) for key in _keys_of_firings(one))
         stored[part] = await read_stored_keys(store, part, list(wanted))
     return stored

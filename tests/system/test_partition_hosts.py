@@ -1,0 +1,119 @@
+"""Hosts of a keyed reactor that join, leave, freeze and die under load: each event counts once, in order per key."""
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+import tidemill as tm
+from tests.postgres import PostgresServer
+from tests.system.partition_host import PARTITIONS, SETTINGS, counters
+from tidemill.engine.workflows.client.values import Caller
+from tidemill.graphs.pushes import ProducerPosition
+
+PUBLIC = Caller("public", "test")
+KEYS = [f"key {number}" for number in range(12)]
+PATIENCE = 60.0
+
+
+@asynccontextmanager
+async def host(address: str) -> AsyncIterator[Process]:
+    """Run a process that hosts partitions."""
+    command = [sys.executable, "-m", "tests.system.partition_host", address]
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
+    try:
+        await expect(process, "ready")
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def expect(process: Process, line: str) -> None:
+    """Wait for a line of a process."""
+    assert process.stdout is not None, "it is a pipe"
+    assert (await process.stdout.readline()).decode().strip() == line
+
+
+class Load:
+    """Pushes numbered events of every key, each until it is acknowledged."""
+
+    def __init__(self, node: tm.Node) -> None:
+        self._node = node
+        self.acknowledged = dict.fromkeys(KEYS, 0)
+        self.is_ending = False
+
+    async def push(self, key: str) -> None:
+        """Push events of one key until the end."""
+        while not self.is_ending:
+            number = self.acknowledged[key] + 1
+            position = ProducerPosition(f"pusher of {key}", number)
+            try:
+                event = {"key": key, "number": number}
+                summary = await self._node.push_many("steps", [event], position=position)
+            except tm.RequestError:  # no answer: the same push again
+                continue
+            if not summary.is_rejected:
+                self.acknowledged[key] = number
+
+    async def wait_for_more(self, events: int) -> None:
+        """Wait until every key has so many more events."""
+        goal = {key: number + events for key, number in self.acknowledged.items()}
+        while any(self.acknowledged[key] < number for key, number in goal.items()):  # noqa: ASYNC110 - many counters
+            await asyncio.sleep(0.02)
+
+
+async def owners(node: tm.Node) -> list[str | None]:
+    """Return the owner of each partition."""
+    state = await node.graph_client.reactor_state(PUBLIC, "counters")
+    return [one.owner for one in state.partitions]
+
+
+async def until_shared(node: tm.Node, hosts: int) -> None:
+    """Wait until so many hosts share the partitions evenly."""
+    while True:
+        found = await owners(node)
+        counts = [found.count(one) for one in set(found) if one is not None]
+        if None not in found and len(counts) == hosts and max(counts) - min(counts) <= 1:
+            return
+        await asyncio.sleep(0.1)
+
+
+async def test_hosts_come_and_go_under_load(postgres: PostgresServer) -> None:
+    """G-24, G-31: join, kill -9, freeze and orderly leave. No event is lost, counted twice, or out of order."""
+    address = await postgres.fresh_store()
+    async with asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
+        settings = {**SETTINGS, "partition_weight": 0}
+        front = await stack.enter_async_context(tm.Node(address, load=[counters], settings=settings))
+        first = await stack.enter_async_context(host(address))
+        load = Load(front)
+        async with asyncio.TaskGroup() as group:
+            for key in KEYS:
+                group.create_task(load.push(key), name=f"push {key}")
+            await load.wait_for_more(3)
+            second = await stack.enter_async_context(host(address))  # joins
+            await until_shared(front, 2)
+            await load.wait_for_more(3)
+            third = await stack.enter_async_context(host(address))
+            first.kill()  # while partitions move to the third one
+            await until_shared(front, 2)
+            await load.wait_for_more(3)
+            second.send_signal(signal.SIGSTOP)  # frozen for longer than its lease
+            await until_shared(front, 1)
+            await load.wait_for_more(3)
+            second.send_signal(signal.SIGCONT)
+            await until_shared(front, 2)
+            await load.wait_for_more(3)
+            third.send_signal(signal.SIGTERM)  # hands its partitions over
+            await expect(third, "closed")
+            await until_shared(front, 1)
+            await load.wait_for_more(3)
+            load.is_ending = True
+        for key in KEYS:
+            state = await front.graph_client.reactor_state(PUBLIC, "counters", key)
+            total = state.cache["steps"]
+            assert (total["count"], total["disorder"]) == (load.acknowledged[key], 0), key
+        assert len(await owners(front)) == PARTITIONS
