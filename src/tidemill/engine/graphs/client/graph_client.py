@@ -153,7 +153,7 @@ class GraphClient:
         inputs: Mapping[str, Any] | None = None,
         key: Any = None,
     ) -> CommandResult:
-        """Give a reactor a command; `fire_with` takes inputs, and a keyed reactor is told which key to fire."""
+        """Give a reactor a command; `fire_with` takes inputs, and both ways to fire a keyed reactor take its key."""
         part = self._own_part(caller, "reactor", name)
         return await self._at(part).command(part.tenant, part.name, command, inputs, key)
 
