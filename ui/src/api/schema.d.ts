@@ -1887,6 +1887,7 @@ export interface components {
             results: {
                 [key: string]: components["schemas"]["GraphResultView"];
             };
+            key?: unknown;
         };
         /** GraphCall */
         GraphCall: {
@@ -2149,7 +2150,7 @@ export interface components {
             id: string;
             name: string;
             /** @enum {string} */
-            kind: "server" | "worker" | "embedded";
+            kind: "server" | "worker" | "host" | "embedded";
             /** @enum {string} */
             state: "alive" | "silent" | "dead";
             leads: boolean;

@@ -20,7 +20,7 @@ from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, Fail, is_cancelled_here
 from tidemill.kernel.errors import OperationError
-from tidemill.sources.interface import Disconnected
+from tidemill.sources.interface import Disconnected, Encoding
 from tidemill.telemetry import events
 from tidemill.telemetry.logs import FAILURES_PER_REMINDER
 
@@ -48,6 +48,11 @@ class Stream(RunningAccumulator):
     @property
     def upstream_lag(self) -> int | None:
         return self.reader.upstream_lag if self.has_background_loop else None
+
+    @property
+    def encoding(self) -> Encoding:
+        """How the bytes of its events are decoded; a stream that reads no source gets them from elsewhere, as JSON."""
+        return self.reader.encoding if self.has_background_loop else "json"
 
     def redefine(self, newer: Self) -> None:
         reconnects = self.has_background_loop and self.down_reason is None
@@ -149,7 +154,7 @@ class Stream(RunningAccumulator):
     async def _push_event(self, event: Any, checkpoint: Any) -> Receipt:
         continues = self.is_async and not self.is_journaled  # read now: a stop removes the targets
         try:
-            return await self.push(event, self.reader.encoding, checkpoint)
+            return await self.push(event, self.encoding, checkpoint)
         except asyncio.CancelledError:
             if continues:  # the event is processed without this task, or became a dead letter
                 self._advance_offset(checkpoint)
@@ -177,7 +182,7 @@ class Stream(RunningAccumulator):
         for event, checkpoint in events:
             if self._is_blocked():
                 break
-            steps.append(self.begin_event(event, self.reader.encoding, checkpoint))
+            steps.append(self.begin_event(event, self.encoding, checkpoint))
         return steps
 
     def on_gap(self, reason: str) -> None:

@@ -38,9 +38,8 @@ class KeyedStream(KeyedIngest, Stream):
 
     async def _take(self, events: Sequence[tuple[Any, Any]]) -> None:
         """Process events of the source in order, after their keys are in memory."""
-        encoding = self.reader.encoding
         try:
-            async with self.keys.memory.holding(self.keys_of((event for event, _ in events), encoding)):
+            async with self.keys.memory.holding(self.keys_of((event for event, _ in events), self.encoding)):
                 await super().on_events(events)
         except StoreError:  # one by one, each waits until the store answers
             for event, checkpoint in events:
@@ -48,7 +47,7 @@ class KeyedStream(KeyedIngest, Stream):
 
     def _is_misplaced(self, event: Any, share: KafkaShare) -> bool:
         try:
-            key = self.read_key(self._validate(event, self.reader.encoding))
+            key = self.read_key(self._validate(event, self.encoding))
         except TypeMismatchError:
             return False  # it becomes a dead letter here
         return partition_of(key, share.partitions) != share.number
@@ -63,7 +62,7 @@ class KeyedStream(KeyedIngest, Stream):
             logger.warning(event_names.EVENT_MISPLACED, extra=facts)
         front = self.runtime.find_accumulator(self.tenant, declared.name)
         while front is not None:
-            receipt = await front.push(event, self.reader.encoding)
+            receipt = await front.push(event, self.encoding)
             if receipt.outcome != "rejected" or not front.may_accept_later:
                 return
             await self.clock.sleep(self.runtime.settings.checkpoint_interval)
