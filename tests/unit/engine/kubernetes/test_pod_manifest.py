@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.unit.engine.kubernetes.launches import CONFIG, INSTANCE, launch
-from tidemill.engine.workflows.executors.kubernetes.configuration import DEFAULT_ALLOWED, PodPolicy
+from tidemill.engine.workflows.executors.kubernetes.configuration import DEFAULT_ALLOWED, KubernetesConfig, PodPolicy
 from tidemill.engine.workflows.executors.kubernetes.pod_manifest import RefusedPodError, build_pod, build_token_secret
 from tidemill.engine.workflows.executors.kubernetes.pod_names import pod_labels, pod_name, read_key
 from tidemill.workflows.records import AttemptKey
@@ -164,6 +164,20 @@ def test_a_task_mounts_only_its_own_volumes() -> None:
     config = replace(CONFIG, template={"spec": {"volumes": [{"name": "data", "secret": {"secretName": "keys"}}]}})
     with pytest.raises(RefusedPodError, match="a task can only mount volumes that it declares itself, not data"):
         build_pod(launch(options={"pod": {"spec": mounts}}), INSTANCE, config)
+
+
+SECRET_VOLUME = {"spec": {"volumes": [{"name": "data", "secret": {"secretName": "keys"}}]}}
+
+
+@pytest.mark.parametrize(
+    "config", [replace(CONFIG, template=SECRET_VOLUME), replace(CONFIG, policy=PodPolicy(pod=SECRET_VOLUME))]
+)
+def test_a_task_does_not_get_a_volume_of_the_operator_by_its_name(config: KubernetesConfig) -> None:
+    """Volumes are merged by name: one that a task declares without a source would be the operator's."""
+    mounts = [{"name": "attempt", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]
+    part = {"spec": {"volumes": [{"name": "data"}], "containers": mounts}}
+    with pytest.raises(RefusedPodError, match="a task can only mount volumes that it declares itself, not data"):
+        build_pod(launch(options={"pod": part}), INSTANCE, config)
 
 
 def test_a_task_cannot_pass_for_another_attempt() -> None:

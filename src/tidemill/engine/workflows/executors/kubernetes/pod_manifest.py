@@ -76,16 +76,19 @@ def find_refusals(launch: Launch, config: KubernetesConfig) -> Iterator[str]:
         for name in (part.get("metadata") or {}).get(section) or {}:
             if name.startswith(PREFIX):
                 yield f"a task cannot set metadata.{section}.{name}: names that begin with '{PREFIX}' are Tidemill's"
-    yield from _find_foreign_mounts(part)
+    yield from _find_foreign_mounts(part, config)
     for image in sorted({one for one in (launch.options.get("image"), *_images(part)) if one}):
         if not any(fnmatchcase(image, pattern) for pattern in config.policy.images):
             yield f"the operator's policy does not allow the image {image}, only {', '.join(config.policy.images)}"
 
 
-def _find_foreign_mounts(part: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each volume of the operator that a task mounts: it may be meant for another container."""
-    spec = part.get("spec") or {}
-    own = [one.get("name") for one in _objects(spec, "volumes")]
+def _find_foreign_mounts(part: Mapping[str, Any], config: KubernetesConfig) -> Iterator[str]:
+    """Yield each volume of the operator that a task mounts: it may be meant for another container.
+
+    A task that declares a volume of the same name does not make it its own: volumes are merged by name.
+    """
+    foreign = {name for one in (config.template, config.policy.pod) for name in _volume_names(one)}
+    own = _volume_names(part) - foreign
     for container in _containers(part):
         for mount in _objects(container, "volumeMounts"):
             if mount.get("name") not in own:
@@ -116,6 +119,11 @@ def _asked_for(container: Mapping[str, Any], kind: str, resource: str) -> float:
 def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     spec = pod.get("spec") or {}
     return [*_objects(spec, "containers"), *_objects(spec, "initContainers")]
+
+
+def _volume_names(part: Mapping[str, Any]) -> set[Any]:
+    """Return the names of the volumes in a part of a pod."""
+    return {name for one in _objects(part.get("spec") or {}, "volumes") if isinstance(name := one.get("name"), str)}
 
 
 def _objects(part: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
