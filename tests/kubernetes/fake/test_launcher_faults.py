@@ -97,6 +97,16 @@ async def test_what_happens_after_a_cut_connection_is_seen(
     assert (await observer.until_over(launch.key)).cause == "evicted"
 
 
+async def test_a_created_pod_is_reported_without_the_watch(
+    launcher: KubernetesLauncher, observer: RecordingObserver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W-11: a watch that hangs must not cost a pod whose image takes minutes its lease."""
+    monkeypatch.setattr(launcher, "on_change", lambda kind, pod: None)
+    launch = launch_of("one")
+    await launcher.launch(launch)
+    assert [one.state for one in observer.seen[launch.key]] == ["pending"]
+
+
 async def test_a_forgotten_history_is_read_again(
     launcher: KubernetesLauncher, pods: Pods, api_server: ApiServer, observer: RecordingObserver
 ) -> None:

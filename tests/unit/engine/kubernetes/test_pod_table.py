@@ -56,6 +56,15 @@ def test_a_list_that_was_asked_for_earlier_does_not_miss_a_new_pod() -> None:
     assert (known.key, status.state) == (KEY, "missing")
 
 
+def test_a_created_pod_is_news_unless_the_watch_was_faster() -> None:
+    """W-11: the executor renews the lease of a pod only if it knows that the pod is pending."""
+    table = PodTable(SETTINGS)
+    news = table.add_created(stored_pod(), 0.0)
+    assert news is not None
+    assert news[1].state == "pending"
+    assert table.add_created(stored_pod(), 0.0) is None
+
+
 def test_a_created_pod_does_not_undo_what_the_watch_has_seen() -> None:
     """The answer to the creation may be older than the newest change."""
     table = PodTable(SETTINGS)

@@ -91,7 +91,8 @@ class KubernetesLauncher(AttemptLauncher):
             self._table.abandon(pod)
             await self._delete_quietly(pod["metadata"]["namespace"], pod["metadata"]["name"])
             raise
-        self._table.add_created(pod, self._clock.monotonic())
+        if (news := self._table.add_created(pod, self._clock.monotonic())) is not None:
+            self._report_news(*news)
 
     async def delete(self, key: AttemptKey, grace: float) -> None:
         if (known := self._table.get(key)) is not None:

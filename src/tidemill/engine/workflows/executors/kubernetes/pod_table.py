@@ -108,11 +108,12 @@ class PodTable:
         news = known.report(known.view.status, now)
         return None if news is None else (known, news)
 
-    def add_created(self, pod: Mapping[str, Any], now: float) -> None:
-        """Track a pod that was just created, unless the watch was faster and knows it better."""
+    def add_created(self, pod: Mapping[str, Any], now: float) -> News | None:
+        """Take over a pod that was just created, unless the watch was faster and knows it better; return the news."""
         self._abandoned.discard(pod["metadata"]["uid"])
-        if (key := read_key(pod)) is not None and key not in self._pods:
-            self.see(pod, now)
+        if (key := read_key(pod)) is None or key in self._pods:
+            return None
+        return self.see(pod, now)
 
     def abandon(self, pod: Mapping[str, Any]) -> None:
         """Report nothing more about a pod that was created in vain."""
