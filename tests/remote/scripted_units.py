@@ -17,7 +17,7 @@ from tidemill.engine.workflows.executors.remote.interface import (
 )
 from tidemill.engine.workflows.executors.remote.orders import decode_order
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import TidemillError
+from tidemill.kernel.errors import OperationError, TidemillError
 from tidemill.kernel.settings import Settings
 from tidemill.node import Node
 from tidemill.node_parts import NodeParts
@@ -35,6 +35,9 @@ class Cluster:
         self.deleted: list[AttemptKey] = []
         self.delay = 0.0
         """Seconds that the cluster takes to accept a unit."""
+        self.refusals: dict[str, OperationError] = {}
+        """By tenant: why the cluster takes no unit of it."""
+        self.refused: list[AttemptKey] = []
         self.observers: list[UnitObserver] = []
 
     def report(self, key: AttemptKey, status: UnitStatus) -> None:
@@ -68,6 +71,9 @@ class ScriptedLauncher(AttemptLauncher):
     async def launch(self, launch: Launch) -> None:
         if self._cluster.delay:
             await self._clock.sleep(self._cluster.delay)
+        if (refusal := self._cluster.refusals.get(launch.tenant)) is not None:
+            self._cluster.refused.append(launch.key)
+            raise refusal
         self._cluster.launched.append(launch.key)
         self._cluster.report(launch.key, UnitStatus(state="running"))
 

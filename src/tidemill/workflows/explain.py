@@ -286,6 +286,8 @@ class _Explainer:
             yield f"it is scheduled, but there is no executor '{row.executor}'"
         elif self._context.capacity < 1:
             yield f"it is scheduled, but executor '{row.executor}' has no free slot"
+            if row.reason:
+                yield f"its last attempt was handed back: {row.reason}"
 
     def _worker_obstacles(self) -> Iterator[str]:
         task = self._spec.by_name.get(self._name)

@@ -180,12 +180,13 @@ class RunOperations:
         if record.run.state.is_terminal:
             return {}
         context, spec = await self._read_context(record)
-        return explain_waiting(record, spec, partial(self._with_capacity, context))
+        return explain_waiting(record, spec, partial(self._with_capacity, context, record.run.tenant))
 
     async def _explain(self, record: RunRecord, task: str) -> list[str]:
         name, _ = resolve_task(record, task)
         context, spec = await self._read_context(record)
-        return explain_task(record, spec, task, self._with_capacity(context, record.by_task()[name][0]))
+        row = record.by_task()[name][0]
+        return explain_task(record, spec, task, self._with_capacity(context, record.run.tenant, row))
 
     async def _read_context(self, record: RunRecord) -> tuple[ExplainContext, WorkflowSpec]:
         """Return what is known beside the run itself about why its tasks have not run, and the spec of the run."""
@@ -203,11 +204,11 @@ class RunOperations:
         spec, problem = await self._load_spec_or_problem(record)
         return context if problem is None else replace(context, quarantine_reason=problem), spec
 
-    def _with_capacity(self, context: ExplainContext, row: TaskRow) -> ExplainContext:
-        """Add how many slots the executor of a task run has; outside of the leader, none is known to be full."""
+    def _with_capacity(self, context: ExplainContext, tenant: str, row: TaskRow) -> ExplainContext:
+        """Add how many slots the executor of a task run has for a tenant; only the leader knows of full ones."""
         if (coordinator := self._leader.coordinator) is None:
             return context
-        return replace(context, capacity=executor_capacity(coordinator, row.executor))
+        return replace(context, capacity=executor_capacity(coordinator, row.executor, tenant))
 
     async def _with_code_notes(self, context: ExplainContext, record: RunRecord) -> ExplainContext:
         """Add what to do about a run that waits for code that no node has, or about those that it queues behind."""

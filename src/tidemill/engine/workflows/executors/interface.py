@@ -4,7 +4,7 @@ An executor knows nothing of runs, trigger rules and retries. It accepts a reque
 what it logs and how it ended. Every call is idempotent by the attempt's key, so a caller in doubt repeats it.
 """
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -130,6 +130,10 @@ class Executor(Protocol):
 
     def free_slots(self) -> int:
         """Return how many more attempts it can accept now."""
+
+    def blocked_tenants(self) -> Collection[str]:
+        """Return the tenants of which it accepts no attempt for a while."""
+        return ()
 
     async def submit(self, request: AttemptRequest) -> None:
         """Accept a request, and return once it is accepted. A known attempt is not started again.

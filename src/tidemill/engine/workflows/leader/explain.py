@@ -26,10 +26,10 @@ def explain_context(
     )
 
 
-def executor_capacity(coordinator: RunCoordinator, executor: str) -> int | None:
-    """Return how many slots of an executor are free; None if there is no executor of that name."""
+def executor_capacity(coordinator: RunCoordinator, executor: str, tenant: str) -> int | None:
+    """Return how many slots of an executor are free for a tenant; None if there is no executor of that name."""
     slots = coordinator.slots.executor_slots
-    return max(0, slots.free_slots(executor)) if slots.has_executor(executor) else None
+    return slots.free_slots_for(executor, tenant) if slots.has_executor(executor) else None
 
 
 def _pool_usage(coordinator: RunCoordinator, runtime: WorkflowRuntime) -> dict[str, tuple[int, int]]:

@@ -164,6 +164,11 @@ class ExecutorSlots:
         """Return how many slots of an executor are neither used nor reserved."""
         return self._attempts.free_slots(executor) - self._reserved[executor]
 
+    def free_slots_for(self, executor: str, tenant: str) -> int:
+        """Return how many slots of an executor a tenant can get."""
+        is_blocked = tenant in self._executors[executor].blocked_tenants()
+        return 0 if is_blocked else max(0, self.free_slots(executor))
+
     def enqueue(self, run: str, row: TaskRow) -> None:
         """Queue a scheduled task for a slot, unless it is queued already."""
         since = row.since.timestamp() if row.since is not None else 0.0
@@ -236,6 +241,8 @@ class SlotAllocator:
         self._attempts = attempts
         self._pool_usage: Counter[tuple[str, str]] = Counter()
         """By tenant and pool: the number of slots in use, according to the active runs."""
+        self._blocked: set[tuple[str, str]] = set()
+        """Executors and tenants whose tasks were passed over, because the executor takes none of the tenant."""
 
     # -- waiting tasks
 
@@ -249,7 +256,29 @@ class SlotAllocator:
         if not rows or active.version not in self._versions.loaded or self.admission.is_paused(active.run):
             return []
         executors, pools = self._attempts.executors, self._runtime.pools.sizes
-        return [row for row in rows if row.executor in executors and (row.pool is None or row.pool in pools)]
+        return [
+            row
+            for row in rows
+            if row.executor in executors
+            and (row.pool is None or row.pool in pools)
+            and not self._is_blocked(row.executor, active.run.tenant)
+        ]
+
+    def _is_blocked(self, executor: str, tenant: str) -> bool:
+        """Return whether an executor takes no task of a tenant at present; its tasks are queued again later."""
+        if tenant not in self._attempts.executors[executor].blocked_tenants():
+            return False
+        self._blocked.add((executor, tenant))
+        return True
+
+    def _enqueue_unblocked(self) -> None:
+        """Queue the tasks of tenants whom an executor takes again."""
+        blocked = {one for one in self._blocked if one[1] in self._attempts.executors[one[0]].blocked_tenants()}
+        tenants = {tenant for _, tenant in self._blocked - blocked}
+        self._blocked = blocked
+        for active in self._active_runs.values() if tenants else ():
+            if active.run.tenant in tenants:
+                self.enqueue(active, active.waiting_tasks())
 
     def enqueue_version(self, version: VersionKey) -> None:
         """Queue the scheduled tasks of all runs of a version whose code has been loaded."""
@@ -262,6 +291,8 @@ class SlotAllocator:
     def assign(self) -> list[ActiveRun]:
         """Grant free slots to waiting tasks; return the runs that have new grants."""
         granted: dict[str, ActiveRun] = {}
+        if self._blocked:
+            self._enqueue_unblocked()
         for run, ref in self.executor_slots.reserve_for_waiting(self._is_still_wanted):
             active = granted[run] = self._active_runs[run]
             active.grants.append(ref)
@@ -274,6 +305,8 @@ class SlotAllocator:
         if active is None or waiting.ref in active.grants or self.admission.is_paused(active.run):
             return False
         row = active.rows.get(waiting.ref)
+        if row is not None and self._is_blocked(row.executor, active.run.tenant):
+            return False
         return row is None or row.state is TaskState.SCHEDULED or active.is_busy
 
     def claim(self, active: ActiveRun, draft: RunDraft) -> list[TaskRow]:

@@ -5,7 +5,7 @@ are no longer wanted, and from time to time discards workflow versions that no r
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from tidemill.engine.tasks import run_forever
 from tidemill.engine.wakeup import Wakeup
@@ -17,7 +17,7 @@ from tidemill.kernel.errors import StoreError
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, VersionTask
 from tidemill.telemetry import events
 from tidemill.workflows.records import AttemptKey, VersionKey
-from tidemill.workflows.spec import WorkflowSpec
+from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ class Claimer(AttemptObserver):
         self._settings = runtime.settings
         self._metrics = runtime.metrics
         self._pools = runtime.pools
+        self._executor_for = runtime.executor_for
         self._wakeup = Wakeup(runtime.clock)
         self._collected_at = self._pools_read_at = self._clock.monotonic()
 
@@ -85,12 +86,16 @@ class Claimer(AttemptObserver):
             return
         await self._refresh_pools()
         specs = {version: await self._versions.load_spec(version) for version in loaded}
+        blocked = {name: self._attempts.executors[name].blocked_tenants() for name in free}
         request = ClaimRequest(
             owner=self._attempts.owner.id,
             executors=free,
             immediate=[name for name in free if self._attempts.executors[name].is_immediate],
             loaded=loaded,
-            excluded=excluded_tasks(self._attempts.owner.labels, specs),
+            excluded=[
+                *excluded_tasks(self._attempts.owner.labels, specs),
+                *blocked_tasks(blocked, specs, self._executor_for),
+            ],
             pools=self._pools.sizes,
             lease=self._settings.heartbeat_timeout,
             at=self._clock.now(),
@@ -126,4 +131,20 @@ def excluded_tasks(labels: Iterable[str], specs: Mapping[VersionKey, WorkflowSpe
         for version, spec in specs.items()
         for task in spec.labelled_tasks
         if not offered.issuperset(task.labels)
+    ]
+
+
+def blocked_tasks(
+    blocked: Mapping[str, Collection[str]],
+    specs: Mapping[VersionKey, WorkflowSpec],
+    executor_for: Callable[[TaskSpec], str],
+) -> list[VersionTask]:
+    """Return the tasks whose executor takes none of their tenant, by the blocked tenants of each executor."""
+    tenants = {tenant for some in blocked.values() for tenant in some}
+    return [
+        VersionTask(*version, task.name)
+        for version, spec in specs.items()
+        if version.tenant in tenants
+        for task in spec.tasks
+        if version.tenant in blocked.get(executor_for(task), ())
     ]

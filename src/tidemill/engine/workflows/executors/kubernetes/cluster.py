@@ -16,6 +16,7 @@ from msgspec import ValidationError
 
 from tidemill.engine.workflows.executors.kubernetes.configuration import KubernetesConfig
 from tidemill.engine.workflows.executors.kubernetes.pod_merge import field_paths
+from tidemill.engine.workflows.executors.remote.interface import ClusterUnavailableError
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
@@ -40,7 +41,7 @@ _CLIENT_ERRORS = (httpx2.HTTPError, ValueError, KeyError)
 """What the client raises: KeyError for an error without a content type, ValueError for an answer that is not JSON."""
 
 
-class UnavailableError(OperationError):
+class UnavailableError(ClusterUnavailableError):
     """The API server does not answer, or not now: the call may be repeated."""
 
 
@@ -200,7 +201,7 @@ def _explain(error: Exception, what: str) -> OperationError:
         case 400 | 403 | 422:
             return RejectedError(message)
         case 401:
-            return OperationError(f"{message}; the credentials of the node are not accepted")
+            return ClusterUnavailableError(f"{message}; the credentials of the node are not accepted")
         case 404:
             return OperationError(f"{message}; create the namespace, or correct it in the configuration")
         case _:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.engine.tasks import TaskScope
-from tidemill.engine.workflows.executors.kubernetes.cluster import Cluster, ExistsError, RejectedError, UnavailableError
+from tidemill.engine.workflows.executors.kubernetes.cluster import Cluster, ExistsError, RejectedError
 from tidemill.engine.workflows.executors.kubernetes.configuration import KubernetesConfig, read_config
 from tidemill.engine.workflows.executors.kubernetes.pod_manifest import (
     CONTAINER,
@@ -171,7 +171,7 @@ class KubernetesLauncher(AttemptLauncher):
         except ExistsError:
             found = await self._opened.get_pod(metadata["namespace"], metadata["name"])
         if found is None or found["metadata"].get("deletionTimestamp") is not None:
-            raise UnavailableError(f"an older pod named {metadata['name']} is being deleted")
+            raise OperationError(f"an older pod named {metadata['name']} is being deleted")
         if pod_labels_of(found) != pod_labels_of(manifest):
             message = f"a pod named {metadata['name']} in the namespace {metadata['namespace']} is not of this attempt"
             raise RejectedError(f"{message}: delete it")

@@ -15,6 +15,7 @@ from tidemill.engine.workflows.executors.ray.unit_names import build_name, build
 from tidemill.engine.workflows.executors.remote.interface import (
     ATTEMPT_COMMAND,
     AttemptLauncher,
+    ClusterUnavailableError,
     Launch,
     UnitCause,
     UnitObserver,
@@ -98,9 +99,9 @@ class RayLauncher(AttemptLauncher, ActorObserver):
         unit = self._remember(name, launch.key)
         try:
             problem = await self._gateway.create(name, arguments, launch.full_environment(), options)
-        except OperationError:
+        except OperationError as error:
             self._units.pop(name, None)
-            raise
+            raise ClusterUnavailableError(str(error)) from error
         if problem:
             self._report(unit, UnitStatus(state="ended", cause="refused", reason=f"Ray refuses the actor: {problem}"))
 

@@ -7,7 +7,7 @@ is not wanted any more, and decides what became of a unit that ended without a r
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import msgspec
 
@@ -21,7 +21,13 @@ from tidemill.engine.workflows.executors.interface import (
     Executor,
     LogRecord,
 )
-from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher, UnitObserver, UnitStatus
+from tidemill.engine.workflows.executors.remote.interface import (
+    AttemptLauncher,
+    ClusterUnavailableError,
+    UnitObserver,
+    UnitStatus,
+)
+from tidemill.engine.workflows.executors.remote.launch_blocks import LaunchBlocks
 from tidemill.engine.workflows.executors.remote.order_writer import OrderWriter
 from tidemill.engine.workflows.executors.remote.unit_results import judge_unit
 from tidemill.kernel.backoff import Backoff
@@ -43,7 +49,6 @@ RESULT_GRACE = 2.0
 SWEEP_INTERVAL = 10.0
 """Seconds between two looks for units that no attempt needs."""
 
-_LAUNCH_BACKOFF = Backoff(1.0, 60.0)
 _RETRY_BACKOFF = Backoff(0.5, 15.0)
 
 _TAIL_NUMBER = 2**30
@@ -94,8 +99,7 @@ class RemoteExecutor(Executor, UnitObserver):
         self._attempts: AttemptTable[_RemoteAttempt] = AttemptTable()
         self._units: dict[AttemptKey, UnitStatus] = {}
         """The units that the launcher has reported, of all nodes on the store."""
-        self._failed_launches = 0
-        self._blocked_until = 0.0
+        self._blocks = LaunchBlocks(clock)
         self._next_sweep = 0.0
         self._is_sweeping = self._is_closed = False
 
@@ -110,8 +114,11 @@ class RemoteExecutor(Executor, UnitObserver):
         await self._launcher.close()
 
     def free_slots(self) -> int:
-        is_blocked = self._clock.monotonic() < self._blocked_until
-        return 0 if is_blocked or self._is_closed else max(0, self._launcher.free_slots())
+        is_blocked = self._is_closed or self._blocks.are_all_blocked
+        return 0 if is_blocked else max(0, self._launcher.free_slots())
+
+    def blocked_tenants(self) -> Collection[str]:
+        return self._blocks.tenants()
 
     @property
     def known_units(self) -> int:
@@ -148,6 +155,8 @@ class RemoteExecutor(Executor, UnitObserver):
         attempt = _RemoteAttempt(request, is_launching=True)
         self._attempts.add(attempt)
         try:
+            if request.tenant in self._blocks.tenants():  # it was claimed before
+                raise OperationError("the cluster has rejected another unit of its tenant")
             await self._launcher.launch(await self._orders.write(request, url))
         except TidemillError as error:
             self._on_launch_failed(attempt, error)
@@ -155,14 +164,14 @@ class RemoteExecutor(Executor, UnitObserver):
             self._attempts.forget(attempt)
             raise
         else:
-            self._failed_launches = 0
+            self._blocks.record_success(request.tenant)
         finally:
             attempt.launched.set()
 
     def _on_launch_failed(self, attempt: _RemoteAttempt, error: TidemillError) -> None:
-        """Hand an attempt back whose unit was not started, and start no other one for a while."""
-        self._failed_launches += 1
-        self._blocked_until = self._clock.monotonic() + _LAUNCH_BACKOFF.delay(self._failed_launches)
+        """Hand an attempt back whose unit was not started, and start no other one that would fail too for a while."""
+        is_own = isinstance(error, OperationError) and not isinstance(error, ClusterUnavailableError)
+        self._blocks.record_failure(attempt.request.tenant if is_own else None)
         key = attempt.request.key
         logger.warning(events.UNIT_NOT_LAUNCHED, extra={"attempt": str(key), "error": str(error)})
         if self._attempts.remove(attempt) and not attempt.is_reported:

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from tidemill.kernel.errors import OperationError
 from tidemill.workflows.records import AttemptKey
 
 SERVER_URL_VARIABLE = "TIDEMILL_SERVER_URL"
@@ -83,6 +84,10 @@ class UnitObserver(Protocol):
         """Accept the status of a unit; a repeated one changes nothing."""
 
 
+class ClusterUnavailableError(OperationError):
+    """The cluster takes no unit at present, whichever tenant it is for."""
+
+
 class AttemptLauncher(Protocol):
     """Starts units on one cluster, and observes them.
 
@@ -109,7 +114,8 @@ class AttemptLauncher(Protocol):
     async def launch(self, launch: Launch) -> None:
         """Start a unit; one that exists already is a success.
 
-        OperationError if the cluster rejects it for a reason that passes, such as a quota: the attempt is handed back.
+        OperationError if the cluster rejects it for a reason that passes, such as a quota: the attempt is handed back,
+        and its tenant launches no other one for a while. After ClusterUnavailableError, no tenant does.
         A unit that can never be started is reported to the observer as ended, with its cause.
         """
 
