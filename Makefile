@@ -104,6 +104,8 @@ soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest -s tests/system/test_kill.py tests/system/test_workflow_overlap.py \
 	  tests/system/test_server_takeover.py \
 	  $(ARGS)
+	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest --timeout=0 -k kills tests/system/sources \
+	  tests/system/test_net_sources.py $(ARGS)
 
 bench: $(READY) ## Run every benchmark
 	@set -e; for file in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) $(ARGS); done

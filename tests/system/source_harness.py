@@ -1,28 +1,32 @@
 """Real servers behind sources, and nodes that read them: both are killed under load.
 
 A source comes with a `SourceUnderTest` whose server is another process, and with a function `make(argument)` that makes
-the same source in the process of a node, named as "module:function". `kill_repeatedly` then proves what
-`durability="boundary"` promises about it.
+the same source in the process of a node. `kill_repeatedly` then proves what `durability="boundary"` promises about it.
 """
 
 import asyncio
 import json
+import os
 import random
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from tests.system.killing import seed
+from tidemill.graphs.definition import Source
 from tidemill.testing.sources import SourceUnderTest
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT = 60.0  # seconds
-LIVES = 3
+LIVES = 2  # at least
+SECONDS = float(os.environ.get("TIDEMILL_SOAK_SECONDS", "0"))  # that the lives last at least
 BURST = 5  # events that are appended at once
 PAUSE = 0.02  # seconds between two bursts
 LONGEST_LIFE = 0.2  # seconds of a node, or of a server, after the first event
@@ -121,57 +125,75 @@ class NodeProcess:
 
 
 class _Load:
-    """Appends events without a pause, until it is stopped."""
+    """Appends numbered events in bursts."""
 
     def __init__(self, subject: SourceUnderTest) -> None:
         self._subject = subject
-        self._is_running = True
         self.appended = 0
 
-    async def run(self) -> None:
-        """Append until stopped."""
-        while self._is_running:
-            numbers = range(self.appended, self.appended + BURST)
-            await self._subject.append([{"number": number} for number in numbers])
-            self.appended += BURST
-            await asyncio.sleep(PAUSE)
+    async def append_burst(self) -> None:
+        """Append the next events; return when the server has them."""
+        numbers = range(self.appended, self.appended + BURST)
+        await self._subject.append([{"number": number} for number in numbers])
+        self.appended += BURST
 
-    def stop(self) -> None:
-        """Append no more after the burst in progress."""
-        self._is_running = False
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Append bursts within the block, and finish the last one after it."""
+        ended = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._append_until(ended), name="load")
+            yield
+            ended.set()
+
+    async def _append_until(self, ended: asyncio.Event) -> None:
+        while not ended.is_set():
+            await self.append_burst()
+            await asyncio.sleep(PAUSE)
 
 
 async def kill_repeatedly(
     subject: SourceUnderTest,
     folder: Path,
-    make: str,
+    make: Callable[[Any], Source],
     argument: Any,
     *,
     server_kills: float = SERVER_KILLS,
     in_order: bool = True,
 ) -> None:
-    """Kill server and node while events are appended; then every event has changed the state once, in order (G-6)."""
-    chance = random.Random(15)
-    node = NodeProcess(folder, make, argument)
+    """Kill server and node while events are appended; then every event has changed the state once, in order (G-6).
+
+    Each life finds events that were appended while no node ran.
+    """
+    chance = random.Random(chosen := seed())
+    node = NodeProcess(folder, f"{make.__module__}:{make.__name__}", argument)
     load = _Load(subject)
+    loop = asyncio.get_running_loop()
+    deadline, lives = loop.time() + SECONDS, 0
     try:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(load.run(), name="load")
-            for _ in range(LIVES):
-                node.start()
-                await node.first_count()
-                await asyncio.sleep(chance.random() * LONGEST_LIFE)  # anywhere within the commits
-                if chance.random() < server_kills:
-                    await subject.stop_server()
-                    await asyncio.sleep(chance.random() * LONGEST_LIFE)
-                    await subject.start_server()
-                    await asyncio.sleep(chance.random() * LONGEST_LIFE)
+        while lives < LIVES or loop.time() < deadline:
+            await load.append_burst()
+            node.start()
+            await node.first_count()
+            kills_server = lives == 0 < server_kills or chance.random() < server_kills
+            async with load.running():
+                await _live(subject, chance, kills_server=kills_server)
                 node.kill()
-            load.stop()
+            lives += 1
         node.start(until=load.appended)
         tally = await node.end()
     finally:
         node.kill()
-    assert (tally.count, tally.total) == (load.appended, sum(range(load.appended)))
+    assert (tally.count, tally.total) == (load.appended, sum(range(load.appended))), f"seed {chosen}"
     if in_order:
-        assert (tally.missing, tally.repeated) == (0, 0)
+        assert (tally.missing, tally.repeated) == (0, 0), f"seed {chosen}"
+
+
+async def _live(subject: SourceUnderTest, chance: random.Random, *, kills_server: bool) -> None:
+    """Let a node read until a random moment, which is anywhere within its commits."""
+    await asyncio.sleep(chance.random() * LONGEST_LIFE)
+    if kills_server:
+        await subject.stop_server()
+        await asyncio.sleep(chance.random() * LONGEST_LIFE)
+        await subject.start_server()
+        await asyncio.sleep(chance.random() * LONGEST_LIFE)

@@ -10,25 +10,10 @@ import pytest
 
 import tidemill as tm
 from tests.system.brokers import free_port
+from tests.system.made_sources import make_server_sent_events, make_tail, make_websocket
 from tests.system.source_harness import ServerProcess, kill_repeatedly
 from tidemill.testing.sources import Check, SourceUnderTest, checks
 from tidemill.testing.sources.reading import reading
-
-
-def make_websocket(port: int) -> tm.Source:
-    """Return a source on a feed that replays."""
-    return tm.sources.WebSocket(
-        f"ws://127.0.0.1:{port}", sequence="seq", subscribe=lambda last: {"after": last or 0}, ping="1s"
-    )
-
-
-def make_server_sent_events(port: int) -> tm.Source:
-    return tm.sources.ServerSentEvents(f"http://127.0.0.1:{port}/events")
-
-
-def make_tail(path: str) -> tm.Source:
-    return tm.sources.Tail(path, every="10ms")
-
 
 MAKERS = {"websocket": make_websocket, "sse": make_server_sent_events}
 
@@ -124,12 +109,11 @@ async def test_a_frozen_server_is_noticed(feed: FeedUnderTest) -> None:
 
 async def test_kills_of_server_and_node_lose_and_repeat_nothing(feed: FeedUnderTest, tmp_path: Path) -> None:
     """G-6, G-24: the position is committed with the state, and counts when either side comes back."""
-    make = f"{__name__}:{MAKERS[feed.protocol].__name__}"
-    await kill_repeatedly(feed, tmp_path, make, feed.port)
+    await kill_repeatedly(feed, tmp_path, MAKERS[feed.protocol], feed.port)
 
 
 async def test_kills_of_the_node_between_rotations_lose_and_repeat_nothing(tmp_path: Path) -> None:
     """G-6, G-24: a file is finished under its new name, also by the next process."""
     log = LogUnderTest(tmp_path)
-    await kill_repeatedly(log, tmp_path, f"{__name__}:{make_tail.__name__}", str(log.path))
+    await kill_repeatedly(log, tmp_path, make_tail, str(log.path))
     assert log.rotations > 0

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 import tidemill as tm
 from tests.postgres import PostgresServer
+from tests.system.made_sources import make_mqtt, make_postgres, make_redis
 from tests.system.source_harness import kill_repeatedly
 from tests.system.sources.mqtt_broker import MqttBroker, mqtt_broker, open_session
 from tests.system.sources.valkey import ValkeyServer, valkey_server
@@ -72,13 +73,6 @@ class PostgresUnderTest(SourceUnderTest):
             "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'tidemill source %'"
         )
         return count
-
-
-def make_postgres(argument: list[Any]) -> tm.sources.Postgres:
-    """Return the source on a table: woken by notifications, or by polling alone."""
-    url, channel = argument
-    every = "20ms" if channel is None else "10s"
-    return tm.sources.Postgres(table="numbers", columns=["number", "filler"], channel=channel, every=every, url=url)
 
 
 async def make_table(server: PostgresServer) -> str:
@@ -152,12 +146,6 @@ class ValkeyUnderTest(SourceUnderTest):
             return sum(one["name"].startswith("tidemill-source-") for one in await client.client_list())
 
 
-def make_redis(argument: list[Any]) -> tm.sources.Redis:
-    """Return the source on a stream."""
-    url, group = argument
-    return tm.sources.Redis(stream="numbers", field="event", group=group, url=url)
-
-
 WITHOUT_POSITIONS = [check for check in checks() if check.__name__ != "resumes_after_every_checkpoint"]
 """For sources where the server decides: what was acknowledged does not come again."""
 
@@ -202,12 +190,6 @@ class MqttUnderTest(SourceUnderTest):
         return await self._broker.count_connections()
 
 
-def make_mqtt(argument: list[Any]) -> tm.sources.Mqtt:
-    """Return the source on a topic."""
-    url, qos = argument
-    return tm.sources.Mqtt(topic="numbers", qos=qos, client_id="tidemill-source", url=url)
-
-
 BROKER_FORGETS = "loses_nothing_when_the_server_dies"
 """The broker writes acknowledgements to its disk later, and so repeats messages after a kill; see test_mqtt.py."""
 AT_LEAST_ONCE = "acknowledges_after_delivery"
@@ -237,7 +219,7 @@ async def test_kills_of_postgres_and_node_lose_and_repeat_nothing(
     """G-6, G-24: the number is committed with the state."""
     argument = [await make_table(killed_postgres), "numbers"]
     subject = PostgresUnderTest(killed_postgres, argument[0], make_postgres(argument))
-    await kill_repeatedly(subject, tmp_path, f"{__name__}:make_postgres", argument)
+    await kill_repeatedly(subject, tmp_path, make_postgres, argument)
 
 
 @pytest.mark.parametrize("group", [None, "readers"])
@@ -246,7 +228,7 @@ async def test_kills_of_redis_and_node_lose_and_repeat_nothing(group: str | None
     (tmp_path / "server").mkdir()
     async with valkey_server(tmp_path / "server") as server:
         subject = ValkeyUnderTest(server, make_redis([server.url, group]))
-        await kill_repeatedly(subject, tmp_path, f"{__name__}:make_redis", [server.url, group])
+        await kill_repeatedly(subject, tmp_path, make_redis, [server.url, group])
 
 
 async def test_kills_of_the_node_lose_and_repeat_no_message_of_mqtt(tmp_path: Path) -> None:
@@ -258,6 +240,4 @@ async def test_kills_of_the_node_lose_and_repeat_no_message_of_mqtt(tmp_path: Pa
         source = make_mqtt([broker.mqtt_url, 2])
         await open_session(source)
         subject = MqttUnderTest(broker, source)
-        await kill_repeatedly(
-            subject, tmp_path, f"{__name__}:make_mqtt", [broker.mqtt_url, 2], server_kills=0.0, in_order=False
-        )
+        await kill_repeatedly(subject, tmp_path, make_mqtt, [broker.mqtt_url, 2], server_kills=0.0, in_order=False)
