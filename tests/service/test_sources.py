@@ -241,3 +241,17 @@ async def test_the_reason_of_a_lost_connection_is_shown_as_it_was_written() -> N
         await until_health(node, "disconnected")
         assert stream_state(node).reason == "the feed at wss://feed is closed for the day"
         assert [event.reason for event in node.reactor("r").events()] == [stream_state(node).reason]
+
+
+async def test_pauses_that_follow_one_another_are_logged_once(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """G-20: a file that is missing for days is looked for all the time, and must not fill the log."""
+    path = tmp_path / "log"
+    with caplog.at_level(logging.INFO, "tidemill"):
+        async with tm.Node(load=[reading(tm.sources.Tail(path, every="1ms"))]) as node:
+            await until_health(node, "disconnected")
+            await asyncio.sleep(0.1)  # real time: many pauses
+            path.write_text("1\n")
+            await until_health(node, "live")
+    healths = [vars(record)["health"] for record in caplog.records if record.msg == "accumulator.health"]
+    assert healths == ["connecting", "disconnected", "live"]
+    assert [record.msg for record in caplog.records].count("accumulator.source_paused") == 1

@@ -85,11 +85,14 @@ class Stream(RunningAccumulator):
             self.set_health(AccumulatorHealth.CONNECTING)
 
     async def _pause(self, reason: str, delay: float) -> None:
-        """Wait because the other side has asked for it: no failure."""
-        logger.info(events.SOURCE_PAUSED, extra={"accumulator": self.name, "reason": reason, "delay": delay})
+        """Wait because the other side has asked for it: no failure.
+
+        It stays disconnected until an answer comes: pauses may be short, and follow one another for days.
+        """
+        if self.health is not AccumulatorHealth.DISCONNECTED or self.unhealthy_reason != reason:
+            logger.info(events.SOURCE_PAUSED, extra={"accumulator": self.name, "reason": reason, "delay": delay})
         self.set_health(AccumulatorHealth.DISCONNECTED, reason)
         await self.clock.sleep(max(delay, SHORTEST_SOURCE_RETRY))
-        self.set_health(AccumulatorHealth.CONNECTING)
 
     async def _read_source(self, session: "_SourceSession") -> BaseException | None:
         """Read the source until it ends (None) or is lost: then return the error of the source."""
