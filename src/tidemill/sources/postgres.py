@@ -85,18 +85,20 @@ class _TableReader:
         self._interval = parse_positive_duration(source.every)
         self._wakeup = asyncio.Event()
         self._position = BEFORE_ALL_ROWS
+        self._table: TableFacts
+        self._find_newest: str
         self._horizon: Horizon
         self._page_query: str
 
     async def prepare(self, checkpoint: int | None) -> None:
         """Check that the table can be read in order, find the position, and listen."""
-        table = await self._find_table()
+        self._table = table = await self._find_table()
         column = _quote(self._source.sequence)
         name = f"{_quote(table.schema)}.{_quote(table.name)}"
-        find_newest = f"SELECT max({column}) FROM {name} WHERE {column} > $1::bigint"
-        self._horizon = Horizon(table.oid, find_newest)
+        self._find_newest = f"SELECT max({column}) FROM {name} WHERE {column} > $1::bigint"
+        self._horizon = Horizon(table.oid, self._find_newest)
         self._page_query = self._build_page_query(name, column)
-        self._position = await self._find_position(table, find_newest, checkpoint)
+        self._position = await self._find_position(checkpoint)
         self._connection.add_termination_listener(self._wake)
         if self._source.channel is not None:
             await self._connection.add_listener(self._source.channel, self._wake)
@@ -122,24 +124,36 @@ class _TableReader:
             raise Disconnected(f"{self._title}: the server is a replica, which cannot tell who writes; use the primary")
         return table
 
-    async def _find_position(self, table: TableFacts, find_newest: str, checkpoint: int | None) -> int:
+    async def _find_position(self, checkpoint: int | None) -> int:
         """Return the number to start after: the checkpoint, unless the sequence has begun anew since."""
         if checkpoint is not None and not isinstance(checkpoint, int):
             raise Fail(f"{self._title}: the checkpoint {checkpoint!r} is of another source; rename the accumulator")
-        row = await self._connection.fetchrow(FIND_SEQUENCE, table.oid, self._source.sequence)
+        row = await self._connection.fetchrow(FIND_SEQUENCE, self._table.oid, self._source.sequence)
         sequence = SequenceFacts(**row) if row is not None else SequenceFacts()
         if problem := sequence.find_problem():
             raise Fail(f"{self._title}: {problem}")
         if checkpoint is None:
             return BEFORE_ALL_ROWS
         is_behind = sequence.last_value is not None and sequence.last_value < checkpoint
-        if is_behind and await self._connection.fetchval(find_newest, checkpoint - 1) is None:
+        if is_behind and await self._connection.fetchval(self._find_newest, checkpoint - 1) is None:
             self._context.report_gap(
                 f"{self._title}: the sequence is at {sequence.last_value}, and rows up to {checkpoint} were read; "
                 "it has begun anew, so the table is read from its start"
             )
             return BEFORE_ALL_ROWS
         return checkpoint
+
+    async def _has_begun_anew(self) -> bool:
+        """Return whether the sequence has begun anew since the last row: then the position is the start again."""
+        if self._horizon.newest is not None or self._position == BEFORE_ALL_ROWS:
+            return False
+        if (await self._find_table()).oid != self._table.oid:
+            raise Disconnected(f"{self._title}: another table has this name now")
+        position = await self._find_position(self._position)
+        if position == self._position:
+            return False
+        self._position, self._horizon = position, Horizon(self._table.oid, self._find_newest)
+        return True
 
     def _wake(self, *_: Any) -> None:
         self._wakeup.set()
@@ -154,6 +168,8 @@ class _TableReader:
                     has_moved = await self._horizon.advance(self._connection, self._position)
                     while page := await self._read_page():
                         yield page
+                    if await self._has_begun_anew():
+                        continue
                     self._context.lag = self._horizon.count_numbers_after(self._position)
                     is_blocked = self._horizon.is_blocked
                     delay = min(delay * 2, self._interval) if is_blocked and not has_moved else FIRST_RECHECK

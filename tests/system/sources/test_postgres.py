@@ -251,6 +251,28 @@ async def test_a_sequence_that_began_anew_is_reported_and_read_from_its_start(po
         assert "the sequence is at 2, and rows up to 900 were read" in gap
 
 
+@pytest.mark.parametrize(
+    "statement",
+    ["TRUNCATE ticks RESTART IDENTITY", "DROP TABLE ticks; CREATE TABLE ticks (id bigserial PRIMARY KEY, size int)"],
+)
+async def test_a_sequence_that_begins_anew_while_it_is_read_is_noticed(
+    statement: str, postgres: PostgresServer
+) -> None:
+    """The lower numbers are rows that were never read, also for a reader that stays connected."""
+    url = await make_table(postgres, "INSERT INTO ticks (size) VALUES (1), (2), (3)")
+    source = Postgres(table="ticks", columns=["size"], every="10ms", url=url)
+    async with reading(source) as read, connected(url, 1) as (writer,):
+        await read.until(3)
+        await writer.execute(statement)
+        await writer.execute("INSERT INTO ticks (size) VALUES (4)")
+        if "DROP" in statement:
+            with pytest.raises(Disconnected, match="another table has this name now"):
+                await read.until(4)
+            return
+        assert [event["size"] for event in await read.until(4)] == [1, 2, 3, 4]
+        assert (read.checkpoints, len(read.gaps)) == ([1, 2, 3, 1], 1)
+
+
 async def test_a_sequence_that_is_behind_explicit_numbers_has_not_begun_anew(postgres: PostgresServer) -> None:
     """Rows of an import have numbers of their own."""
     url = await make_table(
