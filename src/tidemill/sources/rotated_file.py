@@ -68,14 +68,18 @@ class RotatedFile:
         return self._read_next_generation(current) if self._is_replaced(current) else []
 
     def _is_replaced(self, current: "_Generation") -> bool:
+        """Return whether lines are written to another file now: an empty one may not be noticed by its writer yet."""
         try:
-            return os.stat(self._path).st_ino != current.inode
+            if os.stat(self._path).st_ino == current.inode:
+                return False
+            successor = self._path_after(current.inode)
+            return successor != self._path or os.stat(successor).st_size > 0
         except FileNotFoundError:  # between two steps of a rotation
             return False
 
     def _read_next_generation(self, current: "_Generation") -> list[tuple[bytes, FilePosition]]:
         """Continue with the next file, unless its predecessor may still be written to."""
-        if not self._is_rotated:  # the writer may not have noticed the rotation yet: look again after the next pause
+        if not self._is_rotated:  # other writers may not have noticed the rotation yet: look again after the next pause
             self._is_rotated = True
             return []
         self._is_rotated = False

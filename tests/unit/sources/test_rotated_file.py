@@ -104,8 +104,8 @@ def test_every_line_is_read_once_through_any_rotations_and_restarts(steps: list[
         for step in steps:
             target = reader if hasattr(reader, step) else writer
             getattr(target, step)()
-        if writer.is_within_line:
-            writer.end_line()
+        writer.end_line()
+        writer.write()  # the last line of a rotated file may lack its end, and counts when the next file is written to
         reader.read_all()
         reader.file.close()
         assert reader.numbers() == list(range(writer.count))
@@ -128,7 +128,7 @@ def test_a_writer_that_has_not_noticed_the_rotation_yet_is_waited_for(tmp_path: 
         late.flush()
         reader.read()
         writer.rotate()
-        assert not reader.read()
+        reader.read_all()  # while the new file is empty, however long that takes
         late.write("1\n")
     writer.count = 2
     writer.write()
