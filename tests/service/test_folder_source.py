@@ -160,6 +160,14 @@ async def test_a_replay_of_nothing_is_a_mistake(tmp_path: Path) -> None:
         await Replay(tm.sources.Folder(tmp_path, format="csv")).run()
 
 
+async def test_a_replay_whose_files_were_read_and_removed_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    [(_, checkpoint)] = await Replay(tm.sources.Folder(tmp_path, format="csv")).run()
+    (tmp_path / "a.csv").unlink()
+    later = Replay(tm.sources.Folder(tmp_path, format="csv"))
+    assert (await later.run(checkpoint), later.gaps) == ([], [])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

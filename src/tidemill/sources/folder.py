@@ -66,7 +66,7 @@ class Folder:
         thread = WorkerThread(f"source {context.name}")
         try:
             names = await thread.call(self._list_names)
-            if not names and not self._follow:
+            if not names and not self._follow and checkpoint is None:  # files that were read may be removed
                 raise Fail(f"no file in '{self._path}' matches '{self._pattern}'")
         except FileNotFoundError:
             thread.close()
