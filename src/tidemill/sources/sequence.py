@@ -5,6 +5,8 @@ from typing import Any
 
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 
+FIRST_NUMBER = 1  # or 0: what feeds begin to count with
+
 FindNumber = Callable[[Any], int | None]
 """Returns the sequence number of a decoded message; None if it has none."""
 
@@ -26,8 +28,9 @@ def number_at(path: str) -> FindNumber:
 class SequenceTracker:
     """The sequence numbers of one connection, which continues after a number that an earlier one has delivered.
 
-    A feed that replays is asked for the numbers after the last one, so lower ones are repetitions. Another feed that
-    begins a connection with a lower number counts anew.
+    A feed that replays is asked for the numbers after the last one, so lower ones are repetitions; if the first one is
+    the first of all, the feed may count anew, and that is reported. Another feed that begins a connection with a lower
+    number counts anew.
     """
 
     def __init__(self, find: FindNumber, last: int | None, *, replays: bool, report_gap: Callable[[str], None]) -> None:
@@ -46,6 +49,11 @@ class SequenceTracker:
         if self.last is not None and is_first and number < self.last and not self._replays:
             self._report_gap(f"the sequence begins again at {number} after {self.last}: events may be missing")
         elif self.last is not None and number <= self.last:
+            if is_first and number <= FIRST_NUMBER < self.last:
+                self._report_gap(
+                    f"the sequence begins again at {number}, and numbers up to {self.last} are dropped as repetitions: "
+                    "if the feed counts anew, rename the accumulator"
+                )
             return False
         elif self.last is not None and number > self.last + 1:
             self._report_gap(f"the sequence continues at {number} after {self.last}: {number - self.last - 1} missing")
