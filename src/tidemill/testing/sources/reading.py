@@ -15,6 +15,7 @@ from tidemill.kernel.settings import Settings
 DEADLINE = 30.0  # seconds, until a check gives up
 CLOSING_LIMIT = 2.0  # seconds, until a cancelled source must have closed its connection
 POLL_INTERVAL = 0.01
+SHOWN_NUMBERS = 10  # of the events in the message of a check that has waited in vain
 ACCUMULATOR = "numbers"
 
 
@@ -61,7 +62,10 @@ class Consumer(SourceListener):
 
     async def until_count(self, count: int) -> None:
         """Return when so many events have arrived, and wait a moment for any that should not."""
-        await wait_until(lambda: len(self.events) >= count, lambda: f"got {len(self.events)} of {count} events")
+        await wait_until(
+            lambda: len(self.events) >= count,
+            lambda: f"got {len(self.events)} of {count} events (the last ones: {self.numbers[-SHOWN_NUMBERS:]})",
+        )
         if self._limit is None:
             await asyncio.sleep(10 * POLL_INTERVAL)  # real time: another process may send too much
 

@@ -5,6 +5,8 @@ from typing import Any, Protocol
 
 from tidemill.graphs.definition import Source
 
+WITHOUT_SERVER = "this check stops the server: write stop_server and start_server, or use checks(server=False)"
+
 
 class SourceUnderTest(Protocol):
     """A source, and the server that it reads. Subclass it for your source; one object serves one check.
@@ -30,11 +32,11 @@ class SourceUnderTest(Protocol):
 
     async def stop_server(self) -> None:
         """End the server as a crash would; what was appended must survive."""
-        raise NotImplementedError
+        raise NotImplementedError(WITHOUT_SERVER)
 
     async def start_server(self) -> None:
         """Start the server again, at the same address. Return when it accepts connections."""
-        raise NotImplementedError
+        raise NotImplementedError(WITHOUT_SERVER)
 
     async def open_connections(self) -> int | None:
         """Return how many connections the server has now; None if it cannot say."""
