@@ -1,10 +1,12 @@
 """The sink of a source that cannot be split: brings its events to the partitions of a keyed reactor, each event once.
 
 Events are numbered in the order of the source. Each partition knows the number of the newest one that it has taken, so
-events that are read again after a crash are recognized there. The offset of the source is stored with its number.
+events that are read again after a crash are recognized there. The offset of the source is stored with its number. A
+source without offsets never repeats an event: its numbers continue after the newest one that any partition has taken.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -17,8 +19,11 @@ from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.graphs.snapshot import DIGEST_SIZE, AccumulatorPart, encode_stored
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.storage.graph_ports import Checkpoints, PartKey
+from tidemill.telemetry import events as event_names
+
+logger = logging.getLogger(__name__)
 
 SOURCE_CLIENT = "tidemill-source"
 """The producer that a source is to the partitions."""
@@ -78,9 +83,16 @@ class RelaySink:
         self.number = 0
         """The number of the newest event that every partition has."""
         self._taken: dict[int, int] = {}  # by partition: the number of its newest event from this source
+        self._continues = False  # whether the number of the next event is higher than all that were taken
 
-    async def deliver(self, events: Sequence[Any], encoding: str) -> None:
-        """Push events to their partitions; return when all have them."""
+    async def deliver(self, events: Sequence[Any], encoding: str, *, are_repeatable: bool) -> None:
+        """Push events to their partitions; return when all have them.
+
+        Events are repeatable if the source sends them again when it is read from an older offset.
+        """
+        if not (are_repeatable or self._continues):
+            await self._retry(self._continue_numbers)
+            self._continues = True
         partitioner = self._keyed.partitioners[self._accumulator]
         groups: dict[int, list[tuple[int, Any]]] = {}
         for number, event in enumerate(events, self.number + 1):
@@ -89,15 +101,39 @@ class RelaySink:
         self.number += len(events)
 
     async def _deliver_group(self, partition: int, group: Sequence[tuple[int, Any]], encoding: str) -> None:
-        is_taken = False
-        while not is_taken:
+        async def attempt() -> bool:
+            try:
+                return await self._try_group(partition, group, encoding)
+            except (RequestError, OperationError):  # the push may have been taken: ask again
+                self._taken.pop(partition, None)
+                raise
+
+        await self._retry(attempt)
+
+    async def _retry(self, attempt: Callable[[], Awaitable[bool]]) -> None:
+        """Try until it succeeds: the source must not continue while no node answers."""
+        is_done = was_logged = False
+        while not is_done:
+            reason = "a partition rejects its events"
             try:
                 with self._runtime.in_flight:
-                    is_taken = await self._try_group(partition, group, encoding)
-            except RequestError:  # no node has answered, and the push may have been taken: ask again
-                self._taken.pop(partition, None)
-            if not is_taken:
+                    is_done = await attempt()
+            except (RequestError, OperationError) as error:
+                reason = str(error)
+            if not is_done:
+                if not was_logged:
+                    logger.warning(
+                        event_names.SOURCE_STALLED, extra={"accumulator": self._accumulator, "reason": reason}
+                    )
+                was_logged = True
                 await self._runtime.clock.sleep(self._runtime.settings.checkpoint_interval)
+
+    async def _continue_numbers(self) -> bool:
+        """Continue after the newest event that any partition has: it may be newer than the stored number."""
+        parts = [self._keyed.accumulator_part(self._accumulator, number) for number in self._keyed.numbers]
+        taken = await asyncio.gather(*(self._last_position(part) for part in parts))
+        self.number = max(self.number, *(one or 0 for one in taken))
+        return True
 
     async def _try_group(self, partition: int, group: Sequence[tuple[int, Any]], encoding: str) -> bool:
         """Push those events that a partition does not have; return whether it has all of them now."""

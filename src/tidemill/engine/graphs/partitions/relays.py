@@ -43,9 +43,10 @@ class RelayedStream(Stream):
         await self.on_events([(event, checkpoint)])
 
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
-        await self._sink.deliver([event for event, _ in events], self.reader.encoding)
         if events:
-            self.offset = events[-1][1]
+            offset, encoding = events[-1][1], self.reader.encoding
+            await self._sink.deliver([event for event, _ in events], encoding, are_repeatable=offset is not None)
+            self.offset = offset
 
 
 class RelayedPolling(Polling):
@@ -61,7 +62,7 @@ class RelayedPolling(Polling):
             return
         if self.definition.state is not None:
             self.state = boundary
-        await self._sink.deliver([boundary], "json")
+        await self._sink.deliver([boundary], "json", are_repeatable=False)
 
 
 class Relay:
