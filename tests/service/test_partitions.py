@@ -85,9 +85,29 @@ async def test_a_numbered_push_is_applied_once() -> None:
         first = await node.push_many("placed", events, position=ProducerPosition("p", 1))
         again = await node.push_many("placed", events, position=ProducerPosition("p", 1))
         assert (again.receipts, again.is_duplicate) == (first.receipts, True)
-        assert await node.graph_client.last_position(PUBLIC, "placed", "p") == 1
         await node.settle()
         assert sample.seen == {key: [1] for key in KEYS}
+
+
+async def test_a_push_that_some_partitions_have_is_repeated() -> None:
+    """G-24: a node may die between the partitions of a push; its producer does not continue after that push."""
+    sample = keyed(durability="boundary")
+    first, second = KEYS[0], next(key for key in KEYS if _partition(key) != _partition(KEYS[0]))
+    async with tm.testing.node("memory://", load=sample.load) as node:
+        assert await node.graph_client.last_position(PUBLIC, "placed", "p") is None
+        for number in (1, 2):
+            events = [order(first, number), order(second, number)]
+            taken = events if number == 1 else events[:1]  # of the second push only one partition has its events
+            await node.push_many("placed", taken, position=ProducerPosition("p", number))
+        resumed = await node.graph_client.last_position(PUBLIC, "placed", "p")
+        assert resumed == 1
+        await node.push_many("placed", events, position=ProducerPosition("p", 2))
+        await node.settle()
+        assert sample.seen == {first: [1, 2], second: [1, 2]}
+
+
+def _partition(key: str) -> int:
+    return partition_of(key, PARTITIONS)
 
 
 async def test_a_handle_pushes_to_the_partition_of_the_key() -> None:

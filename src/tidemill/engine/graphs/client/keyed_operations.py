@@ -272,10 +272,15 @@ class KeyedOperations:
         return MAX_SHARED_COMMIT
 
     async def last_position(self, tenant: str, name: str, client: str) -> int | None:
-        """Return the number of the newest push of a producer that some partition has taken; None if there is none."""
+        """Return the number up to which every push of a producer was taken; None if there is none.
+
+        The newest push does not count: some of its partitions may have taken it, and others not. The producer repeats
+        it, and the partitions that have it recognize it.
+        """
         keyed = self._of_accumulator(tenant, name)
         found = await self._ask_hosts(keyed, lambda host: host.last_positions(tenant, name, client))
-        return max((one for some in found for one in some if one is not None), default=None)
+        newest = max((one for some in found for one in some if one is not None), default=None)
+        return None if newest is None else max(0, newest - 1)
 
     # -- dead letters
 
