@@ -235,3 +235,31 @@ def _module(name: str, sample: KeyedSample, **more: Any) -> Any:
     module = ModuleType(name)
     module.__dict__.update(reactor=sample.reactor, graph=sample.graph, **more)
     return module
+
+
+async def test_a_restart_with_another_number_of_partitions_is_refused() -> None:
+    """G-23: the stored keys are in the partitions that they had; started elsewhere, they would silently be empty."""
+    sample, other = keyed(partitions=4, durability="fire"), keyed(partitions=8, durability="fire")
+    store = "memory://another number of partitions"
+    async with tm.testing.node(store, load=[]) as observer:
+        async with tm.testing.node(store, load=sample.load, clock=observer.clock) as node:
+            for key in KEYS:
+                await node.push("placed", order(key, 1))
+            await node.settle()
+        with pytest.raises(tm.OperationError, match=r"'orders\[\d\]' as one of 4 partitions, and the reactor has 8"):
+            await tm.testing.node(store, load=other.load, clock=observer.clock).__aenter__()
+        assert await observer.store.part_owners.owned_names("public", "reactor") == []
+
+
+async def test_a_reload_with_another_number_of_partitions_starts_empty() -> None:
+    """G-19: every key, also one whose partition has the number that it had before."""
+    async with tm.testing.node("memory://") as node:
+        for partitions in (8, 4, 8):
+            await node.load(_module("shop", keyed(partitions=partitions, durability="fire")))
+            for key in KEYS:
+                with pytest.raises(tm.RequestError, match="no active key"):
+                    node.reactor("orders").state(key=key)
+                await node.push("placed", order(key, partitions))
+            await node.settle()
+        successor = await node.crash()
+        assert (await successor.reactor("orders").state_of(KEYS[0])).cache["placed"]["number"] == 8

@@ -94,6 +94,8 @@ class ReactorPart(msgspec.Struct, frozen=True, kw_only=True):
     reactor went back to the first one."""
     reset_moment: int = 0
     """Of a keyed reactor: it got another contract then, and the caches of keys up to that moment do not count."""
+    partitions: int = 0
+    """Of a keyed reactor: the number of its partitions, which decides where its keys are stored."""
 
     def journal_position_of(self, accumulator: str) -> int | None:
         """Return the journal position of an accumulator, or None if the reactor was not subscribed to it."""

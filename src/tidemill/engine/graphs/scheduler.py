@@ -13,7 +13,12 @@ from typing import Any
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.checkpoints.key_restore import attach_key_loaders
 from tidemill.engine.graphs.checkpoints.restore import StateRestorer
-from tidemill.engine.graphs.checkpoints.state_reader import StoredState, read_fresh_state, read_state
+from tidemill.engine.graphs.checkpoints.state_reader import (
+    StoredState,
+    check_partition_count,
+    read_fresh_state,
+    read_state,
+)
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.loaded_graphs import LoadedGraphs
 from tidemill.engine.graphs.metrics import accumulator_collector, reactor_collector
@@ -127,6 +132,8 @@ class GraphScheduler(LoadedGraphs):
             for name in (*staged.removed_reactors, *staged.removed_keyed):
                 await self.unload_reactor(staged.change.tenant, name, frozenset(staged.change.previous.graphs), parts)
         for keyed in staged.added_keyed.values():
+            if self._store is not None and keyed.name not in staged.removed_keyed:
+                await check_partition_count(self._store, [keyed.reactor_part(number) for number in keyed.numbers])
             self._add_keyed(keyed)
             numbers = await self.sharing.join(keyed)
             staged.added_reactors.update(build_partitions(keyed, numbers, self.runtime))

@@ -247,6 +247,8 @@ class StateRestorer:
         lost = [] if content is None else content.lost_moments
         if moment < stored.newest_moment and self._went_back(reactor, moment):
             lost = [*lost, (moment, stored.newest_moment)]
+        if content is not None and content.partitions not in (0, reactor.definition.partitions):
+            lost = [(0, stored.newest_moment)]  # other keys belong here now
         reset = moment if reactor in self._reset else 0 if content is None else content.reset_moment
         reactor.key_history = KeyHistory(tuple(lost), reset)
         reactor.key_memory.index = stored.index

@@ -9,6 +9,7 @@ from tidemill.engine.graphs.checkpoints.key_restore import StoredKeys, read_stor
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
 from tidemill.graphs.snapshot import KeyedJournalRecord, ReactorPart
+from tidemill.kernel.errors import OperationError
 from tidemill.storage.graph_ports import JournalEntry, PartKey, SnapshotPart, StoredDeadLetter
 from tidemill.storage.store import Store
 
@@ -123,6 +124,23 @@ def _keys_of_firings(part: SnapshotPart) -> list[bytes]:
     except msgspec.DecodeError:  # it is damaged, and another generation is used
         return []
     return [one.key for one in firings if one.key is not None]
+
+
+async def check_partition_count(store: Store, partitions: Sequence[PartKey]) -> None:
+    """Refuse to start a keyed reactor whose stored keys are those of another number of partitions."""
+    newest = {part.key: part for part in reversed(await store.checkpoints.read_parts(partitions))}
+    for part in newest.values():
+        try:
+            stored = msgspec.msgpack.decode(part.payload, type=ReactorPart).partitions
+        except msgspec.DecodeError:  # it is damaged, and is reported when it is restored
+            continue
+        if stored not in (0, len(partitions)):
+            message = (
+                f"the store holds '{part.key.name}' as one of {stored} partitions, and the reactor has "
+                f"{len(partitions)} now: keys would lose their state. Declare partitions={stored} again; to start "
+                "empty, give the reactor another name, or load the new version into a running node"
+            )
+            raise OperationError(message)
 
 
 def part_key(component: Component) -> PartKey:

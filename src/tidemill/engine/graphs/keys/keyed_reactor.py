@@ -118,7 +118,11 @@ class KeyedReactor(RunningReactor):
         return is_due or any(one.buffers_events and one.buffered_events for one in self.accumulators)
 
     def stored_key_facts(self) -> dict[str, Any]:
-        return {"lost_moments": list(self.key_history.lost_moments), "reset_moment": self.key_history.reset_moment}
+        return {
+            "lost_moments": list(self.key_history.lost_moments),
+            "reset_moment": self.key_history.reset_moment,
+            "partitions": self.definition.partitions,
+        }
 
     def redefine(self, definition: Reactor, graphs: dict[str, CompiledGraph]) -> None:
         """Become another version, which may read keys in another way; states stay with the keys that they have."""
