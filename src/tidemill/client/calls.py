@@ -122,15 +122,6 @@ def encode(body: Any) -> bytes:
         raise RequestError(f"this cannot be sent as JSON: {error}", code="not_serializable") from error
 
 
-def encode_key(key: Any) -> str | None:
-    """Return the key of a keyed reactor as JSON; None without one. RequestError for bytes, which have no JSON form."""
-    if key is None:
-        return None
-    if any(isinstance(one, bytes) for one in (key, *(key if isinstance(key, tuple | list) else ()))):
-        raise RequestError(f"the key {key!r} has no JSON form: bytes are read in the server", code="not_serializable")
-    return encode(key).decode()
-
-
 def encode_query(query: Mapping[str, QueryValue]) -> dict[str, str | list[str]]:
     """Return the given options of a query: without those that are None, with true and false as the API spells them.
 

@@ -9,7 +9,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.sync.client import connect
 
 from tidemill.client.answers import to_error, unreachable
-from tidemill.client.calls import ItemPage, command, delete, encode, encode_key, get, name_in_path
+from tidemill.client.calls import ItemPage, command, delete, encode, get, name_in_path
 from tidemill.client.close_codes import error_of_close
 from tidemill.client.live_frames import ReactorFrame
 from tidemill.client.pauses import pause
@@ -33,14 +33,13 @@ class RemoteReactor:
     def __repr__(self) -> str:
         return f"<reactor {self.name}>"
 
-    def state(self, key: Any = None) -> ReactorState:
-        """Return the present state of the reactor and its accumulators; with a key, what a keyed one has for it."""
-        return self._transport.send(get(self._path, ReactorState, key=encode_key(key)))
+    def state(self) -> ReactorState:
+        """Return the present state of the reactor and its accumulators."""
+        return self._transport.send(get(self._path, ReactorState))
 
-    def firings(self, limit: int = 50, key: Any = None) -> list[FiringView]:
-        """Return the newest firings that are kept, newest first; with a key, those of that key."""
-        call = get(f"{self._path}/firings", ItemPage[FiringView], key=encode_key(key))
-        return self._transport.collect(call, limit)
+    def firings(self, limit: int = 50) -> list[FiringView]:
+        """Return the newest firings that are kept, newest first."""
+        return self._transport.collect(get(f"{self._path}/firings", ItemPage[FiringView]), limit)
 
     def timeseries(self) -> list[int]:
         """Return the firing counts of the last 60 minutes, oldest first."""
@@ -62,25 +61,18 @@ class RemoteReactor:
         """Restart the reactor with what is stored of it."""
         return (self._command("restart")).state
 
-    def force_fire(self, key: Any = None) -> FiringView:
-        """Fire now, with the inputs as they are; a keyed reactor needs the key that is to fire."""
-        return _firing(self._command("force_fire", key=key))
+    def force_fire(self) -> FiringView:
+        """Fire now, with the inputs as they are."""
+        return _firing(self._command("force_fire"))
 
-    def fire_with(self, inputs: Mapping[str, Any], key: Any = None) -> FiringView:
-        """Fire now with other inputs; a keyed reactor needs the key that is to fire."""
-        return _firing(self._command("fire_with", inputs, key=key))
+    def fire_with(self, inputs: Mapping[str, Any]) -> FiringView:
+        """Fire now with other inputs; the kept ones stay as they are."""
+        return _firing(self._command("fire_with", inputs))
 
     def _command(
-        self,
-        name: ReactorCommand,
-        inputs: Mapping[str, Any] | None = None,
-        *,
-        key: Any = None,
-        is_repeatable: bool = False,
+        self, name: ReactorCommand, inputs: Mapping[str, Any] | None = None, *, is_repeatable: bool = False
     ) -> CommandResult:
-        sent_key = encode_key(key)
-        given = {"inputs": inputs, "key": None if sent_key is None else msgspec.Raw(sent_key.encode())}
-        body = {"command": name} | {field: value for field, value in given.items() if value is not None}
+        body = {"command": name} | ({} if inputs is None else {"inputs": inputs})
         call = command(f"{self._path}/commands", CommandResult, body, is_repeatable=is_repeatable)
         return self._transport.send(call)
 

@@ -29,8 +29,6 @@ class CommandFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Chosen by the client; the answer has the same."""
     inputs: dict[str, Any] | None = None
     """The inputs of `fire_with`, by accumulator."""
-    key: str | int | list[Any] | None = None
-    """The key whose state is read, or which fires, of a keyed reactor; a list is a tuple."""
     every: float | None = None
     """The seconds between two states of a `watch`."""
 

@@ -86,7 +86,7 @@ class Commander:
         frame.check()
         match frame.command:
             case "state":
-                return await self._read(frame.key)
+                return await self._read()
             case "watch":
                 self._start_watch(frame)
                 return None
@@ -96,18 +96,18 @@ class Commander:
         command = next(one for one in CHANGING_COMMANDS if one == frame.command)
         return await self._change(command, frame)
 
-    async def _read(self, key: Any = None) -> CommandResult:
-        return CommandResult(firing=None, state=await self._state(key))
+    async def _read(self) -> CommandResult:
+        return CommandResult(firing=None, state=await self._state())
 
-    async def _state(self, key: Any = None) -> ReactorState:
-        return await self._graph_client.reactor_state(self._session.caller, self._name, key)
+    async def _state(self) -> ReactorState:
+        return await self._graph_client.reactor_state(self._session.caller, self._name)
 
     async def _change(self, command: ReactorCommand, frame: CommandFrame) -> CommandResult:
         principal = self._session.principal
         if not principal.has(Permission.WRITE, Resource("reactors", self._name)):
             message = f"{principal.actor} may not do this: it needs the permission 'write'"
             raise RequestError(message, code="not_allowed", status=403)
-        result = await self._graph_client.command(self._session.caller, self._name, command, frame.inputs, frame.key)
+        result = await self._graph_client.command(self._session.caller, self._name, command, frame.inputs)
         await self._session.context.node.access.audit.record(principal, f"reactor.{command}", self._name)
         return result
 

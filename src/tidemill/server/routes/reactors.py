@@ -6,7 +6,7 @@ A reactor that another tenant shares is read as `tenant/name`, where its own rea
 from typing import Annotated, Any
 
 import msgspec
-from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.params import FromPath, JSONBody
 
 from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
 from tidemill.graphs.state import ReactorState, Recovery
@@ -25,19 +25,6 @@ class CommandRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             examples=[{"orderbook": {"bid": 1.0, "ask": 1.1}}],
         ),
     ] = None
-    key: Annotated[
-        str | int | list[Any] | None,
-        msgspec.Meta(description="The key that a keyed reactor is to fire; a list is a tuple.", examples=["AAPL"]),
-    ] = None
-
-
-_Key = Annotated[
-    str | None,
-    QueryParameter(
-        description='A key of a keyed reactor: JSON, such as `7` or `["a", 7]`. Text that is no such JSON is the key.',
-        required=False,
-    ),
-]
 
 
 class Timeseries(msgspec.Struct, frozen=True):
@@ -55,14 +42,9 @@ async def list_reactors(
     return page_of(reactors, limit=limit, cursor=cursor, key=lambda one: one.name, view=lambda one: one)
 
 
-async def get_reactor(
-    context: InjectedContext, caller: InjectedCaller, name: FromPath[str], key: _Key = None
-) -> ReactorState:
-    """Return the state of a reactor: health, cache, flags, queue and counters, with its accumulators.
-
-    The cache, flags and queue of a keyed reactor are those of `key`.
-    """
-    return await context.node.graph_client.reactor_state(caller, name, read_key(key))
+async def get_reactor(context: InjectedContext, caller: InjectedCaller, name: FromPath[str]) -> ReactorState:
+    """Return the state of a reactor: health, cache, flags, queue and counters, with its accumulators."""
+    return await context.node.graph_client.reactor_state(caller, name)
 
 
 async def list_firings(
@@ -71,10 +53,9 @@ async def list_firings(
     name: FromPath[str],
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
-    key: _Key = None,
 ) -> Page[FiringView]:
-    """List the firings of a reactor, newest first; the newest 200 are kept, of a keyed one those of each partition."""
-    page = await context.node.graph_client.firings(caller, name, limit, decode_cursor(cursor), read_key(key))
+    """List the firings of a reactor, newest first; the newest 200 are kept."""
+    page = await context.node.graph_client.firings(caller, name, limit, decode_cursor(cursor))
     following = encode_cursor(page.firings[-1].id) if page.has_more else None
     return Page(items=page.firings, total=page.kept, next=following)
 
@@ -107,14 +88,14 @@ async def command_reactor(
 
     `force_fire` fires with the cache as it is, `fire_with` with the given inputs; both return the firing.
     """
-    return await context.node.graph_client.command(caller, name, data.command, data.inputs, data.key)
+    return await context.node.graph_client.command(caller, name, data.command, data.inputs)
 
 
 async def get_shared_reactor(
-    context: InjectedContext, caller: InjectedCaller, owner: FromPath[str], name: FromPath[str], key: _Key = None
+    context: InjectedContext, caller: InjectedCaller, owner: FromPath[str], name: FromPath[str]
 ) -> ReactorState:
     """Return the state of a reactor that another tenant shares."""
-    return await get_reactor(context, caller, f"{owner}/{name}", key)
+    return await context.node.graph_client.reactor_state(caller, f"{owner}/{name}")
 
 
 async def list_shared_firings(
@@ -124,10 +105,9 @@ async def list_shared_firings(
     name: FromPath[str],
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
-    key: _Key = None,
 ) -> Page[FiringView]:
     """List the firings of a reactor that another tenant shares, newest first."""
-    return await list_firings(context, caller, f"{owner}/{name}", limit, cursor, key)
+    return await list_firings(context, caller, f"{owner}/{name}", limit, cursor)
 
 
 async def get_shared_timeseries(
@@ -135,13 +115,3 @@ async def get_shared_timeseries(
 ) -> Timeseries:
     """Return how often a reactor that another tenant shares has fired in each of the last 60 minutes."""
     return await get_timeseries(context, caller, f"{owner}/{name}")
-
-
-def read_key(text: str | None) -> Any:
-    """Return the key that a query names: JSON of a text, a whole number or a list; any other text is the key itself."""
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text, type=str | int | list[Any])
-    except (msgspec.MsgspecError, UnicodeEncodeError):
-        return text

@@ -147,8 +147,7 @@ class KeyedOperations:
         keyed = self._keyed(tenant, name)
         if command in ("force_fire", "fire_with"):
             part = keyed.part_of_key(key)
-            result = await self._router.at(part).command(tenant, part.name, command, inputs, key)
-            return replace(result, state=replace(result.state, name=name))
+            return await self._router.at(part).command(tenant, part.name, command, inputs, key)
         await self._ask_hosts(keyed, lambda host: host.command(tenant, name, command))
         return CommandResult(firing=None, state=await self.reactor_state(tenant, name))
 
