@@ -84,10 +84,12 @@ class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
     p50: float
     """The median duration of the newest firings, in seconds; 0 without any."""
     p99: float
+    key: Any = None
+    """The key that was asked for, as JSON: the cache, the flags and the queue are those of this key."""
     keys: KeyCounts | None = None
-    """Of a keyed reactor. Its cache, flags and queue are those of the key that was asked for; without one, empty."""
+    """Of a keyed reactor; without a key that was asked for, its cache is empty, because each key has its own."""
     partitions: list[PartitionState] = []
-    """Those of a keyed reactor, by number; its cache is empty, because each key has its own."""
+    """Those of a keyed reactor, by number; with a key that was asked for, none."""
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import msgspec
 
 import tidemill as tm
 from scripts.http_routes import PAGE, render_page
+from tests.service.server.keyed_samples import keyed_market
 from tests.service.server.serving_node import served
 from tests.service.server.workflow_samples import make_report
 from tidemill.server.openapi import openapi_document
@@ -27,7 +28,7 @@ async def test_every_example_is_answered() -> None:
     examples = list(EXAMPLE.finditer(page))
     assert len(examples) == page.count("```http")
     report = make_report(schedule=tm.Every("1d", params=lambda slot: {"day": f"{slot:%Y-%m-%d}"}))
-    async with tm.Node(load=[report]) as node, served(node) as server:
+    async with tm.Node(load=[report, *keyed_market()]) as node, served(node) as server:
         run = ""
         for example in examples:
             headers = dict(line.split(": ", 1) for line in example["headers"].splitlines())

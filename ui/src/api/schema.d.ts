@@ -775,7 +775,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Return the state of a reactor: health, cache, flags, queue and counters, with its accumulators */
+        /** Return the state of a reactor, or of one key: health, cache, flags, queue and counters, with its accumulators */
         get: operations["get_reactor"];
         put?: never;
         post?: never;
@@ -792,7 +792,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the firings of a reactor, newest first; the newest 200 are kept */
+        /** List the firings of a reactor, or of one key, newest first; of each partition, the newest 200 are kept */
         get: operations["list_firings"];
         put?: never;
         post?: never;
@@ -847,7 +847,7 @@ export interface paths {
         put?: never;
         /**
          * Pause, resume, restart or fire a reactor
-         * @description `force_fire` fires with the cache as it is, `fire_with` with the given inputs; both return the firing.
+         * @description `force_fire` fires with the cache as it is, `fire_with` with the given inputs; both return the firing. If the reactor has keys, they need the `key`.
          */
         post: operations["command_reactor"];
         delete?: never;
@@ -863,7 +863,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Return the state of a reactor that another tenant shares */
+        /** Return the state of a reactor that another tenant shares, or of one of its keys */
         get: operations["get_shared_reactor"];
         put?: never;
         post?: never;
@@ -880,7 +880,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the firings of a reactor that another tenant shares, newest first */
+        /** List the firings of a reactor that another tenant shares, or of one of its keys, newest first */
         get: operations["list_shared_firings"];
         put?: never;
         post?: never;
@@ -1787,6 +1787,11 @@ export interface components {
             inputs?: {
                 [key: string]: unknown;
             } | null;
+            /**
+             * @description The key to fire, of a keyed reactor: text, a whole number, a list of them, or `{"bytes": BASE64}`.
+             * @example BTC
+             */
+            key?: unknown;
         };
         /** CommandResult */
         CommandResult: {
@@ -2459,6 +2464,7 @@ export interface components {
             buffered: number;
             p50: number;
             p99: number;
+            key?: unknown;
             keys?: components["schemas"]["KeyCounts"] | null;
             partitions?: components["schemas"]["PartitionState"][];
         };
@@ -4592,7 +4598,10 @@ export interface operations {
     };
     get_reactor: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Of a keyed reactor: one key. Text as it is; numbers and lists as JSON, and text in quotes if it would be read as one of them: `42` is a number, `"42"` is text, `["XETRA","SAP"]` is a tuple. */
+                key?: string | null;
+            };
             header?: never;
             path: {
                 name: string;
@@ -4627,6 +4636,8 @@ export interface operations {
                 limit?: number;
                 /** @description `next` of the page before; absent for the first page. */
                 cursor?: string | null;
+                /** @description Of a keyed reactor: one key. Text as it is; numbers and lists as JSON, and text in quotes if it would be read as one of them: `42` is a number, `"42"` is text, `["XETRA","SAP"]` is a tuple. */
+                key?: string | null;
             };
             header?: never;
             path: {
@@ -4756,7 +4767,10 @@ export interface operations {
     };
     get_shared_reactor: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Of a keyed reactor: one key. Text as it is; numbers and lists as JSON, and text in quotes if it would be read as one of them: `42` is a number, `"42"` is text, `["XETRA","SAP"]` is a tuple. */
+                key?: string | null;
+            };
             header?: never;
             path: {
                 owner: string;
@@ -4792,6 +4806,8 @@ export interface operations {
                 limit?: number;
                 /** @description `next` of the page before; absent for the first page. */
                 cursor?: string | null;
+                /** @description Of a keyed reactor: one key. Text as it is; numbers and lists as JSON, and text in quotes if it would be read as one of them: `42` is a number, `"42"` is text, `["XETRA","SAP"]` is a tuple. */
+                key?: string | null;
             };
             header?: never;
             path: {

@@ -9,6 +9,7 @@ from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.health import ReactorHealth
+from tidemill.graphs.key_forms import key_to_json
 from tidemill.graphs.result import DeadLetter, Firing, to_jsonable
 from tidemill.graphs.state import AccumulatorState, Latency, ReactorState, Recovery
 from tidemill.kernel.clock import Clock
@@ -71,6 +72,7 @@ class ReactorHandle:
             buffered=len(inputs.queue) if reactor.definition.strategy == "sequential" else inputs.dirty.bit_count(),
             p50=latency.p50,
             p99=latency.p99,
+            key=key_to_json(key),
             keys=reactor.key_counts(),
         )
 
@@ -89,7 +91,8 @@ class ReactorHandle:
         """Return the newest firings, newest first; at most 200 are kept. Of a keyed reactor, those of one key."""
         if limit < 1:
             raise RequestError(f"limit is at least 1, not {limit}", code="invalid_limit")
-        return self._reactor.firing_loop.log.newest(limit, key)
+        wanted = None if key is None else self._reactor.check_key(key)
+        return self._reactor.firing_loop.log.newest(limit, wanted)
 
     async def next_firing(self, timeout: float | None = None) -> Firing:
         """Return the oldest firing not returned before; wait up to `timeout` seconds if there is none."""

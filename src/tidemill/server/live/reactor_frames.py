@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from tidemill.engine.graphs.client.operations import FIRING_COMMANDS
 from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
 from tidemill.graphs.state import ReactorState
 from tidemill.kernel.errors import RequestError
@@ -14,6 +15,7 @@ from tidemill.server.problems import FieldProblem, InvalidRequestError, ProblemD
 READING_COMMANDS = ("state", "watch", "unwatch")
 CHANGING_COMMANDS: tuple[ReactorCommand, ...] = ("force_fire", "fire_with", "pause", "resume", "restart")
 COMMANDS = (*CHANGING_COMMANDS, *READING_COMMANDS)
+COMMANDS_OF_KEYS = (*FIRING_COMMANDS, "state")
 DEFAULT_EVERY = 0.25
 MIN_EVERY = 0.05
 """Seconds between two states of a watch, at least."""
@@ -29,6 +31,8 @@ class CommandFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Chosen by the client; the answer has the same."""
     inputs: dict[str, Any] | None = None
     """The inputs of `fire_with`, by accumulator."""
+    key: Any = None
+    """The key to fire or to read, of a keyed reactor."""
     every: float | None = None
     """The seconds between two states of a `watch`."""
 
@@ -45,6 +49,8 @@ class CommandFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise _invalid("every", f"a number of seconds, not {self.every}")
         if self.inputs is not None and self.command != "fire_with":
             raise _invalid("inputs", "only 'fire_with' takes it")
+        if self.key is not None and self.command not in COMMANDS_OF_KEYS:
+            raise _invalid("key", f"only {', '.join(map(repr, COMMANDS_OF_KEYS))} take it")
 
     @property
     def interval(self) -> float:

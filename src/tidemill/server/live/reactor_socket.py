@@ -7,6 +7,7 @@ from litestar.params import FromPath
 
 from tidemill.access.principal import Permission, Resource
 from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
+from tidemill.graphs.key_forms import key_from_json
 from tidemill.graphs.state import ReactorState
 from tidemill.kernel.concurrency import FirstErrorGroup
 from tidemill.kernel.errors import NotFoundError, RequestError, TidemillError
@@ -86,7 +87,7 @@ class Commander:
         frame.check()
         match frame.command:
             case "state":
-                return await self._read()
+                return await self._read(frame.key)
             case "watch":
                 self._start_watch(frame)
                 return None
@@ -96,18 +97,17 @@ class Commander:
         command = next(one for one in CHANGING_COMMANDS if one == frame.command)
         return await self._change(command, frame)
 
-    async def _read(self) -> CommandResult:
-        return CommandResult(firing=None, state=await self._state())
-
-    async def _state(self) -> ReactorState:
-        return await self._graph_client.reactor_state(self._session.caller, self._name)
+    async def _read(self, key: Any = None) -> CommandResult:
+        state = await self._graph_client.reactor_state(self._session.caller, self._name, key_from_json(key))
+        return CommandResult(firing=None, state=state)
 
     async def _change(self, command: ReactorCommand, frame: CommandFrame) -> CommandResult:
         principal = self._session.principal
         if not principal.has(Permission.WRITE, Resource("reactors", self._name)):
             message = f"{principal.actor} may not do this: it needs the permission 'write'"
             raise RequestError(message, code="not_allowed", status=403)
-        result = await self._graph_client.command(self._session.caller, self._name, command, frame.inputs)
+        caller, key = self._session.caller, key_from_json(frame.key)
+        result = await self._graph_client.command(caller, self._name, command, frame.inputs, key)
         await self._session.context.node.access.audit.record(principal, f"reactor.{command}", self._name)
         return result
 

@@ -6,9 +6,10 @@ A reactor that another tenant shares is read as `tenant/name`, where its own rea
 from typing import Annotated, Any
 
 import msgspec
-from litestar.params import FromPath, JSONBody
+from litestar.params import FromPath, JSONBody, QueryParameter
 
 from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
+from tidemill.graphs.key_forms import key_from_json, parse_key
 from tidemill.graphs.state import ReactorState, Recovery
 from tidemill.server.injection import InjectedCaller, InjectedContext
 from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, decode_cursor, encode_cursor, page_after, page_of
@@ -25,6 +26,28 @@ class CommandRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             examples=[{"orderbook": {"bid": 1.0, "ask": 1.1}}],
         ),
     ] = None
+    key: Annotated[
+        Any,
+        msgspec.Meta(
+            description="The key to fire, of a keyed reactor: text, a whole number, a list of them, or "
+            '`{"bytes": BASE64}`.',
+            examples=["BTC"],
+        ),
+    ] = None
+
+
+_Key = Annotated[
+    str | None,
+    QueryParameter(
+        description="Of a keyed reactor: one key. Text as it is; numbers and lists as JSON, and text in quotes if it "
+        'would be read as one of them: `42` is a number, `"42"` is text, `["XETRA","SAP"]` is a tuple.',
+        required=False,
+    ),
+]
+
+
+def _parse(key: str | None) -> Any:
+    return None if key is None else parse_key(key)
 
 
 class Timeseries(msgspec.Struct, frozen=True):
@@ -42,9 +65,11 @@ async def list_reactors(
     return page_of(reactors, limit=limit, cursor=cursor, key=lambda one: one.name, view=lambda one: one)
 
 
-async def get_reactor(context: InjectedContext, caller: InjectedCaller, name: FromPath[str]) -> ReactorState:
-    """Return the state of a reactor: health, cache, flags, queue and counters, with its accumulators."""
-    return await context.node.graph_client.reactor_state(caller, name)
+async def get_reactor(
+    context: InjectedContext, caller: InjectedCaller, name: FromPath[str], key: _Key = None
+) -> ReactorState:
+    """Return the state of a reactor, or of one key: health, cache, flags, queue and counters, with its accumulators."""
+    return await context.node.graph_client.reactor_state(caller, name, _parse(key))
 
 
 async def list_firings(
@@ -53,9 +78,10 @@ async def list_firings(
     name: FromPath[str],
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
+    key: _Key = None,
 ) -> Page[FiringView]:
-    """List the firings of a reactor, newest first; the newest 200 are kept."""
-    page = await context.node.graph_client.firings(caller, name, limit, decode_cursor(cursor))
+    """List the firings of a reactor, or of one key, newest first; of each partition, the newest 200 are kept."""
+    page = await context.node.graph_client.firings(caller, name, limit, decode_cursor(cursor), _parse(key))
     following = encode_cursor(page.firings[-1].id) if page.has_more else None
     return Page(items=page.firings, total=page.kept, next=following)
 
@@ -86,16 +112,17 @@ async def command_reactor(
 ) -> CommandResult:
     """Pause, resume, restart or fire a reactor.
 
-    `force_fire` fires with the cache as it is, `fire_with` with the given inputs; both return the firing.
+    `force_fire` fires with the cache as it is, `fire_with` with the given inputs; both return the firing. If the
+    reactor has keys, they need the `key`.
     """
-    return await context.node.graph_client.command(caller, name, data.command, data.inputs)
+    return await context.node.graph_client.command(caller, name, data.command, data.inputs, key_from_json(data.key))
 
 
 async def get_shared_reactor(
-    context: InjectedContext, caller: InjectedCaller, owner: FromPath[str], name: FromPath[str]
+    context: InjectedContext, caller: InjectedCaller, owner: FromPath[str], name: FromPath[str], key: _Key = None
 ) -> ReactorState:
-    """Return the state of a reactor that another tenant shares."""
-    return await context.node.graph_client.reactor_state(caller, f"{owner}/{name}")
+    """Return the state of a reactor that another tenant shares, or of one of its keys."""
+    return await get_reactor(context, caller, f"{owner}/{name}", key)
 
 
 async def list_shared_firings(
@@ -105,9 +132,10 @@ async def list_shared_firings(
     name: FromPath[str],
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
+    key: _Key = None,
 ) -> Page[FiringView]:
-    """List the firings of a reactor that another tenant shares, newest first."""
-    return await list_firings(context, caller, f"{owner}/{name}", limit, cursor)
+    """List the firings of a reactor that another tenant shares, or of one of its keys, newest first."""
+    return await list_firings(context, caller, f"{owner}/{name}", limit, cursor, key)
 
 
 async def get_shared_timeseries(

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tidemill.engine.graphs.client.values import FiringView, ReplayResult
 from tidemill.engine.graphs.dead_letters import DeadLetterQueue
+from tidemill.graphs.key_forms import key_to_json
 from tidemill.graphs.result import DeadLetter, Firing, Receipt, to_jsonable
 from tidemill.kernel.errors import NotFoundError
 
@@ -33,6 +34,7 @@ def to_plain(dead_letter: DeadLetter, detail: Any) -> DeadLetter:
         dead_letter,
         event=_to_plain_event(dead_letter.event, detail),
         inputs=None if inputs is None else {name: to_jsonable(value) for name, value in inputs.items()},
+        key=key_to_json(dead_letter.key),
     )
 
 

@@ -130,10 +130,15 @@ class GraphClient:
         newest = None if known is None else KnownFiring(known.id, known.attempt)
         return await self._at(part).observe(part.tenant, part.name, newest)
 
-    async def firings(self, caller: Caller, name: str, limit: int = 50, after: str | None = None) -> FiringPage:
-        """Return firings of a reactor that are kept, newest first; those older than the firing `after`, if given."""
+    async def firings(
+        self, caller: Caller, name: str, limit: int = 50, after: str | None = None, key: Any = None
+    ) -> FiringPage:
+        """Return firings of a reactor that are kept, newest first.
+
+        `after` leaves those that are older than this firing, `key` those of one key.
+        """
         part = self._readable_reactor(caller, name)
-        return await self._at(part).firings(part.tenant, part.name, limit, after)
+        return await self._at(part).firings(part.tenant, part.name, limit, after, key)
 
     async def timeseries(self, caller: Caller, name: str) -> list[int]:
         """Return the firing counts of the last 60 minutes, oldest first."""

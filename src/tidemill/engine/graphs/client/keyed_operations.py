@@ -12,8 +12,14 @@ from msgspec.structs import asdict, replace
 
 from tidemill.engine.graphs.client.dead_letters import unknown_dead_letter_error
 from tidemill.engine.graphs.client.host_operations import HostOperations
-from tidemill.engine.graphs.client.merged_states import merge_accumulators, merge_firings, merge_reports, merge_states
-from tidemill.engine.graphs.client.operations import MAX_SHARED_COMMIT, schema_of
+from tidemill.engine.graphs.client.merged_states import (
+    merge_accumulators,
+    merge_firings,
+    merge_reports,
+    merge_states,
+    state_in_whole,
+)
+from tidemill.engine.graphs.client.operations import FIRING_COMMANDS, MAX_SHARED_COMMIT, check_command, schema_of
 from tidemill.engine.graphs.client.routing import OperationRouter
 from tidemill.engine.graphs.client.values import (
     AccumulatorDetails,
@@ -97,7 +103,7 @@ class KeyedOperations:
         keyed = self._keyed(tenant, name)
         if key is not None:
             part = keyed.part_of_key(key)
-            return replace(await self._router.at(part).reactor_state(tenant, part.name, key), name=name)
+            return state_in_whole(await self._router.at(part).reactor_state(tenant, part.name, key), name)
         view = await self._scheduler.sharing.view(keyed)
         found = await self._read_hosts(keyed, lambda host: host.states(tenant, name), view)
         return merge_states(keyed, [state for states in found for state in states], view.owners)
@@ -145,9 +151,11 @@ class KeyedOperations:
     ) -> CommandResult:
         """Give a reactor a command: one to fire is for one key, the others are for all partitions."""
         keyed = self._keyed(tenant, name)
-        if command in ("force_fire", "fire_with"):
+        check_command(command, inputs, key)
+        if command in FIRING_COMMANDS:
             part = keyed.part_of_key(key)
-            return await self._router.at(part).command(tenant, part.name, command, inputs, key)
+            result = await self._router.at(part).command(tenant, part.name, command, inputs, key)
+            return replace(result, state=state_in_whole(result.state, name))
         await self._ask_hosts(keyed, lambda host: host.command(tenant, name, command))
         return CommandResult(firing=None, state=await self.reactor_state(tenant, name))
 

@@ -108,6 +108,18 @@ def _declared(name: str) -> str:
     return name if partition is None else partition.name
 
 
+def state_in_whole(state: ReactorState, name: str) -> ReactorState:
+    """Return the state of one partition with the names that the reactor and its accumulators are declared with."""
+    accumulators = [replace(one, name=_declared(one.name)) for one in state.accumulators.values()]
+    return replace(
+        state,
+        name=name,
+        waiting=[_declared(one) for one in state.waiting],
+        disconnected=[_declared(one) for one in state.disconnected],
+        accumulators={one.name: one for one in accumulators},
+    )
+
+
 def merge_accumulators(name: str, states: Sequence[AccumulatorState]) -> AccumulatorState:
     """Return the state of an accumulator of a keyed reactor, from those of its partitions."""
     worst = min(states, key=lambda one: _WORST_ACCUMULATOR_FIRST.index(one.health))

@@ -40,6 +40,9 @@ from tidemill.telemetry.tracing import CURRENT_TRACE
 MAX_SHARED_COMMIT = 4096
 """Events of different frames that share a commit."""
 
+FIRING_COMMANDS = ("force_fire", "fire_with")
+"""Commands to a keyed reactor that are for one key."""
+
 Reclaim = Callable[[str, str], Coroutine[Any, Any, None]]
 """Acquires a reactor that another node had acquired."""
 
@@ -105,8 +108,7 @@ class GraphOperations:
         key: Any = None,
     ) -> CommandResult:
         """Give a reactor a command; `fire_with` takes inputs, the others take none."""
-        if inputs and command != "fire_with":
-            raise RequestError(f"'{command}' takes no inputs, only 'fire_with' does", code="unexpected_inputs")
+        check_command(command, inputs, key)
         reactor, firing = self._reactor(tenant, name), None
         match command:
             case "force_fire":
@@ -119,7 +121,8 @@ class GraphOperations:
                 await reactor.resume()
             case "restart":
                 await reactor.restart()
-        return CommandResult(firing=None if firing is None else FiringView.of(firing), state=reactor.state())
+        state = await self.reactor_state(tenant, name, key)
+        return CommandResult(firing=None if firing is None else FiringView.of(firing), state=state)
 
     def _reactor(self, tenant: str, name: str) -> ReactorHandle:
         find = partial(self._scheduler.reactor, tenant, name)
@@ -248,6 +251,15 @@ class GraphOperations:
             return [self._scheduler.accumulator(tenant, name).dead_letters]
         reactor = self._scheduler.reactor(tenant, name)
         return [reactor.firing_loop.results.dead_letters, *(one.dead_letters for one in reactor.accumulators)]
+
+
+def check_command(command: ReactorCommand, inputs: Mapping[str, Any] | None, key: Any) -> None:
+    """Raise RequestError for a command that was given what it does not take."""
+    if inputs and command != "fire_with":
+        raise RequestError(f"'{command}' takes no inputs, only 'fire_with' does", code="unexpected_inputs")
+    if key is not None and command not in FIRING_COMMANDS:
+        message = f"'{command}' is for all keys, and takes none: leave out the key"
+        raise RequestError(message, code="unexpected_key")
 
 
 def schema_of(annotation: Any) -> dict[str, Any] | None:

@@ -5,10 +5,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from tidemill.engine.graphs.client.keyed_operations import KeyedOperations
-from tidemill.engine.graphs.client.merged_states import merge_states, with_source_health
+from tidemill.engine.graphs.client.merged_states import merge_states, state_in_whole, with_source_health
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.loaded_graphs import partitioned_error
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
@@ -68,7 +66,7 @@ class PartitionedHandle(ReactorHandle):
         With a key it has the cache, flags and queue of that key.
         """
         if key is not None:
-            return replace(self._handle_of(key).state(key), name=self.name)
+            return state_in_whole(self._handle_of(key).state(key), self.name)
         keyed = self._find_keyed()
         sources = [relay.reader for relay in self._scheduler.sharing.relays.of(keyed.key)]
         states = [with_source_health(one.state(), sources) for one in self._handles()]
@@ -76,7 +74,7 @@ class PartitionedHandle(ReactorHandle):
 
     async def state_of(self, key: Any) -> ReactorState:
         """Return the state of a key, which is read from the store if it is not in memory."""
-        return replace(await self._handle_of(key).state_of(key), name=self.name)
+        return state_in_whole(await self._handle_of(key).state_of(key), self.name)
 
     def firings(self, limit: int = 50, key: Any = None) -> list[Firing]:
         """Return the newest firings of the partitions that run here, or those of a key, newest first."""

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tidemill.graphs.key_forms import key_to_json
 from tidemill.graphs.result import Firing, GraphResult, NodeError, Receipt, to_jsonable
 from tidemill.graphs.state import AccumulatorState, ReactorState
 from tidemill.storage.graph_ports import PartKind
@@ -65,7 +66,7 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
     inputs: dict[str, Any]
     results: dict[str, GraphResultView]
     key: Any = None
-    """Of a keyed reactor: the key whose inputs it saw."""
+    """Of a keyed reactor: the key whose inputs it saw, as JSON."""
 
     @classmethod
     def of(cls, firing: Firing) -> "FiringView":
@@ -81,7 +82,7 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
             attempt=firing.attempt,
             inputs={name: to_jsonable(value) for name, value in firing.inputs.items()},
             results={name: GraphResultView.of(result) for name, result in firing.results.items()},
-            key=to_jsonable(firing.key),
+            key=key_to_json(firing.key),
         )
 
 

@@ -78,23 +78,22 @@ class KeyedReactor(RunningReactor):
         return flush
 
     async def fire_manually(self, values: Sequence[Any] | None, key: Any = None) -> Firing:
-        self.check_key(key)
         keys = self.firing_loop.keys
-        key_state = await keys.activate(check_request_key(key))
+        key_state = await keys.activate(self.check_key(key))
         key_state.pins += 1
         try:
             return await self.commands.fire_manually(values, partial(keys.select, key_state))
         finally:
             key_state.pins -= 1
 
-    def check_key(self, key: Any) -> None:
+    def check_key(self, key: Any) -> Key:
         if key is None:
             message = f"reactor '{self.name}' has one state for each key: say which with key="
             raise RequestError(message, code="key_required")
+        return check_request_key(key)
 
     async def load_key(self, key: Any) -> None:
-        self.check_key(key)
-        if self.key_memory.is_stored(checked := check_request_key(key)):
+        if self.key_memory.is_stored(checked := self.check_key(key)):
             await self.key_memory.load(checked)
 
     def show_key(self, key: Any) -> None:

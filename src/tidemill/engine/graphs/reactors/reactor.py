@@ -20,6 +20,7 @@ from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.health import REACTOR_TRANSITIONS, ReactorHealth
+from tidemill.graphs.keys import Key
 from tidemill.graphs.result import Firing
 from tidemill.graphs.snapshot import compute_digest
 from tidemill.graphs.state import KeyCounts
@@ -149,10 +150,11 @@ class RunningReactor(FiringHost):
         self.check_key(key)
         return await self.commands.fire_manually(values)
 
-    def check_key(self, key: Any) -> None:
-        """Raise RequestError for a key that the reactor cannot have."""
+    def check_key(self, key: Any) -> Key | None:
+        """Return the key that a caller gives; RequestError for one that the reactor cannot have."""
         if key is not None:
             raise RequestError(f"reactor '{self.name}' has no keys: leave out key=", code="no_keys")
+        return None
 
     async def load_key(self, key: Any) -> None:
         """Read the state of a key from the store, if it is there and not in memory."""
