@@ -2,8 +2,8 @@
 
 python -m benchmarks.bench_keys [--quick]
 
-The bare loop keeps the latest of each feed in a dictionary by key, and calls the same functions. `--quick` has a tenth
-of the keys.
+The bare loop keeps the latest of each feed in a dictionary by key, and calls the same functions. The reactor has one
+partition: this measures one loop, and bench_partitions measures many. `--quick` has a tenth of the keys.
 """
 
 import asyncio
@@ -18,9 +18,11 @@ from typing import Any
 import tidemill as tm
 from benchmarks.market_maker import ACCUMULATE, PATTERN, SOURCES, by_hand, ledger, make_event, maker, market
 from benchmarks.measure import keep, ratio, show, take_turns, verdict
+from tidemill.graphs.state import KeyCounts
 
-ROUNDS = 7
-EVENTS = 50_000
+ROUNDS, QUICK_ROUNDS = 7, 3
+EVENTS, QUICK_EVENTS = 50_000, 20_000
+ACTIVE = 1000  # keys that the node with idle keys keeps in memory
 
 
 def key_of(event: dict[str, Any], keys: int) -> int:
@@ -68,14 +70,14 @@ class Engine:
 
 def keyed_market(keys: int) -> list[Any]:
     """Return the market maker with keys."""
-    reactor = tm.Reactor("market", market.accumulators, key=lambda event: key_of(event, keys))
+    reactor = tm.Reactor("market", market.accumulators, key=lambda event: key_of(event, keys), partitions=1)
     graph = tm.Graph("market_maker", reactor=reactor)
     for node in maker.nodes:
         graph.node(node.function.call)
     return [reactor, graph]
 
 
-async def throughput(keys: int, store: str | None) -> dict[str, Any]:
+async def throughput(keys: int, store: str | None, *, quick: bool) -> dict[str, Any]:
     """Run events of every key through a bare loop and the engine, in turns; the first events of a key do not count."""
     ledger.clear()
     async with tm.Node(store, load=keyed_market(keys), settings={"active_keys": 10_000_000}) as node:
@@ -85,37 +87,57 @@ async def throughput(keys: int, store: str | None) -> dict[str, Any]:
         await node.settle()
         gc.collect()
         seconds: dict[str, list[float]] = {"bare": [], "tidemill": []}
-        for _ in range(ROUNDS):
-            for name, values in take_turns({"bare": bare.run, "tidemill": engine.run}, events=EVENTS, rounds=1).items():
+        events = QUICK_EVENTS if quick else EVENTS
+        for _ in range(QUICK_ROUNDS if quick else ROUNDS):
+            for name, values in take_turns({"bare": bare.run, "tidemill": engine.run}, events=events, rounds=1).items():
                 seconds[name] += values
             await asyncio.sleep(0)  # a checkpoint may begin
     return {"keys": keys, "store": store is not None, "seconds": seconds}
 
 
-async def memory(keys: int, folder: str) -> dict[str, Any]:
-    """Measure the memory of a node, per active key without a store, and per idle key with one."""
-    figures: dict[str, Any] = {"keys": keys}
+async def active_bytes(keys: int) -> float:
+    """Return the memory that a node without a store takes for each key."""
     async with tm.Node(load=keyed_market(keys)) as node:
         gc.collect()
         tracemalloc.start()
         Engine(node).run(keys * len(PATTERN))
-        figures["bytes per active key"] = tracemalloc.get_traced_memory()[0] / keys
+        taken, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    async with tm.Node(f"sqlite:///{folder}/idle.db", load=keyed_market(keys), settings={"active_keys": 1000}) as node:
+    return taken / keys
+
+
+async def opened_bytes(store: str, keys: int) -> tuple[int, KeyCounts]:
+    """Return the memory that a node takes when it has opened a store, and the number of its keys."""
+    gc.collect()
+    tracemalloc.start()
+    async with tm.Node(store, load=keyed_market(keys), settings={"active_keys": ACTIVE}) as node:
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+        counts = node.reactor("market").state().keys
+    tracemalloc.stop()
+    assert counts is not None, "it has a key"
+    return taken, counts
+
+
+async def memory(keys: int, folder: str) -> dict[str, Any]:
+    """Measure the memory of a node, per active key without a store, and per idle key with one."""
+    figures: dict[str, Any] = {"keys": keys, "bytes per active key": await active_bytes(keys)}
+    idle = f"sqlite:///{folder}/idle.db"
+    async with tm.Node(idle, load=keyed_market(keys), settings={"active_keys": ACTIVE}) as node:
         for number in range(keys * len(PATTERN)):
             source, event = make_event(number, number)
             if number % len(PATTERN) < len(SOURCES):
                 await node.push(SOURCES[source], event)
         await node.settle()
-        counts = node.reactor("market").state().keys
-        assert counts is not None
-        figures |= {"active": counts.active, "stored": counts.stored}
-        index = node._scheduler.reactor("public", "market").key_memory.index  # type: ignore[attr-defined]
-        figures["bytes per idle key"] = index.size / counts.stored
+    empty, _ = await opened_bytes(f"sqlite:///{folder}/empty.db", keys)
+    opened, counts = await opened_bytes(idle, keys)
+    figures |= {"active": counts.active, "stored": counts.stored}
+    figures["bytes per idle key"] = (opened - empty) / counts.stored
+    async with tm.Node(idle, load=keyed_market(keys), settings={"active_keys": ACTIVE}) as node:
         began = perf_counter()
-        for number in range(0, 1000 * len(PATTERN), len(PATTERN)):
+        for number in range(0, ACTIVE * len(PATTERN), len(PATTERN)):
             await node.push(SOURCES[0], make_event(number, number)[1])
-        figures["us per cold key"] = (perf_counter() - began) * 1e3
+        figures["us per cold key"] = (perf_counter() - began) / ACTIVE * 1e6
     return figures
 
 
@@ -123,8 +145,8 @@ async def main(*, quick: bool) -> None:
     """Run everything, and keep the figures."""
     counts = (1, 1000, 100_000 if quick else 1_000_000)
     with TemporaryDirectory() as folder:
-        runs = [await throughput(keys, None) for keys in counts]
-        runs += [await throughput(keys, f"sqlite:///{folder}/{keys}.db") for keys in counts]
+        runs = [await throughput(keys, None, quick=quick) for keys in counts]
+        runs += [await throughput(keys, f"sqlite:///{folder}/{keys}.db", quick=quick) for keys in counts]
         sizes = await memory(counts[-1] // 10, folder)
     rows = [
         [
