@@ -169,6 +169,8 @@ async def test_a_node_without_weight_hosts_nothing(address: str, nodes: AsyncExi
     assert sample.seen == {key: [1] for key in KEYS}
     state = await front.graph_client.reactor_state(PUBLIC, "orders")
     assert (state.fires, state.health) == (20, "live")
+    own = front.reactor("orders").state()
+    assert (own.partitions, own.fires, own.health) == ([], 0, "starting"), "nothing of it runs here"
     with pytest.raises(tm.RequestError, match="runs on another node") as raised:
         front.handle("placed")(order("a", 1))
     assert raised.value.code == "needs_push"

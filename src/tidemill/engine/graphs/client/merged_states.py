@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -29,15 +28,13 @@ _WORST_ACCUMULATOR_FIRST = (
     AccumulatorHealth.LIVE,
 )
 
-_Health = TypeVar("_Health", ReactorHealth, AccumulatorHealth)
-
 
 def merge_states(
     keyed: PartitionedReactor, states: Sequence[ReactorState], owners: Mapping[int, str | None]
 ) -> ReactorState:
     """Return the state of a keyed reactor: the worst health of its partitions, and the sums of their counters.
 
-    A partition that no node runs now is starting.
+    A partition that no node runs now is starting, and so is a reactor of which no partition is shown.
     """
     definition = keyed.definition
     by_number = {number: one for one in states if (number := _number_of(one.name)) is not None}
@@ -45,7 +42,7 @@ def merge_states(
     fires = sum(one.fires for one in states)
     return ReactorState(
         name=definition.name,
-        health=_worst([one.health for one in partitions], _WORST_REACTOR_FIRST),
+        health=min((one.health for one in partitions), key=_WORST_REACTOR_FIRST.index, default=ReactorHealth.STARTING),
         waiting=_union(one.waiting for one in states),
         disconnected=_union(one.disconnected for one in states),
         paused=bool(states) and all(one.paused for one in states),
@@ -88,10 +85,6 @@ def _sum_keys(counts: Sequence[KeyCounts]) -> KeyCounts:
         active=sum(one.active for one in counts),
         stored=sum(one.stored for one in counts),
     )
-
-
-def _worst(found: Sequence[_Health], worst_first: Sequence[_Health]) -> _Health:
-    return min(found, key=worst_first.index)
 
 
 def _union(lists: Iterable[Sequence[str]]) -> list[str]:
