@@ -21,7 +21,7 @@ Check: TypeAlias = Callable[[SourceUnderTest], Awaitable[None]]
 QUICK_RETRIES = {"backoff_base": "20ms", "backoff_max": "100ms"}
 FILLER = "x" * 5_000
 FILLED_EVENTS = 4_000  # 20 MB in all
-MEMORY_LIMIT = 5_000_000  # bytes that a source may hold while nothing takes its events
+MEMORY_LIMIT = 10_000_000  # bytes that a source may hold while nothing takes its events
 
 
 def checks(*, resumes: bool = True, server: bool = True) -> tuple[Check, ...]:

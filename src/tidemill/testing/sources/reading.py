@@ -11,10 +11,12 @@ from tidemill.engine.graphs.sources.reader import IteratorReader, SourceListener
 from tidemill.graphs.definition import Source
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.settings import Settings
+from tidemill.sources.interface import Disconnected
 
 DEADLINE = 30.0  # seconds, until a check gives up
 CLOSING_LIMIT = 2.0  # seconds, until a cancelled source must have closed its connection
 POLL_INTERVAL = 0.01
+RETRY_PAUSE = 0.5  # seconds between two tries to connect
 SHOWN_NUMBERS = 10  # of the events in the message of a check that has waited in vain
 ACCUMULATOR = "numbers"
 
@@ -77,13 +79,25 @@ async def reading(source: Source, checkpoint: Any = None, limit: int | None = No
     consumer = Consumer(reader.encoding, limit)
     try:
         async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(reader.run(consumer, checkpoint), name="source under test")
+            task = tasks.create_task(_run(reader, consumer, checkpoint), name="source under test")
             yield consumer
             task.cancel()
             done, _ = await asyncio.wait([task], timeout=CLOSING_LIMIT)
             assert done, f"the source did not end within {CLOSING_LIMIT:g} s after its task was cancelled"
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
+
+
+async def _run(reader: IteratorReader, consumer: Consumer, checkpoint: Any) -> None:
+    """Read a source. A refused connection is tried again, as by a node: the server may still close the last one."""
+    tries = int(DEADLINE / RETRY_PAUSE)
+    for number in range(1, tries + 1):
+        try:
+            return await reader.run(consumer, checkpoint)
+        except Disconnected:
+            if consumer.is_connected or number == tries:
+                raise
+        await asyncio.sleep(RETRY_PAUSE)  # real time: the server is another process
 
 
 async def wait_until(condition: Callable[[], bool], describe: Callable[[], str]) -> None:
