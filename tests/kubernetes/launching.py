@@ -25,10 +25,15 @@ class RecordingObserver(UnitObserver):
 
     def __init__(self) -> None:
         self.seen: dict[AttemptKey, list[UnitStatus]] = {}
+        self.removed: list[AttemptKey] = []
         self._news = asyncio.Event()
 
     def on_unit(self, key: AttemptKey, status: UnitStatus) -> None:
         self.seen.setdefault(key, []).append(status)
+        self._news.set()
+
+    def on_removed(self, key: AttemptKey) -> None:
+        self.removed.append(key)
         self._news.set()
 
     async def until(self, key: AttemptKey, is_so: Callable[[UnitStatus], bool]) -> UnitStatus:

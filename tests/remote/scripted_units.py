@@ -33,6 +33,7 @@ class Cluster:
         self.units: dict[AttemptKey, UnitStatus] = {}
         self.launched: list[AttemptKey] = []
         self.deleted: list[AttemptKey] = []
+        self.undeletable: set[AttemptKey] = set()
         self.delay = 0.0
         """Seconds that the cluster takes to accept a unit."""
         self.refusals: dict[str, OperationError] = {}
@@ -78,6 +79,8 @@ class ScriptedLauncher(AttemptLauncher):
         self._cluster.report(launch.key, UnitStatus(state="running"))
 
     async def delete(self, key: AttemptKey, grace: float) -> None:
+        if key in self._cluster.undeletable:
+            raise OperationError("forbidden")
         self._cluster.deleted.append(key)
         self._cluster.report(key, UnitStatus(state="ended", cause="deleted"))
 

@@ -241,3 +241,35 @@ async def test_nothing_is_remembered_of_units_that_are_gone(cluster: Cluster, st
         executor = node.probe.workflows.executors["kubernetes"]
         assert isinstance(executor, RemoteExecutor)
         assert (executor.known_units, executor.running()) == (0, set())
+
+
+async def test_units_that_have_ended_are_forgotten_with_their_remains(cluster: Cluster) -> None:
+    """A node that does not lead discards none of the others' units: it forgets them when the cluster has."""
+    async with open_node(cluster, None) as node:
+        executor = node.probe.workflows.executors["kubernetes"]
+        assert isinstance(executor, RemoteExecutor)
+        foreign = AttemptKey("of another node", "work", -1, 1)
+        executor.on_unit(foreign, UnitStatus(state="ended", cause="completed"))
+        executor.on_removed(foreign)
+        assert executor.known_units == 0
+        _, key = await start(node)
+        await begin(node, key)
+        cluster.report(key, UnitStatus(state="ended", cause="oom"))
+        executor.on_removed(key)  # it is yet to be judged
+        await node.advance("5s")
+        assert await outcomes(node, key.run) == ["oom"]
+
+
+async def test_a_unit_that_cannot_be_deleted_does_not_keep_the_others(cluster: Cluster) -> None:
+    """Such as one in a namespace in which the server may not delete pods."""
+    async with open_node(cluster, None) as node:
+        stuck, other = (AttemptKey(run, "work", -1, 1) for run in ("stuck", "other"))
+        cluster.undeletable.add(stuck)
+        for key in (stuck, other):
+            cluster.report(key, UnitStatus(state="running"))
+        executor = node.probe.workflows.executors["kubernetes"]
+        assert isinstance(executor, RemoteExecutor)
+        await node.advance("11s")  # since the sweep at the start
+        executor.request_sweep()
+        await node.advance("1s")
+        assert cluster.deleted == [other]

@@ -107,6 +107,23 @@ async def test_a_created_pod_is_reported_without_the_watch(
     assert [one.state for one in observer.seen[launch.key]] == ["pending"]
 
 
+@pytest.mark.parametrize("is_watching", [True, False])
+async def test_a_pod_that_has_ended_is_forgotten_once_it_is_deleted(
+    launcher: KubernetesLauncher, pods: Pods, api_server: ApiServer, observer: RecordingObserver, is_watching: bool
+) -> None:
+    """A node sees the pods of all nodes, for years: another one deletes this pod."""
+    launch = launch_of("one")
+    await launcher.launch(launch)
+    await live(pods, name_of(launch), "succeeded")
+    await observer.until_over(launch.key)
+    assert observer.removed == []
+    api_server.objects.delete(("pods", pods.namespace, name_of(launch)), {"gracePeriodSeconds": 0})
+    if not is_watching:
+        api_server.objects.compact()
+    await until(lambda: observer.removed)
+    assert sum(one.is_over for one in observer.seen[launch.key]) == 1
+
+
 async def test_a_forgotten_history_is_read_again(
     launcher: KubernetesLauncher, pods: Pods, api_server: ApiServer, observer: RecordingObserver
 ) -> None:

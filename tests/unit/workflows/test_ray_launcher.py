@@ -21,9 +21,13 @@ class Recorder(UnitObserver):
 
     def __init__(self) -> None:
         self.last: dict[AttemptKey, UnitStatus] = {}
+        self.removed: list[AttemptKey] = []
 
     def on_unit(self, key: AttemptKey, status: UnitStatus) -> None:
         self.last[key] = status
+
+    def on_removed(self, key: AttemptKey) -> None:
+        self.removed.append(key)
 
     def states(self) -> list[str]:
         """Return the last states, in the order of the keys."""
@@ -107,6 +111,17 @@ async def test_the_end_of_a_unit_is_final(launcher: RayLauncher, units: Recorder
     assert (units.last[KEYS[0]].cause, units.last[KEYS[0]].reason) == ("oom", "too much")
     launcher.on_status("tidemill/other/attempt/run0/task/-1/1", ProcessStatus(state="running"))
     assert list(units.last) == KEYS[:1]
+
+
+async def test_a_unit_that_has_ended_is_forgotten_with_its_actor(launcher: RayLauncher, units: Recorder) -> None:
+    """A node sees the units of all nodes, for years."""
+    launcher.on_connected("one")
+    see(launcher, "ended", "ended", "running")
+    launcher.on_listed(NAMES[1:2])
+    assert units.removed == KEYS[:1]
+    launcher.on_listed([])
+    assert units.removed == KEYS[:2]
+    assert units.states() == ["ended", "ended", "running"]
 
 
 async def test_without_a_connection_there_are_no_slots(launcher: RayLauncher) -> None:

@@ -15,7 +15,7 @@ from tidemill.engine.workflows.executors.kubernetes.pod_manifest import (
     build_token_secret,
     pod_labels_of,
 )
-from tidemill.engine.workflows.executors.kubernetes.pod_names import INSTANCE_LABEL, instance_label
+from tidemill.engine.workflows.executors.kubernetes.pod_names import INSTANCE_LABEL, instance_label, read_key
 from tidemill.engine.workflows.executors.kubernetes.pod_table import PodTable, TrackedPod
 from tidemill.engine.workflows.executors.kubernetes.pod_watch import PodWatch
 from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher, Launch, UnitObserver, UnitStatus
@@ -106,15 +106,19 @@ class KubernetesLauncher(AttemptLauncher):
 
     def on_list(self, namespace: str, pods: list[dict[str, Any]], asked_at: float) -> None:
         """Take over all pods of a namespace, and report what has changed."""
+        before = self._table.keys()
         for known, status in self._table.take_list(namespace, pods, asked_at, self._clock.monotonic()):
             self._report_news(known, status)
+        self._report_removed(before)
 
     def on_change(self, kind: str, pod: Mapping[str, Any]) -> None:
         """Take over a change of a pod, and report what it means for its attempt."""
-        now = self._clock.monotonic()
-        news = self._table.remove(pod, now) if kind == "DELETED" else self._table.see(pod, now)
+        now, is_deleted = self._clock.monotonic(), kind == "DELETED"
+        news = self._table.remove(pod, now) if is_deleted else self._table.see(pod, now)
         if news is not None:
             self._report_news(*news)
+        if is_deleted and (key := read_key(pod)) is not None:
+            self._report_removed({key})
 
     def _report_news(self, known: TrackedPod, status: UnitStatus) -> None:
         if status.state == "ended" and status.cause not in _NO_OUTPUT:
@@ -128,6 +132,12 @@ class KubernetesLauncher(AttemptLauncher):
             state=status.state, cause=status.cause, exit=status.exit, reason=status.reason, log_tail=tail
         )
         self._report(known.key, ended)
+
+    def _report_removed(self, keys: set[AttemptKey]) -> None:
+        """Report those of some pods that are not known any more."""
+        if self._observer is not None:
+            for key in keys - self._table.keys():
+                self._observer.on_removed(key)
 
     def _report(self, key: AttemptKey, status: UnitStatus) -> None:
         if self._observer is not None:

@@ -93,6 +93,10 @@ class PodTable:
         """Return the pod of an attempt; None if none is known."""
         return self._pods.get(key)
 
+    def keys(self) -> set[AttemptKey]:
+        """Return the attempts whose pods are known."""
+        return set(self._pods)
+
     def live_keys(self) -> set[AttemptKey]:
         """Return the attempts whose pods may still run something, and are to do so."""
         return {key for key, one in self._pods.items() if not one.is_over and not one.is_deleted}

@@ -139,6 +139,7 @@ class RayLauncher(AttemptLauncher, ActorObserver):
             if (unit := self._units.get(name)) is not None:
                 self._report(unit, UnitStatus(state="missing", reason=VANISHED))
         self._unconfirmed.clear()
+        self._forget_removed(names)
         self._expire_pending()
 
     def on_status(self, name: str, status: ProcessStatus) -> None:
@@ -155,6 +156,12 @@ class RayLauncher(AttemptLauncher, ActorObserver):
             return
         unit.status = status
         self._observer.on_unit(unit.key, status)
+
+    def _forget_removed(self, names: Sequence[str]) -> None:
+        """Forget units that have ended and whose actors are gone: every node sees those of all nodes."""
+        gone = {name for name, unit in self._units.items() if not unit.is_active}.difference(names)
+        for name in gone:
+            self._observer.on_removed(self._units.pop(name).key)
 
     def _expire_pending(self) -> None:
         """Give up units that no node of the cluster has room for."""

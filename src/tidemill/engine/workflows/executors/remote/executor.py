@@ -199,6 +199,10 @@ class RemoteExecutor(Executor, UnitObserver):
         if attempt is not None and status.is_over:
             self._start_judging(attempt)
 
+    def on_removed(self, key: AttemptKey) -> None:
+        if self._attempts.get(key) is None:  # else how it ended is yet to be judged
+            self._units.pop(key, None)
+
     def on_reported(self, key: AttemptKey) -> None:
         attempt = self._attempts.get(key)
         if attempt is not None:
@@ -312,8 +316,12 @@ class RemoteExecutor(Executor, UnitObserver):
             self._is_sweeping = False
 
     async def _remove_unit(self, key: AttemptKey, status: UnitStatus) -> None:
-        if status.is_over:
-            await self._launcher.discard(key)
-            self._units.pop(key, None)
-        else:
-            await self._launcher.delete(key, self._grace)
+        """Remove a unit. If the cluster refuses that, as it may in one namespace, the other units go all the same."""
+        try:
+            if status.is_over:
+                await self._launcher.discard(key)
+                self._units.pop(key, None)
+            else:
+                await self._launcher.delete(key, self._grace)
+        except OperationError as error:
+            logger.warning(events.UNIT_CALL_FAILED, extra={"attempt": str(key), "error": str(error)})

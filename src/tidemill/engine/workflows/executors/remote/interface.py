@@ -83,6 +83,9 @@ class UnitObserver(Protocol):
     def on_unit(self, key: AttemptKey, status: UnitStatus) -> None:
         """Accept the status of a unit; a repeated one changes nothing."""
 
+    def on_removed(self, key: AttemptKey) -> None:
+        """Accept that the cluster keeps nothing of a unit that has ended. Unknown keys are ignored."""
+
 
 class ClusterUnavailableError(OperationError):
     """The cluster takes no unit at present, whichever tenant it is for."""
