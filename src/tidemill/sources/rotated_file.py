@@ -55,16 +55,15 @@ class RotatedFile:
         """Return the next complete lines; an empty list if there are none for now."""
         current = self._generation
         assert current is not None, "the file is opened first"
-        if lines := current.read_lines():
-            self._is_rotated = False
-            return lines
         if current.is_truncated:
             self.gap = (
-                f"'{current.path}' was truncated at byte {current.position.offset}: "
+                f"'{current.path}' was truncated after byte {current.offset} was read: "
                 "lines that were written shortly before may be lost"
             )
             current.rewind()
-            return current.read_lines()
+        if lines := current.read_lines():
+            self._is_rotated = False
+            return lines
         return self._read_next_generation(current) if self._is_replaced(current) else []
 
     def _is_replaced(self, current: "_Generation") -> bool:
@@ -118,36 +117,46 @@ class _Generation:
         self._max_line = max_line
         self._descriptor = os.open(path, os.O_RDONLY)
         self.inode = os.fstat(self._descriptor).st_ino
-        self._offset = offset  # after the last complete line
+        self.offset = offset
+        """The byte after the last complete line."""
         self._rest = b""  # the beginning of the line after it
         self._is_skipping = False  # whether the rest of a line that is too long is read and dropped
         self._head_size = 0
         self._head_checksum = 0
+        self._update_head()
 
     @property
     def position(self) -> FilePosition:
         """The position after the last complete line."""
-        size = min(self._offset, HEAD_SIZE)
+        self._update_head()
+        return FilePosition(self.inode, self.offset, self._head_checksum)
+
+    def _update_head(self) -> None:
+        size = min(self.offset, HEAD_SIZE)
         if size != self._head_size:
-            self._head_size, self._head_checksum = size, crc32(os.pread(self._descriptor, size, 0))
-        return FilePosition(self.inode, self._offset, self._head_checksum)
+            self._head_size, self._head_checksum = size, self._compute_checksum(size)
+
+    def _compute_checksum(self, size: int) -> int:
+        return crc32(os.pread(self._descriptor, size, 0))
 
     @property
     def is_truncated(self) -> bool:
-        """Whether the file is shorter than what was read of it."""
-        return os.fstat(self._descriptor).st_size < self._offset + len(self._rest)
+        """Whether the file is shorter than what was read of it, or has grown again since, with another beginning."""
+        if os.fstat(self._descriptor).st_size < self.offset + len(self._rest):
+            return True
+        return self._compute_checksum(self._head_size) != self._head_checksum
 
     def read_lines(self) -> list[tuple[bytes, FilePosition]]:
         """Return complete lines of the next part of the file, without their ends; blank lines are left out."""
         lines: list[tuple[bytes, FilePosition]] = []
-        while not lines and (chunk := os.pread(self._descriptor, CHUNK_SIZE, self._offset + len(self._rest))):
+        while not lines and (chunk := os.pread(self._descriptor, CHUNK_SIZE, self.offset + len(self._rest))):
             *complete, rest = (self._rest + chunk).split(b"\n")
             for line in complete:
-                self._offset += len(line) + 1
+                self.offset += len(line) + 1
                 self._add_line(lines, line)
             self._rest = rest
             if len(rest) > self._max_line:
-                self._offset += len(rest)
+                self.offset += len(rest)
                 self._add_line(lines, rest[: self._max_line])  # what does not fit is no event: a dead letter shows it
                 self._rest, self._is_skipping = b"", True
         return lines
@@ -159,7 +168,7 @@ class _Generation:
 
     def take_rest(self) -> list[tuple[bytes, FilePosition]]:
         """Return the last line if it has no end: nothing is added to a file that was rotated away."""
-        self._offset += len(self._rest)
+        self.offset += len(self._rest)
         lines: list[tuple[bytes, FilePosition]] = []
         self._add_line(lines, self._rest)
         self._rest = b""
@@ -172,13 +181,15 @@ class _Generation:
             begin = max(0, size - CHUNK_SIZE)
             end = os.pread(self._descriptor, size - begin, begin).rfind(b"\n")
             if end >= 0:
-                self._offset = begin + end + 1
+                self.offset = begin + end + 1
+                self._update_head()
                 return
             size = begin
 
     def rewind(self) -> None:
         """Continue at the beginning."""
-        self._offset, self._rest, self._is_skipping = 0, b"", False
+        self.offset, self._rest, self._is_skipping = 0, b"", False
+        self._update_head()
 
     def close(self) -> None:
         """Close the file."""

@@ -146,7 +146,20 @@ def test_a_truncated_file_is_read_from_its_beginning_and_the_gap_is_named(tmp_pa
     reader.read_all()
     assert reader.numbers() == [0, 1]
     assert reader.file.gap is not None
-    assert "was truncated at byte 16" in reader.file.gap
+    assert "was truncated after byte 16 was read" in reader.file.gap
+
+
+def test_a_truncated_file_that_has_grown_again_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """It is as long as before, or longer: its beginning tells that it is not what was read."""
+    writer, reader = opened(tmp_path)
+    writer.write()
+    reader.read()
+    writer.path.write_text("")
+    writer.write("a longer line")
+    writer.write()
+    reader.read_all()
+    assert reader.numbers() == [0, 1, 2]
+    assert reader.file.gap is not None
 
 
 def test_another_file_with_the_same_inode_is_not_mistaken_for_the_first(tmp_path: Path) -> None:
