@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 import tidemill as tm
+from tidemill.engine.graphs.sources.reader import open_reader
+from tidemill.kernel.clock import VirtualClock
+from tidemill.kernel.settings import Settings
 from tidemill.testing.probes import GraphProbe
 
 QUICK = {"backoff_base": "1ms", "backoff_max": "2ms"}
@@ -255,3 +258,30 @@ async def test_pauses_that_follow_one_another_are_logged_once(caplog: pytest.Log
     healths = [vars(record)["health"] for record in caplog.records if record.msg == "accumulator.health"]
     assert healths == ["connecting", "disconnected", "live"]
     assert [record.msg for record in caplog.records].count("accumulator.source_paused") == 1
+
+
+async def test_accumulators_of_two_tenants_are_two_clients() -> None:
+    """With one name they would share a session or a consumer at the broker, and so each other's events."""
+    names: list[str] = []
+
+    class Named:
+        async def start(self, checkpoint: Any, context: tm.sources.SourceContext) -> AsyncIterator[tuple[int, int]]:
+            names.append(context.client_name)
+            yield 1, 1
+
+    async with tm.Node(load=[reading(Named())]) as node:
+        await node.load(reading(Named()), tenant="acme")
+        await until(node, lambda: len(names) == 2)
+    assert names == ["tidemill-numbers", "tidemill-acme-numbers"]
+
+
+@pytest.mark.parametrize("source", [tm.Kafka(topic="t", servers="k:1"), tm.Nats(subject="s", servers="nats://n:1")])
+def test_groups_and_durable_consumers_have_the_name_of_the_tenant(source: tm.Source) -> None:
+    @tm.stream(source)
+    def numbers(event: int) -> int:
+        return event
+
+    readers = [open_reader(numbers, tenant, Settings(), VirtualClock()) for tenant in ("public", "acme")]
+    names = [(*vars(one).values(), *vars(one).get("_settings", {}).values()) for one in readers]
+    assert "tidemill-numbers" in names[0]
+    assert "tidemill-acme-numbers" in names[1]

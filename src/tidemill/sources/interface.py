@@ -36,10 +36,12 @@ class Disconnected(Exception):  # noqa: N818 - a state, as in the health of accu
 class SourceContext:
     """What a source may use beside its checkpoint: `start` gets it if it has a parameter named `context`."""
 
-    __slots__ = ("_on_gap", "clock", "lag", "name", "settings")
+    __slots__ = ("_on_gap", "client_name", "clock", "lag", "name", "settings")
 
     name: str
-    """The name of the accumulator, such as for a consumer group."""
+    """The name of the accumulator, for messages."""
+    client_name: str
+    """The name for a consumer or a session at the other side: no accumulator of another tenant has it."""
     settings: Settings
     """The settings of the node, such as the addresses of brokers."""
     clock: Clock
@@ -47,8 +49,16 @@ class SourceContext:
     lag: int | None
     """The number of events that are waiting at the other side. Set it whenever you learn it; None if you cannot say."""
 
-    def __init__(self, name: str, settings: Settings, clock: Clock, on_gap: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        clock: Clock,
+        on_gap: Callable[[str], None],
+        client_name: str | None = None,
+    ) -> None:
         self.name = name
+        self.client_name = client_name or f"tidemill-{name}"
         self.settings = settings
         self.clock = clock
         self.lag = None

@@ -57,7 +57,10 @@ class Mqtt(msgspec.Struct, frozen=True, kw_only=True):
     qos: Literal[0, 1, 2] = 1
     """0 loses messages while the source is away, 1 may repeat some after a lost connection, 2 does neither."""
     client_id: str | None = None
-    """The name of the session at the broker; `tidemill-` and the name of the accumulator by default."""
+    """The name of the session at the broker; `tidemill-` and the name of the accumulator by default.
+
+    The accumulator of another tenant than `public` has the name of its tenant in between.
+    """
     envelope: bool = False
     """Whether the event is `{"topic": ..., "retained": ..., "payload": ...}` instead of the payload alone."""
     retained: bool = True
@@ -76,7 +79,7 @@ class Mqtt(msgspec.Struct, frozen=True, kw_only=True):
         """Connect, continue the session or subscribe, and return its messages."""
         url = resolve_url("mqtt", self.url, context)
         title = f"MQTT topic '{self.topic}' at {server_name(url)}"
-        client_id = self.client_id or f"tidemill-{context.name}"
+        client_id = self.client_id or context.client_name
         before = _read_checkpoint(checkpoint, title)
         with _explaining_errors(title):
             connection, answer = await open_connection(url, client_id)

@@ -72,7 +72,7 @@ class Redis(msgspec.Struct, frozen=True, kw_only=True):
     def _make_reader(self, access: StreamAccess) -> StreamReader | GroupReader:
         if self.group is None:
             return StreamReader(access)
-        consumer = self.consumer or f"tidemill-{access.context.name}"
+        consumer = self.consumer or access.context.client_name
         return GroupReader(access, self.group, consumer, parse_positive_duration(self.claim_after))
 
 

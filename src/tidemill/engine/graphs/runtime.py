@@ -23,7 +23,7 @@ from tidemill.telemetry.tracing import TraceContext
 DeliveryCallback = Callable[[FailedDelivery | None], None]
 """Called with None when a subscription has received a firing, or with the reason why it never will."""
 
-OpenReader = Callable[[Accumulator, Settings, Clock], SourceReader]
+OpenReader = Callable[[Accumulator, str, Settings, Clock], SourceReader]
 FindAccumulator = Callable[[str, str], Any]
 """Returns the running accumulator of a tenant and a name, a `RunningAccumulator`, or None."""
 HealthFilter = Callable[[str, str, AccumulatorHealth], AccumulatorHealth]

@@ -43,7 +43,7 @@ class Stream(RunningAccumulator):
             self.started_health = AccumulatorHealth.LIVE
         else:
             self.has_background_loop = True
-            self.reader = runtime.open_reader(definition, runtime.settings, self.clock)
+            self.reader = runtime.open_reader(definition, tenant, runtime.settings, self.clock)
 
     @property
     def upstream_lag(self) -> int | None:

@@ -7,6 +7,7 @@ from contextlib import aclosing, nullcontext
 from types import ModuleType
 from typing import Any, Protocol
 
+from tidemill.access.principal import INSTANCE_TENANT
 from tidemill.graphs.definition import Accumulator, Kafka, KafkaShare, Nats, Source
 from tidemill.graphs.partitions import PartitionName
 from tidemill.kernel.clock import Clock
@@ -62,9 +63,12 @@ class IteratorReader(SourceReader):
     is a coroutine and returns the iterator is connected when it returns.
     """
 
-    def __init__(self, source: Source, name: str, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, source: Source, name: str, settings: Settings, clock: Clock, tenant: str = INSTANCE_TENANT
+    ) -> None:
         self._source = source
         self._name = name
+        self._client_name = f"tidemill-{_qualified_name(tenant, name)}"
         self._settings = settings
         self._clock = clock
         self._context: SourceContext | None = None
@@ -76,7 +80,7 @@ class IteratorReader(SourceReader):
         return None if self._context is None else self._context.lag
 
     async def run(self, listener: SourceListener, checkpoint: Any) -> None:
-        context = SourceContext(self._name, self._settings, self._clock, listener.on_gap)
+        context = SourceContext(self._name, self._settings, self._clock, listener.on_gap, self._client_name)
         self._context = context
         try:
             deliveries: Any = self._source.start(checkpoint, **({"context": context} if self._takes_context else {}))
@@ -103,23 +107,27 @@ def _closing_iterator(deliveries: AsyncIterator[Any]) -> Any:
     return aclosing(deliveries) if hasattr(deliveries, "aclose") else nullcontext()
 
 
-def open_reader(accumulator: Accumulator, settings: Settings, clock: Clock) -> SourceReader:
+def open_reader(accumulator: Accumulator, tenant: str, settings: Settings, clock: Clock) -> SourceReader:
     """Return the reader of a stream, or raise OperationError with what is missing."""
     source = accumulator.source
     if isinstance(source, Kafka | KafkaShare):
         topic, share = (source.source, source) if isinstance(source, KafkaShare) else (source, None)
         servers = _resolve_servers(accumulator.name, topic.servers, settings.kafka_servers, "kafka")
-        reader: SourceReader = _import_client("kafka").KafkaReader(
-            topic, _declared_name(accumulator), servers, clock, share
-        )
+        name = _qualified_name(tenant, _declared_name(accumulator))
+        reader: SourceReader = _import_client("kafka").KafkaReader(topic, name, servers, clock, share)
         return reader
     if isinstance(source, Nats):
         servers = _resolve_servers(accumulator.name, source.servers, settings.nats_servers, "nats")
-        reader = _import_client("nats").NatsReader(source, accumulator.name, servers)
+        reader = _import_client("nats").NatsReader(source, _qualified_name(tenant, accumulator.name), servers)
         return reader
     if source is None:
         raise OperationError(f"accumulator '{accumulator.name}' has no source to read")
-    return IteratorReader(source, accumulator.name, settings, clock)
+    return IteratorReader(source, accumulator.name, settings, clock, tenant)
+
+
+def _qualified_name(tenant: str, name: str) -> str:
+    """Return a name for the other side that no accumulator of another tenant has: they would share its events."""
+    return name if tenant == INSTANCE_TENANT else f"{tenant}-{name}"
 
 
 def _declared_name(accumulator: Accumulator) -> str:
