@@ -5,7 +5,7 @@ selected: the loop's inputs and the accumulators then hold what belongs to it, a
 A step that works on a key selects it again after each await, because other keys may have been selected meanwhile.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
@@ -110,7 +110,7 @@ class KeyStates:
         self._initial_cache = inputs.cache.copy()
         self._holders: list[KeyedContent] = []
         self.active: dict[Key, KeyState] = {}
-        self.due: dict[KeyState, None] = {}
+        self.due: OrderedDict[KeyState, None] = OrderedDict()  # its first key is found at once, a dict's is searched
         self.changed: dict[KeyState, None] = {}
         self.writing: dict[KeyState, None] = {}  # in the checkpoint that is being written
         self._blank = KeyState(None, self._initial_cache.copy())
@@ -200,12 +200,11 @@ class KeyStates:
     def add_all_due(self) -> None:
         """Evaluate the criteria of every key that has something to evaluate."""
         self.put_away_current()
-        self.due |= dict.fromkeys(one for one in self.active.values() if one.dirty or one.queue)
+        self.due.update(dict.fromkeys(one for one in self.active.values() if one.dirty or one.queue))
 
     def move_to_end(self, state: KeyState) -> None:
         """Let all other due keys go first."""
-        del self.due[state]
-        self.due[state] = None
+        self.due.move_to_end(state)
 
     def mark_changed(self) -> None:
         """Include the selected key in the next snapshot. Keys that changed last are the last ones to be dropped."""
