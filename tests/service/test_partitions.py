@@ -263,3 +263,11 @@ async def test_a_reload_with_another_number_of_partitions_starts_empty() -> None
             await node.settle()
         successor = await node.crash()
         assert (await successor.reactor("orders").state_of(KEYS[0])).cache["placed"]["number"] == 8
+
+
+async def test_a_node_that_hosts_nothing_says_where_to_wait() -> None:
+    """A firing is awaited on a node that runs partitions."""
+    async with tm.testing.node("memory://", load=keyed().load, settings={"partition_weight": 0}) as node:
+        assert running_partitions(node) == []
+        with pytest.raises(tm.RequestError, match="wait on a node that runs some"):
+            await node.reactor("orders").next_firing(1)

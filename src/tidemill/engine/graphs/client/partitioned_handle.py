@@ -88,6 +88,9 @@ class PartitionedHandle(ReactorHandle):
             tasks = self._scheduler.runtime.tasks
             title = f"reactor {self.name}: next firing"
             waits = [tasks.start(title, _next_firing(one, timeout)) for one in self._handles()]
+            if not waits:
+                message = f"no partition of reactor '{self.name}' runs on this node: wait on a node that runs some"
+                raise RequestError(message, code="reactor_owned", status=409, reactor=self.name)
             _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for wait in pending:
                 wait.cancel()

@@ -119,7 +119,7 @@ class KeyedBatch(KeyedIngest, Batch):
 
     async def _flush_key(self, key_state: KeyState) -> PendingReceipt | None:
         if not self._buffer_of(key_state):
-            del self.buffering[key_state]
+            self.buffering.pop(key_state, None)  # a stop may flush at the same time
             return None
         if not self.is_async:
             return self.flush()
