@@ -15,6 +15,7 @@ from tidemill.cli.formatting import format_short_duration, format_short_time, fo
 from tidemill.cli.output import Format, StreamFormat, can_redraw, output_console, print_json_line, print_text, show
 from tidemill.engine.graphs.client.values import FiringView
 from tidemill.graphs.health import ReactorHealth
+from tidemill.graphs.key_forms import format_key
 from tidemill.graphs.state import AccumulatorState, ReactorState
 
 VALUE_LIMIT = 80  # characters of a cached value
@@ -29,7 +30,7 @@ def plain_reactor_line(state: ReactorState, output: Format) -> dict[str, Any]:
 
 def show_reactor_details(state: ReactorState, firings: Sequence[FiringView]) -> None:
     """Print a reactor with its accumulators and last firings."""
-    show(_heading(state), _accumulators_table(state))
+    show(_heading(state), _accumulators_table(state), *([_partitions_table(state)] if state.partitions else []))
     for firing in firings:
         for sentence in firing_sentences(firing):
             print_text(sentence)
@@ -39,7 +40,8 @@ def firing_sentences(firing: FiringView) -> Iterator[str]:
     """Yield a firing in a sentence, and one for the result of each graph."""
     how = " by hand" * firing.manual + ", degraded" * firing.degraded
     took = format_short_duration(firing.duration)
-    yield f"{format_time(firing.at)} firing {firing.id}{how}: {'ok' if firing.ok else 'failed'} after {took}"
+    whose = "" if firing.key is None else f" of key {format_key(firing.key)}"
+    yield f"{format_time(firing.at)} firing {firing.id}{whose}{how}: {'ok' if firing.ok else 'failed'} after {took}"
     for name, result in firing.results.items():
         if result.error is not None:
             yield f"  {name} failed: {one_line(result.error.message)}"
@@ -51,6 +53,10 @@ def _heading(state: ReactorState) -> Text:
     health = Text(str(state.health), _HEALTH_STYLES.get(state.health, ""))
     text = Text.assemble((state.name, "bold"), " ", health, " paused" * state.paused)
     text.append(f"  {state.fires:,} firings, {state.failures:,} failed, {state.queued:,} queued", "dim")
+    if state.key is not None:
+        text.append(f"; key {format_key(state.key)}")
+    elif state.keys is not None:
+        text.append(f"; {state.keys.total:,} keys, {state.keys.active:,} in memory", "dim")
     for names, word in ((state.waiting, "waits for"), (state.disconnected, "disconnected")):
         text.append(f"; {word} {', '.join(names)}" if names else "")
     return text
@@ -70,6 +76,14 @@ def _accumulators_table(state: ReactorState) -> Table:
             "" if one.last_event_at is None else format_short_time(one.last_event_at),
             Text(f"{'* ' if is_dirty else ''}{value}"),
         )
+    return table
+
+
+def _partitions_table(state: ReactorState) -> Table:
+    table = Table("partition", "owner", "health", "keys", "in memory", "firings", "queued")
+    for one in state.partitions:
+        keys = ("", "") if one.keys is None else (f"{one.keys.total:,}", f"{one.keys.active:,}")
+        table.add_row(str(one.number), one.owner or "", str(one.health), *keys, f"{one.fires:,}", f"{one.queued:,}")
     return table
 
 

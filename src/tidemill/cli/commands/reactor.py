@@ -21,6 +21,22 @@ NameArgument = Annotated[
     typer.Argument(metavar="NAME", help="The name of a reactor.", show_default=False, autocompletion=complete_reactor),
 ]
 
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="KEY",
+        help='One key of a keyed reactor, such as BTC, 42, \'["XETRA", "SAP"]\', or \'"42"\' for text.',
+        show_default=False,
+    ),
+]
+
+
+def _parse(key: str | None) -> Any:
+    from tidemill.graphs.key_forms import parse_key
+
+    return None if key is None else parse_key(key)
+
 
 @app.command("list")
 def list_reactors(output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
@@ -43,14 +59,17 @@ def list_reactors(output: Output = Format.TABLE, tenant: TenantOption = None) ->
 
 
 @app.command("show")
-def show_reactor(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
-    """Show a reactor: its health, its accumulators, and its last firings."""
+def show_reactor(
+    name: NameArgument, key: KeyOption = None, output: Output = Format.TABLE, tenant: TenantOption = None
+) -> None:
+    """Show a reactor, or one key: its health, its accumulators, its partitions, and its last firings."""
     from msgspec import to_builtins
 
     from tidemill.cli.reactor_view import show_reactor_details
 
     async def read(client: "AsyncClient") -> "tuple[ReactorState, list[FiringView]]":
-        return await client.reactor(name).state(), await client.reactor(name).firings(limit=10)
+        reactor, parsed = client.reactor(name), _parse(key)
+        return await reactor.state(parsed), await reactor.firings(limit=10, key=parsed)
 
     state, firings = with_client(tenant, read)
     if output is Format.JSON:
@@ -60,22 +79,25 @@ def show_reactor(name: NameArgument, output: Output = Format.TABLE, tenant: Tena
 
 
 @app.command()
-def state(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
-    """Print everything about a reactor: cache, dirty flags, counters, accumulators."""
+def state(
+    name: NameArgument, key: KeyOption = None, output: Output = Format.TABLE, tenant: TenantOption = None
+) -> None:
+    """Print everything about a reactor, or about one key: cache, dirty flags, counters, accumulators, partitions."""
     from msgspec import to_builtins
 
     from tidemill.cli.item_list import show_fields
 
-    show_fields(to_builtins(with_client(tenant, lambda client: client.reactor(name).state())), output)
+    show_fields(to_builtins(with_client(tenant, lambda client: client.reactor(name).state(_parse(key)))), output)
 
 
 @app.command()
-def fire(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
+def fire(name: NameArgument, key: KeyOption = None, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
     """Fire a reactor now if an input has changed since its last firing; `force-fire` fires in any case."""
 
     async def work(client: "AsyncClient") -> "FiringView | None":
-        reactor = client.reactor(name)
-        return await reactor.force_fire() if any((await reactor.state()).dirty.values()) else None
+        reactor, parsed = client.reactor(name), _parse(key)
+        is_due = any((await reactor.state(parsed)).dirty.values())
+        return await reactor.force_fire(parsed) if is_due else None
 
     firing = with_client(tenant, work)
     if firing is not None:
@@ -83,13 +105,16 @@ def fire(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption
     elif output is Format.JSON:
         show_json(None)
     else:
-        print_text(f"no input of reactor '{name}' has changed since its last firing")
+        which = "" if key is None else f" for key {key}"
+        print_text(f"no input of reactor '{name}' has changed since its last firing{which}")
 
 
 @app.command("force-fire")
-def force_fire(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
+def force_fire(
+    name: NameArgument, key: KeyOption = None, output: Output = Format.TABLE, tenant: TenantOption = None
+) -> None:
     """Fire a reactor now, with its inputs as they are. Exit code 1 if the firing fails."""
-    _show_firing(with_client(tenant, lambda client: client.reactor(name).force_fire()), output)
+    _show_firing(with_client(tenant, lambda client: client.reactor(name).force_fire(_parse(key))), output)
 
 
 @app.command("fire-with")
@@ -101,6 +126,7 @@ def fire_with(
             metavar="INPUTS", help='The inputs as JSON, by accumulator; "-" reads them.', show_default=False
         ),
     ],
+    key: KeyOption = None,
     output: Output = Format.TABLE,
     tenant: TenantOption = None,
 ) -> None:
@@ -111,7 +137,7 @@ def fire_with(
     from tidemill.cli.json_input import read_json_object
 
     values = read_json_object(inputs)
-    _show_firing(with_client(tenant, lambda client: client.reactor(name).fire_with(values)), output)
+    _show_firing(with_client(tenant, lambda client: client.reactor(name).fire_with(values, _parse(key))), output)
 
 
 def _show_firing(firing: "FiringView", output: Format) -> None:

@@ -15,6 +15,7 @@ from tidemill.client.live_frames import ReactorFrame
 from tidemill.client.pauses import async_pause
 from tidemill.client.values import FiringCounts
 from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand, ReplayResult
+from tidemill.graphs.key_forms import format_key, key_to_json
 from tidemill.graphs.result import DeadLetter
 from tidemill.graphs.state import ReactorState, Recovery
 from tidemill.kernel.durations import Duration, parse_duration
@@ -32,13 +33,14 @@ class AsyncRemoteReactor:
     def __repr__(self) -> str:
         return f"<reactor {self.name}>"
 
-    async def state(self) -> ReactorState:
-        """Return the present state of the reactor and its accumulators."""
-        return await self._transport.send(get(self._path, ReactorState))
+    async def state(self, key: Any = None) -> ReactorState:
+        """Return the present state of the reactor and its accumulators; of a keyed reactor, also that of one key."""
+        return await self._transport.send(get(self._path, ReactorState, key=_in_query(key)))
 
-    async def firings(self, limit: int = 50) -> list[FiringView]:
-        """Return the newest firings that are kept, newest first."""
-        return await self._transport.collect(get(f"{self._path}/firings", ItemPage[FiringView]), limit)
+    async def firings(self, limit: int = 50, key: Any = None) -> list[FiringView]:
+        """Return the newest firings that are kept, newest first; of a keyed reactor, also those of one key."""
+        call = get(f"{self._path}/firings", ItemPage[FiringView], key=_in_query(key))
+        return await self._transport.collect(call, limit)
 
     async def timeseries(self) -> list[int]:
         """Return the firing counts of the last 60 minutes, oldest first."""
@@ -60,18 +62,24 @@ class AsyncRemoteReactor:
         """Restart the reactor with what is stored of it."""
         return (await self._command("restart")).state
 
-    async def force_fire(self) -> FiringView:
-        """Fire now, with the inputs as they are."""
-        return _firing(await self._command("force_fire"))
+    async def force_fire(self, key: Any = None) -> FiringView:
+        """Fire now, with the inputs as they are; of a keyed reactor, those of one key."""
+        return _firing(await self._command("force_fire", key=key))
 
-    async def fire_with(self, inputs: Mapping[str, Any]) -> FiringView:
-        """Fire now with other inputs; the kept ones stay as they are."""
-        return _firing(await self._command("fire_with", inputs))
+    async def fire_with(self, inputs: Mapping[str, Any], key: Any = None) -> FiringView:
+        """Fire now with other inputs, which replace the kept ones; of a keyed reactor, those of one key."""
+        return _firing(await self._command("fire_with", inputs, key))
 
     async def _command(
-        self, name: ReactorCommand, inputs: Mapping[str, Any] | None = None, *, is_repeatable: bool = False
+        self,
+        name: ReactorCommand,
+        inputs: Mapping[str, Any] | None = None,
+        key: Any = None,
+        *,
+        is_repeatable: bool = False,
     ) -> CommandResult:
-        body = {"command": name} | ({} if inputs is None else {"inputs": inputs})
+        given = {"inputs": inputs, "key": key_to_json(key)}
+        body = {"command": name} | {field: value for field, value in given.items() if value is not None}
         call = command(f"{self._path}/commands", CommandResult, body, is_repeatable=is_repeatable)
         return await self._transport.send(call)
 
@@ -115,6 +123,10 @@ class AsyncRemoteReactor:
             if failures > connection.retry.times:
                 raise unreachable(connection.url, failure) from failure
             await async_pause(connection.retry.delay_after(failures))
+
+
+def _in_query(key: Any) -> str | None:
+    return None if key is None else format_key(key)
 
 
 def _firing(result: CommandResult) -> FiringView:

@@ -16,6 +16,7 @@ from tidemill.client.pauses import pause
 from tidemill.client.synchronous.transport import Transport
 from tidemill.client.values import FiringCounts
 from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand, ReplayResult
+from tidemill.graphs.key_forms import format_key, key_to_json
 from tidemill.graphs.result import DeadLetter
 from tidemill.graphs.state import ReactorState, Recovery
 from tidemill.kernel.durations import Duration, parse_duration
@@ -33,13 +34,14 @@ class RemoteReactor:
     def __repr__(self) -> str:
         return f"<reactor {self.name}>"
 
-    def state(self) -> ReactorState:
-        """Return the present state of the reactor and its accumulators."""
-        return self._transport.send(get(self._path, ReactorState))
+    def state(self, key: Any = None) -> ReactorState:
+        """Return the present state of the reactor and its accumulators; of a keyed reactor, also that of one key."""
+        return self._transport.send(get(self._path, ReactorState, key=_in_query(key)))
 
-    def firings(self, limit: int = 50) -> list[FiringView]:
-        """Return the newest firings that are kept, newest first."""
-        return self._transport.collect(get(f"{self._path}/firings", ItemPage[FiringView]), limit)
+    def firings(self, limit: int = 50, key: Any = None) -> list[FiringView]:
+        """Return the newest firings that are kept, newest first; of a keyed reactor, also those of one key."""
+        call = get(f"{self._path}/firings", ItemPage[FiringView], key=_in_query(key))
+        return self._transport.collect(call, limit)
 
     def timeseries(self) -> list[int]:
         """Return the firing counts of the last 60 minutes, oldest first."""
@@ -61,18 +63,24 @@ class RemoteReactor:
         """Restart the reactor with what is stored of it."""
         return (self._command("restart")).state
 
-    def force_fire(self) -> FiringView:
-        """Fire now, with the inputs as they are."""
-        return _firing(self._command("force_fire"))
+    def force_fire(self, key: Any = None) -> FiringView:
+        """Fire now, with the inputs as they are; of a keyed reactor, those of one key."""
+        return _firing(self._command("force_fire", key=key))
 
-    def fire_with(self, inputs: Mapping[str, Any]) -> FiringView:
-        """Fire now with other inputs; the kept ones stay as they are."""
-        return _firing(self._command("fire_with", inputs))
+    def fire_with(self, inputs: Mapping[str, Any], key: Any = None) -> FiringView:
+        """Fire now with other inputs, which replace the kept ones; of a keyed reactor, those of one key."""
+        return _firing(self._command("fire_with", inputs, key))
 
     def _command(
-        self, name: ReactorCommand, inputs: Mapping[str, Any] | None = None, *, is_repeatable: bool = False
+        self,
+        name: ReactorCommand,
+        inputs: Mapping[str, Any] | None = None,
+        key: Any = None,
+        *,
+        is_repeatable: bool = False,
     ) -> CommandResult:
-        body = {"command": name} | ({} if inputs is None else {"inputs": inputs})
+        given = {"inputs": inputs, "key": key_to_json(key)}
+        body = {"command": name} | {field: value for field, value in given.items() if value is not None}
         call = command(f"{self._path}/commands", CommandResult, body, is_repeatable=is_repeatable)
         return self._transport.send(call)
 
@@ -116,6 +124,10 @@ class RemoteReactor:
             if failures > connection.retry.times:
                 raise unreachable(connection.url, failure) from failure
             pause(connection.retry.delay_after(failures))
+
+
+def _in_query(key: Any) -> str | None:
+    return None if key is None else format_key(key)
 
 
 def _firing(result: CommandResult) -> FiringView:
