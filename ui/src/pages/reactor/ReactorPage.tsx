@@ -6,7 +6,7 @@ import { ErrorState } from "@/design/ErrorState/ErrorState";
 import { Page } from "@/design/Page/Page";
 import { Panel } from "@/design/Panel/Panel";
 import { type Tab, Tabs } from "@/design/Tabs/Tabs";
-import { plural } from "@/format/number";
+import { formatCount, plural } from "@/format/number";
 import { Figures } from "./head/Figures";
 import { HealthMark, healthReason } from "./head/HealthMark";
 import { ReactorActions } from "./head/ReactorActions";
@@ -14,6 +14,7 @@ import { CacheTable } from "./tabs/CacheTable";
 import { DeadLettersTab } from "./tabs/DeadLettersTab";
 import { LatencyTab } from "./tabs/LatencyTab";
 import { LiveTab } from "./tabs/LiveTab";
+import { PartitionTable } from "./tabs/PartitionTable";
 import { RestartsTab } from "./tabs/RestartsTab";
 import { SourceTab } from "./tabs/SourceTab";
 import { useGraphs } from "./useGraphs";
@@ -72,6 +73,12 @@ function useDeadLetterCount(name: string): number | undefined {
   return data?.total;
 }
 
+function keysOf({ state }: LiveReactor): string {
+  return state.keys ? `${plural(state.keys.total, "key")}, ${formatCount(state.keys.active)} in memory` : "";
+}
+
+const PARTITIONS: Tab = { id: "partitions", label: "Partitions" };
+
 const TABS: Tab[] = [
   { id: "live", label: "Overview" },
   { id: "latency", label: "Latency" },
@@ -83,13 +90,15 @@ const TABS: Tab[] = [
 
 function Parts({ reactor, deadLetters }: { reactor: LiveReactor; deadLetters: number | undefined }) {
   const [wanted] = useSearchParam("tab", "live");
-  const tab = TABS.some(({ id }) => id === wanted) ? wanted : "live";
+  const partitions = reactor.state.partitions ?? [];
+  const tabs = partitions.length > 0 ? [...TABS, PARTITIONS] : TABS;
+  const tab = tabs.some(({ id }) => id === wanted) ? wanted : "live";
   const { graphs, error } = useGraphs(reactor.state.subscribers);
   const { name } = reactor.state;
   return (
     <>
       <Tabs
-        tabs={TABS.map((one) => (deadLetters && one.id === "dead-letters" ? { ...one, count: deadLetters } : one))}
+        tabs={tabs.map((one) => (deadLetters && one.id === "dead-letters" ? { ...one, count: deadLetters } : one))}
         current={tab}
       />
       {error !== null && <ErrorState error={error} />}
@@ -103,6 +112,11 @@ function Parts({ reactor, deadLetters }: { reactor: LiveReactor; deadLetters: nu
       {tab === "dead-letters" && <DeadLettersTab name={name} />}
       {tab === "restarts" && <RestartsTab name={name} />}
       {tab === "source" && <SourceTab graphs={graphs} />}
+      {tab === "partitions" && (
+        <Panel title="Partitions" aside={keysOf(reactor)} isFlush>
+          <PartitionTable partitions={partitions} />
+        </Panel>
+      )}
     </>
   );
 }

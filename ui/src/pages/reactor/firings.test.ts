@@ -1,5 +1,14 @@
 import { expect, test } from "vitest";
-import { changedInputs, type Firing, mergeFirings, nodesOf, outcomeOf, shortValue, unseenBetween } from "./firings";
+import {
+  changedInputs,
+  type Firing,
+  firingBefore,
+  mergeFirings,
+  nodesOf,
+  outcomeOf,
+  shortValue,
+  unseenBetween,
+} from "./firings";
 
 function firing(number: number, change: Partial<Firing> = {}): Firing {
   return {
@@ -34,6 +43,15 @@ test("changed inputs are those that differ from the firing just before", () => {
   const after = firing(2, { inputs: { book: { bid: 1 }, ticks: [2, 3], limits: null } });
   expect(changedInputs(after, before)).toEqual(["ticks"]);
   expect(changedInputs(firing(5, { inputs: after.inputs }), before)).toEqual([]);
+});
+
+test("firings of keyed reactors are compared with the one before of the same key", () => {
+  const keyed = (number: number, key: unknown, bid: number) => firing(number, { key, inputs: { book: { bid } } });
+  const firings = [keyed(9, ["X", 1], 2), keyed(8, "X", 7), keyed(4, ["X", 1], 1)];
+  expect(firingBefore(firings, 0)).toBe(firings[2]);
+  expect(firingBefore(firings, 1)).toBeUndefined();
+  expect(changedInputs(keyed(9, ["X", 1], 2), firings[2])).toEqual(["book"]);
+  expect(firingBefore([firing(2), firing(1)], 0)?.id).toBe("market-k1-1");
 });
 
 test("nodes and outcome come from the results of all graphs", () => {

@@ -1,6 +1,7 @@
 /** The firings that the page has seen: which are new, what lies between them, what each one did. */
 
 import type { Schema } from "@/api/types";
+import { hasKey, keyText } from "./keys";
 
 export type Firing = Schema<"FiringView">;
 
@@ -32,10 +33,18 @@ function seriesAndNumber(id: string): [series: string, number: number] {
   return [id.slice(0, at), Number(id.slice(at + 1))];
 }
 
+/** The firing before the one at `index`; of a keyed reactor, the one before that the page has seen of the same key. */
+export function firingBefore(firings: Firing[], index: number): Firing | undefined {
+  const firing = firings[index];
+  if (firing === undefined || !hasKey(firing)) return firings[index + 1];
+  const key = keyText(firing.key);
+  return firings.slice(index + 1).find((one) => keyText(one.key) === key);
+}
+
 /** The inputs that differ from those of the firing before: what made the reactor fire. */
 export function changedInputs(firing: Firing, before: Firing | undefined): string[] {
   const present = Object.keys(firing.inputs).filter((name) => firing.inputs[name] !== null);
-  if (before === undefined || unseenBetween(firing, before) > 0) return [];
+  if (before === undefined || (!hasKey(firing) && unseenBetween(firing, before) > 0)) return [];
   return present.filter((name) => digestOf(firing.inputs[name]) !== digestOf(before.inputs[name]));
 }
 

@@ -5,6 +5,7 @@ import { Button } from "@/design/Button/Button";
 import { ConfirmDialog } from "@/design/ConfirmDialog/ConfirmDialog";
 import { JsonView } from "@/design/JsonView/JsonView";
 import { Time } from "@/design/Time/Time";
+import { hasKey, keyText } from "../keys";
 import styles from "./DeadLetterList.module.css";
 import { useDeadLetters } from "./useDeadLetters";
 
@@ -30,6 +31,7 @@ export function DeadLetterList({ reactor, letters, mayWrite }: Props) {
               <strong>{letter.source}</strong>
               <Time at={letter.at} />
               {letter.attempts > 1 && <span>{letter.attempts} attempts</span>}
+              {hasKey(letter) && <span>key {keyText(letter.key)}</span>}
               {letter.workflow && <span>workflow {letter.workflow}</span>}
               {mayWrite && (
                 <span className={styles.buttons}>

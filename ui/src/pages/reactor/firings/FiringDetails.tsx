@@ -6,6 +6,7 @@ import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
 import { Time } from "@/design/Time/Time";
 import { formatDuration } from "@/format/duration";
 import type { Firing } from "../firings";
+import { hasKey, keyText } from "../keys";
 import styles from "./FiringDetails.module.css";
 import { marksOf } from "./FiringRow";
 
@@ -25,6 +26,7 @@ export function FiringDetails({ firing }: { firing: Firing | undefined }) {
           <Time at={firing.at} />
         </Badge>
         <Badge>{formatDuration(firing.duration)}</Badge>
+        {hasKey(firing) && <Badge>key {keyText(firing.key)}</Badge>}
         {marksOf(firing).map((mark) => (
           <Badge key={mark} tone={mark === "failed" ? "red" : "violet"}>
             {mark}

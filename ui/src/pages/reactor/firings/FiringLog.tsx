@@ -3,6 +3,7 @@ import { type PointerEvent, useRef, useState } from "react";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
 import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
 import { plural } from "@/format/number";
+import { firingBefore } from "../firings";
 import type { LiveReactor } from "../useLiveReactor";
 import styles from "./FiringLog.module.css";
 import { FiringRow } from "./FiringRow";
@@ -64,7 +65,7 @@ export function FiringLog({ reactor, selected, onSelect }: Props) {
                 <FiringRow
                   key={firing.id}
                   firing={firing}
-                  before={shown.firings[index + 1]}
+                  before={firingBefore(shown.firings, index)}
                   offset={start}
                   isSelected={firing.id === selected}
                   onSelect={onSelect}

@@ -1,27 +1,28 @@
 import { formatDuration } from "@/format/duration";
 import { formatCompact } from "@/format/number";
 import { changedInputs, type Firing, outcomeOf, unseenBetween } from "../firings";
+import { hasKey, keyText } from "../keys";
 import { latencyTone } from "../latency";
 import styles from "./FiringLog.module.css";
 
 interface Props {
   firing: Firing;
-  /** The one below it. */
+  /** The one below it; of a keyed reactor, that of the same key. */
   before: Firing | undefined;
   offset: number;
   isSelected: boolean;
   onSelect: (id: string) => void;
 }
 
-/** One firing: when, how long, how many the page has not seen before it, what changed, what came out. */
+/** One firing: when, how long, its key or how many the page has not seen before it, what changed, what came out. */
 export function FiringRow({ firing, before, offset, isSelected, onSelect }: Props) {
   const { text, isError } = outcomeOf(firing);
-  const unseen = before === undefined ? 0 : unseenBetween(firing, before);
   return (
     <button
       type="button"
       className={styles.row}
       style={{ transform: `translateY(${offset}px)` }}
+      data-keyed={hasKey(firing) || undefined}
       aria-pressed={isSelected}
       onClick={() => onSelect(isSelected ? "" : firing.id)}
     >
@@ -29,12 +30,11 @@ export function FiringRow({ firing, before, offset, isSelected, onSelect }: Prop
       <span className={styles.duration} data-tone={latencyTone(firing.duration)}>
         {formatDuration(firing.duration)}
       </span>
-      <span
-        className={styles.unseen}
-        title={unseen > 0 ? `${unseen} firings before this one are not shown` : undefined}
-      >
-        {unseen > 0 ? `+${formatCompact(unseen)}` : ""}
-      </span>
+      {hasKey(firing) ? (
+        <span title={keyText(firing.key)}>{keyText(firing.key)}</span>
+      ) : (
+        <Unseen count={before === undefined ? 0 : unseenBetween(firing, before)} />
+      )}
       <span className={styles.changed}>{changedInputs(firing, before).join(", ")}</span>
       <span className={styles.outcome} data-error={isError || undefined}>
         {marksOf(firing).map((mark) => (
@@ -45,6 +45,14 @@ export function FiringRow({ firing, before, offset, isSelected, onSelect }: Prop
         {text || "no output"}
       </span>
     </button>
+  );
+}
+
+function Unseen({ count }: { count: number }) {
+  return (
+    <span className={styles.unseen} title={count > 0 ? `${count} firings before this one are not shown` : undefined}>
+      {count > 0 ? `+${formatCompact(count)}` : ""}
+    </span>
   );
 }
 
