@@ -1,6 +1,7 @@
 """Hosts of a keyed reactor that join, leave, freeze and die under load: each event counts once, in order per key."""
 
 import asyncio
+import json
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -9,19 +10,19 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import tidemill as tm
 from tests.postgres import PostgresServer
-from tests.system.partition_host import PARTITIONS, SETTINGS, counters
+from tests.system.partition_host import KEYS, PARTITIONS, SETTINGS, counters, read_counters
 from tidemill.engine.workflows.client.values import Caller
 from tidemill.graphs.pushes import ProducerPosition
+from tidemill.storage.graph_ports import PartKey
 
 PUBLIC = Caller("public", "test")
-KEYS = [f"key {number}" for number in range(12)]
 PATIENCE = 60.0
 
 
 @asynccontextmanager
-async def host(address: str) -> AsyncIterator[Process]:
+async def host(address: str, *arguments: str) -> AsyncIterator[Process]:
     """Run a process that hosts partitions."""
-    command = [sys.executable, "-m", "tests.system.partition_host", address]
+    command = [sys.executable, "-m", "tests.system.partition_host", address, *arguments]
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
     try:
         await expect(process, "ready")
@@ -117,3 +118,38 @@ async def test_hosts_come_and_go_under_load(postgres: PostgresServer) -> None:
             total = state.cache["steps"]
             assert (total["count"], total["disorder"]) == (load.acknowledged[key], 0), key
         assert len(await owners(front)) == PARTITIONS
+
+
+async def test_another_host_continues_to_read_a_source_that_cannot_be_split(postgres: PostgresServer) -> None:
+    """G-6, G-24: the reading host is killed, and then the one that continued. Each event counts once, in order."""
+    address, length = await postgres.fresh_store(), 60 * len(KEYS)
+    async with asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
+        settings = {**SETTINGS, "partition_weight": 0}
+        front = await stack.enter_async_context(tm.Node(address, load=[read_counters(length)], settings=settings))
+        hosts = [await stack.enter_async_context(host(address, str(length))) for _ in range(3)]
+        await until_shared(front, 3)
+        for remaining in (2, 1):
+            await until_counted(front, length * (3 - remaining) // 4)
+            pid = await reading_process(front)
+            next(one for one in hosts if one.pid == pid).kill()
+            await until_shared(front, remaining)
+        await until_counted(front, length)
+        for key in KEYS:
+            total = (await front.graph_client.reactor_state(PUBLIC, "counters", key)).cache["steps"]
+            assert (total["count"], total["disorder"]) == (60, 0), key
+
+
+async def until_counted(node: tm.Node, events: int) -> None:
+    """Wait until the hosts have counted so many events."""
+    while True:
+        states = [await node.graph_client.reactor_state(PUBLIC, "counters", key) for key in KEYS]
+        if sum(one.cache["steps"]["count"] for one in states if "steps" in one.cache) >= events:
+            return
+        await asyncio.sleep(0.05)
+
+
+async def reading_process(node: tm.Node) -> int:
+    """Return the process that reads the source: the one that answers for the reactor as a whole."""
+    (owner,) = await node.store.part_owners.owners_of([PartKey("public", "reactor", "counters")])
+    pid: int = json.loads(owner.owner)["pid"]
+    return pid

@@ -278,11 +278,8 @@ class TestNode(Node):
     def _faulty_executors(self) -> list[FaultyExecutor]:
         return [executor for executor in self._workflows.executors.values() if isinstance(executor, FaultyExecutor)]
 
-    async def crash(self) -> "TestNode":
-        """End this node as kill -9 would, and return a started successor on the same store, clock and definitions.
-
-        The `async with` block that opened the first node closes its successors too.
-        """
+    async def kill(self) -> None:
+        """End this node as kill -9 would."""
         self._is_open = False
         abandon_deploys(self._packages.installer.pipeline)
         crash_graphs(self._scheduler)
@@ -290,6 +287,13 @@ class TestNode(Node):
         await kill_engine(self._workflows, self.settings.unload_timeout)
         fail_next(self._run_store, 0)
         await self._run_store.close()
+
+    async def crash(self) -> "TestNode":
+        """Kill this node, and return a started successor on the same store, clock and definitions.
+
+        The `async with` block that opened the first node closes its successors too.
+        """
+        await self.kill()
         self._successor = type(self)(clock=self.clock, predecessor=self, **self._arguments)
         await self._successor.__aenter__()
         return self._successor
