@@ -18,11 +18,13 @@ from tidemill.kernel.namespaces import Namespace, PackageTree
 
 DEPENDENCIES = frozenset(
     [
-        *("annotated_doc", "anyio", "asyncpg", "cel", "certifi", "cffi", "click", "confluent_kafka", "cronsim"),
-        *("cryptography", "h11", "httpcore", "httpx", "idna", "joserfc", "litestar", "litestar_htmx"),
-        *("markdown_it", "mdurl", "msgspec", "multidict", "multipart", "nats", "opentelemetry", "polyfactory"),
-        *("prometheus_client", "pycparser", "pygments", "redis", "rich", "shellingham", "sniffio", "tidemill", "typer"),
-        *("typing_extensions", "tzdata", "uvicorn", "uvloop", "watchfiles", "websockets", "yaml"),
+        *("annotated_doc", "anyio", "asyncpg", "cel", "certifi", "cffi", "click", "confluent_kafka"),
+        *("cronsim", "cryptography", "h11", "h2", "hpack", "httpcore", "httpcore2", "httpx", "httpx2"),
+        *("hyperframe", "idna", "joserfc", "lightkube", "litestar", "litestar_htmx", "markdown_it"),
+        *("mdurl", "msgspec", "multidict", "multipart", "nats", "opentelemetry", "polyfactory"),
+        *("prometheus_client", "pyarrow", "pycparser", "pygments", "ray", "redis", "rich", "shellingham"),
+        *("sniffio", "tidemill", "typer", "typing_extensions", "tzdata", "uvicorn", "uvloop", "watchfiles"),
+        *("websockets", "wsproto", "yaml"),
     ]
 )
 """The modules that Tidemill imports, directly or through another one, at any time."""

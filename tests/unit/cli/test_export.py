@@ -10,8 +10,15 @@ from tests.unit.cli.command_line import run
 from tidemill import __version__
 
 CHART_TEMPLATES = [
-    *("NOTES.txt", "_helpers.tpl", "disruption-budget.yaml", "ingress.yaml", "network-policy.yaml", "secret.yaml"),
-    *("server.yaml", "service-account.yaml", "service-monitor.yaml", "service.yaml"),
+    *("NOTES.txt", "_helpers.tpl", "disruption-budget.yaml", "ingress.yaml", "kubernetes-executor.yaml"),
+    *(
+        "network-policy.yaml",
+        "secret.yaml",
+        "server.yaml",
+        "service-account.yaml",
+        "service-monitor.yaml",
+        "service.yaml",
+    ),
     *("worker-autoscaler.yaml", "worker.yaml"),
 ]
 TARGETS = {

@@ -48,7 +48,7 @@ def active_run(run: RunRow, *rows: TaskRow) -> ActiveRun:
 
 def attempts_with(**slots: int) -> LocalAttempts:
     """Return a fake of the node's attempts: executors by name, each immediate and with so many free slots."""
-    executors = {name: SimpleNamespace(is_immediate=True) for name in slots}
+    executors = {name: SimpleNamespace(is_immediate=True, blocked_tenants=frozenset) for name in slots}
     dispatcher = SimpleNamespace(pending=Counter(), free_queue_slots=1)
     fake = SimpleNamespace(executors=executors, dispatcher=dispatcher, free_slots=slots.__getitem__)
     return cast(LocalAttempts, fake)
