@@ -249,6 +249,12 @@ REACTORS = (
         (rate("checkpoint_failures_total", REACTOR, "tenant, reactor"), "{{tenant}}/{{reactor}}"),
         unit="cps",
     ),
+    lines(
+        "Keys",
+        "Keys of keyed reactors: those in memory, and those in the store.",
+        (f"sum by (tenant, reactor) (tidemill_reactor_keys_active{{{REACTOR}}})", "{{tenant}}/{{reactor}} in memory"),
+        (f"sum by (tenant, reactor) (tidemill_reactor_keys_stored{{{REACTOR}}})", "{{tenant}}/{{reactor}} stored"),
+    ),
 )
 
 ACCUMULATORS = (
@@ -290,6 +296,12 @@ ACCUMULATORS = (
         "Gaps",
         "Gaps in the events of sources.",
         (rate("accumulator_gaps_total", TENANT, "tenant, accumulator"), "{{tenant}}/{{accumulator}}"),
+        unit="cps",
+    ),
+    lines(
+        "Misplaced events",
+        "Events in a partition of a Kafka topic that does not hold their keys: the producer uses another partitioner.",
+        (rate("accumulator_misplaced_total", TENANT, "tenant, accumulator"), "{{tenant}}/{{accumulator}}"),
         unit="cps",
     ),
 )

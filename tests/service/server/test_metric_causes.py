@@ -12,6 +12,8 @@ import tidemill as tm
 from tests.service.samples import pair, raising, single
 from tests.service.server.serving_node import served
 from tests.service.workflows.test_figures import STORIES as WORKFLOW_STORIES
+from tidemill.engine.graphs.keys.topic_share import KeyedStream
+from tidemill.graphs.keys import partition_of
 from tidemill.kernel.clock import SystemClock
 from tidemill.server.exposition import METRICS
 from tidemill.server.metrics import ServerMetrics
@@ -132,6 +134,24 @@ def following() -> list[Any]:
     return [tm.Reactor("r", [a])]
 
 
+def keyed() -> list[Any]:
+    """Return a keyed reactor on a Kafka topic, which a test node does not read."""
+
+    @tm.stream(tm.Kafka(topic="t"))
+    def a(event: int) -> int:
+        return event
+
+    return [tm.Reactor("r", [a], key=lambda event: event, partitions=2, durability="interval")]
+
+
+async def misplace(node: TestNode) -> None:
+    """Let a partition read an event whose key belongs to the other one."""
+    number = 1 - partition_of(7, 2)
+    reader = node.probe.graphs.accumulator(f"a[{number}]")
+    assert isinstance(reader, KeyedStream)
+    await reader.on_events([(7, 1)])
+
+
 async def lose_events(node: TestNode) -> None:
     node.probe.graphs.accumulator("a").on_gap("events 1 to 3 are missing")
 
@@ -171,6 +191,12 @@ CAUSES = {
     "slow graph": Cause(slow, push_and_wait, FIRING | {"reactor_firing_seconds"}),
     "lost source": Cause(failing, disconnect, {"reactor_health"}),
     "missing events": Cause(following, lose_events, {"accumulator_gaps_total"}),
+    "new key": Cause(keyed, lambda node: push(node, 1), FIRING | {"reactor_keys_active"}),
+    "misplaced event": Cause(
+        keyed,
+        misplace,
+        FIRING | {"reactor_keys_active", "accumulator_misplaced_total"},
+    ),
     "broken accumulator": Cause(
         failing, break_accumulator, {"accumulator_restarts_total", "boundaries_dropped_total", "push_seconds"}
     ),
@@ -221,6 +247,18 @@ async def test_a_failing_store_changes_its_metrics_and_no_others(tmp_path: Path)
         assert changes(before, node.metrics()) - FIRING == {"checkpoint_failures_total"}
 
 
+async def test_a_checkpoint_counts_the_keys_that_it_stores(tmp_path: Path) -> None:
+    """Keys in the store, which may be in memory too."""
+    async with tm.testing.node(f"sqlite:///{tmp_path}/tidemill.db", load=keyed()) as node:
+        for event in (1, 2, 1):
+            await node.push("a", event)
+        before = node.metrics()
+        assert (before["reactor_keys_active"], before["reactor_keys_stored"]) == (2, 0)
+        await node.settle()
+        assert changes(before, node.metrics()) == {"reactor_keys_stored"}
+        assert node.metrics()["reactor_keys_stored"] == 2
+
+
 async def echo(scope: Any, receive: Any, send: Any) -> None:
     """Send each frame of a WebSocket back."""
     scope["path_template"] = "/ws/echo"
@@ -263,5 +301,5 @@ SERVER = {"websocket_connections", "websocket_frames_total", "http_requests_tota
 def test_every_metric_has_a_cause() -> None:
     """Contract 72: a metric that nothing raises is a defect. test_reconciler raises those of packages."""
     caused = set[str]().union(*(cause.changed for cause in CAUSES.values()), WORKFLOW_STORIES, PACKAGE_METRICS)
-    caused |= SERVER | NODE | {"event_feed_readers", "checkpoint_failures_total"}
+    caused |= SERVER | NODE | {"event_feed_readers", "checkpoint_failures_total", "reactor_keys_stored"}
     assert {split_name(name)[0] for name in caused} == set(METRICS)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from tidemill.engine.event_feed.firing_counts import FiringCount
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.partitions import PartitionName
@@ -44,6 +45,9 @@ def _read_reactor(reactor: RunningReactor) -> Iterable[Sample]:
     yield Sample("reactor_firing_seconds_p50", latency.p50, labels)
     yield Sample("reactor_firing_seconds_p99", latency.p99, labels)
     yield Sample("dead_letters_total", reactor.firing_loop.results.dead_letters.total, labels)
+    if (keys := reactor.key_counts()) is not None:
+        yield Sample("reactor_keys_active", keys.active, labels)
+        yield Sample("reactor_keys_stored", keys.stored, labels)
     for reason, count in reactor.all_dropped().items():
         yield Sample("boundaries_dropped_total", count, (*labels, ("reason", reason)))
 
@@ -63,5 +67,7 @@ def _read_accumulator(accumulator: RunningAccumulator) -> Iterable[Sample]:
     yield Sample("dead_letters_total", accumulator.dead_letters.total, labels)
     yield Sample("push_seconds_sum", accumulator.push_seconds, labels)
     yield Sample("push_seconds_count", accumulator.push_count, labels)
+    if isinstance(accumulator, KeyedStream):
+        yield Sample("accumulator_misplaced_total", accumulator.misplaced, labels)
     for reason, count in accumulator.dropped.items():
         yield Sample("boundaries_dropped_total", count, (*labels, ("reason", reason)))
