@@ -3,9 +3,11 @@ import { messageOf, Problem } from "@/api/problem";
 import { Button } from "@/design/Button/Button";
 import { Dialog } from "@/design/Dialog/Dialog";
 import type { Firing } from "../firings";
+import { parseKey } from "../keys";
 import type { ReactorState } from "../useLiveReactor";
 import styles from "./FireWithDialog.module.css";
 import { InputForm } from "./InputForm";
+import { KeyField } from "./KeyField";
 import { useReactorCommand } from "./useReactorCommand";
 
 interface Props {
@@ -17,6 +19,7 @@ interface Props {
 /** Fires a reactor with inputs that the reader gives, starting from those in the cache when the dialog opened. */
 export function FireWithDialog({ state, onFired, onClose }: Props) {
   const names = Object.keys(state.accumulators);
+  const [key, setKey] = useState("");
   const [inputs, setInputs] = useState<Record<string, unknown>>(() => presentOf(state.cache));
   const { give, isPending, error } = useReactorCommand(state.name, ({ firing }) => {
     if (firing) onFired(firing);
@@ -35,14 +38,19 @@ export function FireWithDialog({ state, onFired, onClose }: Props) {
       actions={
         <>
           <Button onClick={onClose}>Cancel</Button>
-          <Button look="primary" isBusy={isPending} onClick={() => give("fire_with", inputs)}>
+          <Button
+            look="primary"
+            isBusy={isPending}
+            onClick={() => give("fire_with", inputs, state.keys ? parseKey(key) : null)}
+          >
             Fire
           </Button>
         </>
       }
     >
       <p className={styles.hint}>
-        These inputs replace the whole cache. Inputs that are left out are absent afterwards.
+        These inputs replace the whole cache{state.keys ? " of the key" : ""}. Inputs that are left out are absent
+        afterwards.
       </p>
       {error !== null && (
         <p className={styles.error} role="alert">
@@ -50,6 +58,7 @@ export function FireWithDialog({ state, onFired, onClose }: Props) {
         </p>
       )}
       <div className={styles.inputs}>
+        {state.keys && <KeyField value={key} onChange={setKey} />}
         {names.map((name) => (
           <InputForm
             key={name}

@@ -5,6 +5,7 @@ import { Icon } from "@/design/Icon/Icon";
 import type { Firing } from "../firings";
 import type { LiveReactor } from "../useLiveReactor";
 import { FireWithDialog } from "./FireWithDialog";
+import { ForceFireDialog } from "./ForceFireDialog";
 import { RestartDialog } from "./RestartDialog";
 import { useReactorCommand } from "./useReactorCommand";
 
@@ -16,8 +17,8 @@ interface Props {
 
 /** Pause, resume, fire and restart a reactor; absent for those who may only read. */
 export function ReactorActions({ reactor, onFired }: Props) {
-  const { name, paused } = reactor.state;
-  const [dialog, setDialog] = useState<"fire" | "restart" | null>(null);
+  const { name, paused, keys } = reactor.state;
+  const [dialog, setDialog] = useState<"fire" | "force" | "restart" | null>(null);
   const { give, isPending } = useReactorCommand(name, ({ firing }) => firing && onFired(firing));
   const close = () => setDialog(null);
   if (!useMayWrite()) return null;
@@ -34,13 +35,18 @@ export function ReactorActions({ reactor, onFired }: Props) {
           Pause
         </Button>
       )}
-      <Button isBusy={isPending} title="Fire now, with the cache as it is" onClick={() => give("force_fire")}>
+      <Button
+        isBusy={isPending}
+        title="Fire now, with the cache as it is"
+        onClick={() => (keys ? setDialog("force") : give("force_fire"))}
+      >
         <Icon name="trigger" />
         Force fire
       </Button>
       <Button onClick={() => setDialog("fire")}>Fire with…</Button>
       <Button onClick={() => setDialog("restart")}>Restart…</Button>
       {dialog === "fire" && <FireWithDialog state={reactor.state} onFired={onFired} onClose={close} />}
+      {dialog === "force" && <ForceFireDialog name={name} onFired={onFired} onClose={close} />}
       {dialog === "restart" && <RestartDialog name={name} onClose={close} />}
     </>
   );

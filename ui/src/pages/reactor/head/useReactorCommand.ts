@@ -6,7 +6,7 @@ import { formatDuration } from "@/format/duration";
 type Command = Schema<"CommandRequest">["command"];
 type Result = Schema<"CommandResult">;
 
-/** Commands whose dialog shows the refusal of the server itself. */
+/** Commands whose dialog shows the refusal of the server itself, as the dialogs that ask for a key do. */
 const IN_DIALOG = new Set<Command>(["fire_with", "restart"]);
 
 /** Gives a reactor a command, and tells what it did. */
@@ -18,11 +18,11 @@ export function useReactorCommand(name: string, onDone?: (result: Result) => voi
       onDone?.(result);
     },
     onError: (error, { body }) => {
-      if (!IN_DIALOG.has(body.command)) outcome.failed(error);
+      if (!IN_DIALOG.has(body.command) && body.key === null) outcome.failed(error);
     },
   });
-  const give = (command: Command, inputs?: Record<string, unknown>) =>
-    mutation.mutate({ params: { path: { name } }, body: { command, inputs: inputs ?? null } });
+  const give = (command: Command, inputs: Record<string, unknown> | null = null, key: unknown = null) =>
+    mutation.mutate({ params: { path: { name } }, body: { command, inputs, key } });
   return { give, isPending: mutation.isPending, error: mutation.error as unknown };
 }
 
