@@ -9,7 +9,7 @@ from tidemill.kernel.errors import RequestError
 from tidemill.storage.order_ports import AttemptOrders, CodeBundles
 
 KEPT = timedelta(hours=1)
-"""How long an order stays after its attempt, so that a unit that comes late learns that it is not wanted."""
+"""How long an order stays at least, so that a unit that comes late learns that it is not wanted."""
 
 
 class AttemptAuthentication:
