@@ -1,5 +1,6 @@
 """A keyed reactor on one node: it runs as partitions, and looks like one reactor."""
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -246,9 +247,24 @@ async def test_a_restart_with_another_number_of_partitions_is_refused() -> None:
             for key in KEYS:
                 await node.push("placed", order(key, 1))
             await node.settle()
-        with pytest.raises(tm.OperationError, match=r"'orders\[\d\]' as one of 4 partitions, and the reactor has 8"):
+        with pytest.raises(tm.OperationError, match=r"'orders' in 4 partitions, and the reactor has 8"):
             await tm.testing.node(store, load=other.load, clock=observer.clock).__aenter__()
         assert await observer.store.part_owners.owned_names("public", "reactor") == []
+
+
+@pytest.mark.parametrize("durability", ["interval", "fire", "boundary"])
+async def test_fewer_partitions_than_before_a_crash_are_refused(tmp_path: Path, durability: Any) -> None:
+    """G-23: also if only a partition is stored that the new version does not have."""
+    store, key = f"memory://{tmp_path.name}", next(key for key in KEYS if partition_of(key, 8) >= 4)
+    async with tm.testing.node(store) as observer:
+        async with tm.testing.node(store, load=keyed(durability=durability).load) as node:
+            await node.push("placed", order(key, 1))
+            await node.advance("1s")
+            await node.kill()
+        with pytest.raises(tm.OperationError, match=r"'orders' in 8 partitions, and the reactor has 4"):
+            await tm.testing.node(store, load=keyed(partitions=4, durability=durability).load).__aenter__()
+        await observer.load(_module("shop", keyed(partitions=4, durability="none")))
+        assert observer.registry.reactors() == ["orders"], "one that reads no stored state may have any number"
 
 
 async def test_a_reload_with_another_number_of_partitions_starts_empty() -> None:

@@ -133,7 +133,7 @@ class GraphScheduler(LoadedGraphs):
                 await self.unload_reactor(staged.change.tenant, name, frozenset(staged.change.previous.graphs), parts)
         for keyed in staged.added_keyed.values():
             if self._store is not None and keyed.name not in staged.removed_keyed:
-                await check_partition_count(self._store, [keyed.reactor_part(number) for number in keyed.numbers])
+                await check_partition_count(self._store, keyed, self.runtime.durability)
             self._add_keyed(keyed)
             numbers = await self.sharing.join(keyed)
             staged.added_reactors.update(build_partitions(keyed, numbers, self.runtime))

@@ -6,8 +6,11 @@ import msgspec
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.checkpoints.key_restore import StoredKeys, read_stored_keys
+from tidemill.engine.graphs.durability.backend import DurabilityBackend
+from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
+from tidemill.graphs.keys import MAX_PARTITIONS
 from tidemill.graphs.snapshot import KeyedJournalRecord, ReactorPart
 from tidemill.kernel.errors import OperationError
 from tidemill.storage.graph_ports import JournalEntry, PartKey, SnapshotPart, StoredDeadLetter
@@ -126,21 +129,32 @@ def _keys_of_firings(part: SnapshotPart) -> list[bytes]:
     return [one.key for one in firings if one.key is not None]
 
 
-async def check_partition_count(store: Store, partitions: Sequence[PartKey]) -> None:
+async def check_partition_count(store: Store, keyed: PartitionedReactor, durability: DurabilityBackend) -> None:
     """Refuse to start a keyed reactor whose stored keys are those of another number of partitions."""
-    newest = {part.key: part for part in reversed(await store.checkpoints.read_parts(partitions))}
-    for part in newest.values():
+    if not durability.policy_for(keyed.definition).is_durable:
+        return
+    stored, declared = await _stored_partition_count(store, keyed), keyed.definition.partitions
+    if stored not in (0, declared):
+        message = (
+            f"the store holds the keys of reactor '{keyed.name}' in {stored} partitions, and the reactor has "
+            f"{declared} now: keys would lose their state. Declare partitions={stored} again; to start empty, give the "
+            "reactor and its accumulators other names, or load the new version into a running node"
+        )
+        raise OperationError(message)
+
+
+async def _stored_partition_count(store: Store, keyed: PartitionedReactor) -> int:
+    """Return the number of partitions that the newest stored one names; 0 if there is none.
+
+    The older number may have been larger, and a partition without changes may have stored nothing: all are read.
+    """
+    partitions = [keyed.reactor_part(number) for number in range(MAX_PARTITIONS)]
+    for part in await store.checkpoints.read_parts(partitions):
         try:
-            stored = msgspec.msgpack.decode(part.payload, type=ReactorPart).partitions
+            return msgspec.msgpack.decode(part.payload, type=ReactorPart).partitions
         except msgspec.DecodeError:  # it is damaged, and is reported when it is restored
             continue
-        if stored not in (0, len(partitions)):
-            message = (
-                f"the store holds '{part.key.name}' as one of {stored} partitions, and the reactor has "
-                f"{len(partitions)} now: keys would lose their state. Declare partitions={stored} again; to start "
-                "empty, give the reactor another name, or load the new version into a running node"
-            )
-            raise OperationError(message)
+    return 0
 
 
 def part_key(component: Component) -> PartKey:
