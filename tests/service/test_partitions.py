@@ -140,6 +140,25 @@ async def test_firings_of_all_partitions_are_listed_newest_first() -> None:
         assert sum(await node.graph_client.timeseries(PUBLIC, "orders")) == 20
 
 
+@pytest.mark.parametrize("durability", ["interval", "fire", "boundary"])
+async def test_firings_of_the_same_time_are_listed_in_their_order(durability: str) -> None:
+    """G-16: the clock stands still, and each manual firing may begin another series of ids."""
+    sample = keyed(durability=durability)
+    async with tm.testing.node("memory://", load=sample.load) as node:
+        orders = node.reactor("orders")
+        for number in range(0, 24, 2):
+            await node.push("placed", order("a", number))
+            await orders.fire_with({"placed": order("a", number + 1)}, key="a")
+        await node.settle()
+        assert sample.seen == {"a": list(range(24))}
+        listed = [one.inputs["placed"].number for one in orders.firings(5)]
+        assert listed == [one.inputs["placed"].number for one in orders.firings(5, key="a")] == [23, 22, 21, 20, 19]
+        page = await node.graph_client.firings(PUBLIC, "orders", 3)
+        following = await node.graph_client.firings(PUBLIC, "orders", 3, page.firings[-1].id)
+        shown = [one.inputs["placed"]["number"] for one in (*page.firings, *following.firings)]
+        assert shown == [23, 22, 21, 20, 19, 18]
+
+
 @pytest.mark.parametrize("durability", ["none", "interval", "fire", "boundary"])
 async def test_its_state_outlives_a_crash(durability: Any) -> None:
     """G-24: what was written is restored, partition by partition."""

@@ -6,7 +6,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from tidemill.engine.graphs.client.keyed_operations import KeyedOperations
-from tidemill.engine.graphs.client.merged_states import merge_states, state_in_whole, with_source_health
+from tidemill.engine.graphs.client.merged_states import (
+    merge_states,
+    newest_first,
+    state_in_whole,
+    with_source_health,
+)
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.loaded_graphs import partitioned_error
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
@@ -80,7 +85,7 @@ class PartitionedHandle(ReactorHandle):
         """Return the newest firings of the partitions that run here, or those of a key, newest first."""
         handles = self._handles() if key is None else [self._handle_of(key)]
         firings = [firing for one in handles for firing in one.firings(limit, key)]
-        return sorted(firings, key=lambda one: (one.at, one.id), reverse=True)[:limit]
+        return newest_first(firings)[:limit]
 
     async def next_firing(self, timeout: float | None = None) -> Firing:
         """Return a firing of a partition that runs here and that was not returned before; wait if there is none."""
