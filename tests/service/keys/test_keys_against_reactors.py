@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 import tidemill as tm
@@ -33,16 +33,35 @@ declarations = st.fixed_dictionaries(
     }
 )
 
+SIMPLE = {"strategy": "latest", "when": "any", "on_error": "dead_letter"}
+FEW = settings(
+    max_examples=max(1, settings().max_examples // 6),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a script is short as it is: shrinking it takes minutes
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
 
 class Side:
     """One node: the keyed reactor, or the reactor of one key."""
 
-    def __init__(self, node: tm.testing.TestNode, keys: tuple[str, ...], *, keyed: bool) -> None:
+    def __init__(self, node: tm.testing.TestNode, keys: tuple[str, ...], *, keyed: bool, stored: bool) -> None:
         self.node = node
         self.keys = keys
         self.keyed = keyed
+        self.stored = stored
 
     async def run(self, step: tuple[Any, ...]) -> Any:
+        """Run a step, and with a store all that follows from it.
+
+        A batch is flushed once the firing before it is written. How long a write takes decides whether the next event
+        is in that batch or in the one after it, with keys and without: the next step waits until it is decided.
+        """
+        result = await self._run(step)
+        if self.stored:
+            await self.node.advance(0)
+        return result
+
+    async def _run(self, step: tuple[Any, ...]) -> Any:
         reactor = self.node.reactor("market")
         match step:
             case ("push", accumulator, key, value):
@@ -50,7 +69,7 @@ class Side:
                 return receipt.outcome
             case ("together", accumulator, values):
                 mine = [("push", accumulator, key, value) for key, value in values.items() if key in self.keys]
-                await asyncio.gather(*(self.run(one) for one in mine))
+                await asyncio.gather(*(self._run(one) for one in mine))
                 await self.node.settle()
             case ("pause",):
                 await reactor.pause()
@@ -100,12 +119,14 @@ def _plain(firing: tm.Firing) -> Any:
 
 async def compare(options: dict[str, Any], script: list[tuple[Any, ...]], store: str | None = None) -> None:
     """Run the same steps with keys and without, and compare what each key has seen."""
-    few = {"active_keys": 1}
+    few, stored = {"active_keys": 1}, store is not None
     async with tm.testing.node(load=Market(keyed=True, **options).load, store=store, settings=few) as keyed_node:
-        keyed = Side(keyed_node, KEYS, keyed=True)
+        keyed = Side(keyed_node, KEYS, keyed=True, stored=stored)
         nodes = {key: tm.testing.node(load=Market(keyed=False, **options).load, store=store) for key in KEYS}
         try:
-            single = {key: Side(await node.__aenter__(), (key,), keyed=False) for key, node in nodes.items()}
+            single = {
+                key: Side(await node.__aenter__(), (key,), keyed=False, stored=stored) for key, node in nodes.items()
+            }
             for step in (*script, ("resume",), ("second",), ("second",), ("second",), ("second",), ("settle",)):
                 concerned = [one for one in KEYS if one in step] or KEYS
                 expected = [await single[key].run(step) for key in concerned]
@@ -119,18 +140,24 @@ async def compare(options: dict[str, Any], script: list[tuple[Any, ...]], store:
                 await node.__aexit__(None, None, None)
 
 
-@settings(max_examples=30)
+@FEW
 @given(declarations, st.lists(steps, max_size=14))
 def test_each_key_sees_what_a_reactor_of_its_own_would_see(options: dict[str, Any], script: list[Any]) -> None:
     """G-1, G-2, G-3, G-5, G-8, G-10, G-11, G-13, G-15 hold for each key."""
     asyncio.run(compare(options, script))
 
 
-@settings(max_examples=30)
+@FEW
 @given(
     declarations,
     st.sampled_from(["interval", "fire", "boundary"]),
     st.lists(st.one_of(steps, steps, st.just(("crash",))), max_size=14),
+)
+@example(SIMPLE, "fire", [("fire_with", "a"), ("push", "fills", "a", 2), ("force", "a")])
+@example(
+    SIMPLE | {"has_slow_totals": True},
+    "boundary",
+    [("push", "fills", "c", 2), ("crash",), ("fire_with", "c"), ("push", "totals", "c", 1), ("force", "c")],
 )
 def test_keys_outlive_their_memory_and_their_process(
     options: dict[str, Any], durability: str, script: list[Any]
