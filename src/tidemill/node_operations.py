@@ -7,7 +7,6 @@ from typing import Any
 
 from tidemill.engine.access.services import AccessServices
 from tidemill.engine.event_feed.changes import publish_change
-from tidemill.engine.graphs.client.accumulator_front import make_handle
 from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.client.local_operations import LocalOperations
 from tidemill.engine.graphs.client.partitioned_handle import PartitionedHandle
@@ -110,8 +109,8 @@ class NodeOperations:
         raises FullError where `push` would wait.
         """
         owner, name = self._resolve_tenant(tenant), _definition_name(accumulator)
-        if (keyed := self._scheduler.keyed_accumulators.get((owner, name))) is not None:
-            return make_handle(self._scheduler, keyed, name)
+        if (owner, name) in self._scheduler.keyed_accumulators:
+            return self._scheduler.front_path(owner, name).call
         return self._scheduler.accumulator(owner, name).handle()
 
     def reactor(self, name: str, *, tenant: str | None = None) -> ReactorHandle:

@@ -26,6 +26,8 @@ MAX_PARTITIONS = 1024
 MAX_KEY_SIZE = 1024
 """Of the stored form, in bytes: databases index it."""
 _SHORT_TEXT = 256  # characters that always fit
+PLAIN_CLASSES = frozenset([str, int, bytes])
+"""A key of one of these classes that equals a valid key is the same key. True and 1.0 are not, though they equal 1."""
 _WORDS = "a key is text, a whole number of 64 bits, bytes, or a tuple of them"
 _MURMUR_SEED, _MURMUR_FACTOR, _WORD_MASK = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
@@ -72,6 +74,11 @@ def _to_plain(key: Key) -> Key:
     if key is None:
         raise InvalidKeyError(f"the event has no key: the key function returned None; {_WORDS}")
     raise InvalidKeyError(f"{key!r} cannot be a key; {_WORDS}")
+
+
+def is_plain_tuple(key: Any) -> bool:
+    """Return whether a key is a tuple of plain values: (True, "a") would be the same key as (1, "a")."""
+    return key.__class__ is tuple and all(one.__class__ in PLAIN_CLASSES or is_plain_tuple(one) for one in key)
 
 
 def _to_tuples(value: Any) -> Any:

@@ -1,8 +1,10 @@
 """The reactors and accumulators that a node has loaded, by name."""
 
 from collections.abc import Callable, Iterable
+from weakref import WeakValueDictionary
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.partitions.front_path import FrontPath
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph, not_shared_error
@@ -34,6 +36,7 @@ class LoadedGraphs:
         self.standby: dict[PartKey, RequestError] = {}  # what this node waits for, with the error that callers get
         self._managed: dict[Key, ManagedGraph] = {}
         self._accumulators: dict[Key, RunningAccumulator] = {}
+        self._front_paths: WeakValueDictionary[Key, FrontPath] = WeakValueDictionary()
 
     # -- reactors and accumulators that run here
 
@@ -113,6 +116,32 @@ class LoadedGraphs:
     def accumulators(self) -> Iterable[RunningAccumulator]:
         """All running accumulators."""
         return list(self._accumulators.values())
+
+    # -- keyed reactors
+
+    def front_path(self, tenant: str, name: str) -> FrontPath:
+        """Return the path of an accumulator's events to the partitions that run here; handles of it share one."""
+        path = self._front_paths.get((tenant, name))
+        if path is None:
+            path = self._front_paths[tenant, name] = FrontPath(self, tenant, name)
+        return path
+
+    def _set_keyed(self, keyed: PartitionedReactor) -> None:
+        """Add a keyed reactor, or replace it by a newer version."""
+        self.keyed[keyed.key] = keyed
+        for name in keyed.definition.accumulator_names:
+            self.keyed_accumulators[keyed.tenant, name] = keyed
+            self._reset_front(keyed.tenant, name)
+
+    def _drop_accumulator(self, tenant: str, name: str) -> None:
+        """Forget an accumulator that has stopped; it may be that of a partition."""
+        del self._accumulators[tenant, name]
+        if (partition := PartitionName.parse(name)) is not None:
+            self._reset_front(tenant, partition.name)
+
+    def _reset_front(self, tenant: str, name: str) -> None:
+        if (path := self._front_paths.get((tenant, name))) is not None:
+            path.forget()
 
     # -- reactors by declared name
 

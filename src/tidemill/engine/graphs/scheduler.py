@@ -372,7 +372,7 @@ class GraphScheduler(LoadedGraphs):
         await self._save_and_forget(managed.reactor)
         for one in leaving:
             self._metrics.retire(accumulator_collector(one))
-            del self._accumulators[tenant, one.name]
+            self._drop_accumulator(tenant, one.name)
             one.departed_reactors.clear()
             one.redirect_handles(partial(self.accumulator, tenant, one.name))
         self._metrics.retire(reactor_collector(managed.reactor))
@@ -382,8 +382,7 @@ class GraphScheduler(LoadedGraphs):
     # -- keyed reactors
 
     def _add_keyed(self, keyed: PartitionedReactor) -> None:
-        self.keyed[keyed.key] = keyed
-        self.keyed_accumulators |= {(keyed.tenant, name): keyed for name in keyed.definition.accumulator_names}
+        self._set_keyed(keyed)
         self._register(keyed.tenant, keyed.definition, keyed.endpoints)
 
     async def start_partitions(self, keyed: PartitionedReactor, numbers: Iterable[int]) -> None:

@@ -1,12 +1,9 @@
-"""The front of a keyed reactor's accumulator: feeds and hot loops push to it, and it finds the partition."""
+"""The front of a keyed reactor's accumulator: feeds push to it, and it finds the partition."""
 
-from collections.abc import Callable
 from typing import Any
 
 from tidemill.engine.graphs.client.keyed_operations import KeyedOperations
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
-from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.errors import RequestError
 
@@ -35,20 +32,3 @@ class AccumulatorFront:
             return Receipt(False, 0, "rejected", str(error))
         self.may_accept_later = False
         return receipt
-
-
-def make_handle(scheduler: GraphScheduler, keyed: PartitionedReactor, name: str) -> Callable[[Any], int | None]:
-    """Return `push` without await, for the partitions that run here."""
-    tenant, route = keyed.tenant, keyed.partitioners[name].route
-    names = [str(PartitionName(name, number)) for number in keyed.numbers]
-    find = scheduler.find_running
-
-    def push(event: Any) -> int | None:
-        partition, value = route(event)
-        accumulator = find(tenant, names[partition])
-        if accumulator is None:
-            message = f"partition {partition} of accumulator '{name}' runs on another node: use `await node.push(...)`"
-            raise RequestError(message, code="needs_push", status=409)
-        return accumulator.handle()(value)
-
-    return push

@@ -9,7 +9,7 @@ from tidemill.engine.graphs.firing.fast_path import FastPath, FastPathSource, Fa
 from tidemill.engine.graphs.keys.key_states import KeyState
 from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringFailure, KeyedFiringLoop
 from tidemill.graphs.compiler import CompiledGraph, GeneratedFunction
-from tidemill.graphs.keys import KeyReader
+from tidemill.graphs.keys import PLAIN_CLASSES, KeyReader, is_plain_tuple
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 from tidemill.telemetry.log_context import FIRING_ON_STACK
 
@@ -62,8 +62,9 @@ class _KeyedFastPathWriter(FastPathWriter):
         self.write_line(f"    {self.key_state} = {self.active}.get({self.key})")
         self.write_line(f"except {errors}:")
         self.write_line(f"    return {self.push_slow}({event})")
-        # True and 1.0 would find the state of 1
-        self.write_line(f"if {self.key_state} is None or {self.key_state}.key.__class__ is not {self.key}.__class__:")
+        plain, is_tuple = self.bind_value("plain", PLAIN_CLASSES), self.bind_value("is_tuple", is_plain_tuple)
+        is_other = f"{self.key}.__class__ not in {plain} and not {is_tuple}({self.key})"  # True would find 1
+        self.write_line(f"if {self.key_state} is None or {is_other}:")
         self.write_line(f"    return {self.push_slow}({event})")
         self.write_line("try:")
         self.write_line(f"    {self.boundary} = {self.bind_value(f'call_{source.name}', source.call)}({event})")

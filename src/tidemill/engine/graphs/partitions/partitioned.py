@@ -22,6 +22,8 @@ class RoutedEvent(NamedTuple):
     partition: int
     event: Any
     """The validated event; one that is not valid is as it was pushed, and its partition dead-letters it."""
+    key: Any = None
+    """None if the event is not valid."""
 
 
 class EventPartitioner:
@@ -31,7 +33,7 @@ class EventPartitioner:
         validator = StrictTypeValidator if accumulator.extra == "forbid" else TypeValidator
         self.accumulator = accumulator
         self.validator = validator(accumulator.event_type)
-        self._read_key = reactor.key_reader(accumulator)
+        self.read_key = reactor.key_reader(accumulator)
         self._partitions = reactor.partitions
         self._known: dict[Any, int] = {}  # the hash is computed in Python: a dictionary is faster
 
@@ -42,7 +44,8 @@ class EventPartitioner:
                 value = self.validator.decode(bytes(event), encoding)
             else:
                 value = self.validator.validate(event)
-            return RoutedEvent(self.partition_of(self._read_key(value)), value)
+            key = self.read_key(value)
+            return RoutedEvent(self.partition_of(key), value, key)
         except TypeMismatchError:
             return RoutedEvent(0, event)
 

@@ -1,0 +1,144 @@
+"""The front path: the callable that hot loops hold of a keyed reactor's accumulator, which finds the partition.
+
+It knows the handle of the partition for each key that it has seen, so that an event of such a key costs a look into a
+dictionary. What it knows ends when a partition stops here, and when the reactor is replaced by a newer version.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tidemill.annotations.validation import TypeValidator
+from tidemill.engine.graphs.firing.fast_path import BYTES_TYPES, FastPath, PushHandle
+from tidemill.engine.graphs.partitions.partitioned import EventPartitioner, PartitionedReactor
+from tidemill.graphs.keys import PLAIN_CLASSES, Key, KeyReader, is_plain_tuple
+from tidemill.graphs.partitions import PartitionName
+from tidemill.kernel.author_errors import AUTHOR_ERRORS
+from tidemill.kernel.errors import RequestError
+
+MAX_KNOWN_HANDLES = 100_000
+"""Keys whose handles are remembered for each accumulator: as many as a node keeps in memory by default."""
+
+BY_KEY_SOURCE = """
+def push(event):
+    if event.__class__ {unusual}:
+        return push_slow(event)
+    try:
+        key = {key}
+        handle = handles.get(key)
+    except AUTHOR_ERRORS:
+        return push_slow(event)
+    if handle is None or key.__class__ not in PLAIN_CLASSES and not is_plain_tuple(key):
+        return push_slow(event)
+    return handle(event)
+"""
+
+ONE_PARTITION_SOURCE = """
+def push(event):
+    return handle(event)
+"""
+
+
+class HandledAccumulator(Protocol):
+    """An accumulator that runs here, as handles see it."""
+
+    def handle(self) -> PushHandle:
+        """Return its own handle."""
+
+    def push_slow(self, event: Any) -> int | None:
+        """Validate an event and process it."""
+
+
+class LoadedAccumulators(Protocol):
+    """What a node has loaded, as handles see it."""
+
+    keyed_accumulators: dict[tuple[str, str], PartitionedReactor]
+
+    def accumulator(self, tenant: str, name: str) -> HandledAccumulator:
+        """Return a running accumulator, or raise RequestError."""
+
+    def find_running(self, tenant: str, name: str) -> HandledAccumulator | None:
+        """Return a running accumulator; None if it does not run here."""
+
+
+class FrontPath(FastPath):
+    """The callable that users hold. Events of keys that it does not know yet take `push_routed`."""
+
+    def __init__(self, loaded: LoadedAccumulators, tenant: str, name: str) -> None:
+        super().__init__(self.push_routed)
+        self._loaded = loaded
+        self._tenant = tenant
+        self._name = name
+        self._handles: dict[Key, PushHandle] = {}
+
+    def push_routed(self, event: Any) -> int | None:
+        """Push an event to the partition of its key, and remember the partition's handle."""
+        keyed = self._loaded.keyed_accumulators.get((self._tenant, self._name))
+        if keyed is None:  # it is not loaded any more, or it has no key any more
+            return self._loaded.accumulator(self._tenant, self._name).handle()(event)
+        partition, value, key = keyed.partitioners[self._name].route(event)
+        accumulator = self._find_partition(partition)
+        if key is None:
+            return accumulator.push_slow(value)  # it becomes a dead letter
+        handle = accumulator.handle()
+        self._remember(keyed, key, handle)
+        return handle(value)
+
+    def _find_partition(self, number: int) -> HandledAccumulator:
+        accumulator = self._loaded.find_running(self._tenant, str(PartitionName(self._name, number)))
+        if accumulator is None:
+            message = f"partition {number} of accumulator '{self._name}' runs on another node"
+            raise RequestError(f"{message}: use `await node.push(...)`", code="needs_push", status=409)
+        return accumulator
+
+    # -- what it knows
+
+    def _remember(self, keyed: PartitionedReactor, key: Key, handle: PushHandle) -> None:
+        if keyed.definition.partitions == 1:
+            self._open_to_partition(handle)
+            return
+        if len(self._handles) >= MAX_KNOWN_HANDLES:
+            self._handles.clear()
+        self._handles[key] = handle
+        if not self.is_open:
+            self._open_by_key(keyed.partitioners[self._name])
+
+    def forget(self) -> None:
+        """Find the partitions anew: one of them has stopped here, or the reactor is another one."""
+        self._handles.clear()
+        self.close()
+
+    def _open_to_partition(self, handle: PushHandle) -> None:
+        self._run(ONE_PARTITION_SOURCE, {"handle": handle})
+
+    def _open_by_key(self, partitioner: EventPartitioner) -> None:
+        if (unusual := _unusual_class(partitioner.validator)) is None:
+            return
+        source = BY_KEY_SOURCE.format(unusual=unusual, key=_key_expression(partitioner.read_key))
+        namespace = {
+            "AUTHOR_ERRORS": AUTHOR_ERRORS,
+            "BYTES_TYPES": BYTES_TYPES,
+            "PLAIN_CLASSES": PLAIN_CLASSES,
+            "expected": partitioner.validator.exact_class,
+            "handles": self._handles,
+            "is_plain_tuple": is_plain_tuple,
+            "read_key": partitioner.read_key.unchecked,
+        }
+        self._run(source, namespace)
+
+    def _run(self, source: str, namespace: dict[str, Any]) -> None:
+        defined: dict[str, Callable[[Any], int | None]] = {}
+        exec(source, {}, defined)
+        kept = {"push_slow": self.push_routed}  # it also keeps this object alive, as long as the callable is held
+        self._switch_to(defined["push"].__code__, namespace | kept)
+        self.is_open = True
+
+
+def _unusual_class(validator: TypeValidator) -> str | None:
+    """Return the test for events that must be validated; None if all must."""
+    if validator.exact_class is not None:
+        return "is not expected"
+    return "in BYTES_TYPES" if validator.classes is None else None
+
+
+def _key_expression(read_key: KeyReader) -> str:
+    return "read_key(event)" if read_key.attribute is None else f"event.{read_key.attribute}"
