@@ -3,7 +3,8 @@
 python -m benchmarks.bench_keys [--quick]
 
 The bare loop keeps the latest of each feed in a dictionary by key, and calls the same functions. The reactor has one
-partition: this measures one loop, and bench_partitions measures many. `--quick` has a tenth of the keys.
+partition, or as many as by default, all in one process; bench_partitions measures many processes. `--quick` has a tenth
+of the keys.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from typing import Any
 import tidemill as tm
 from benchmarks.market_maker import ACCUMULATE, PATTERN, SOURCES, by_hand, ledger, make_event, maker, market
 from benchmarks.measure import keep, ratio, show, take_turns, verdict
+from tidemill.graphs.keys import DEFAULT_PARTITIONS
 from tidemill.graphs.state import KeyCounts
 
 ROUNDS, QUICK_ROUNDS = 7, 3
@@ -68,19 +70,19 @@ class Engine:
         self.number += events
 
 
-def keyed_market(keys: int) -> list[Any]:
+def keyed_market(keys: int, partitions: int = 1) -> list[Any]:
     """Return the market maker with keys."""
-    reactor = tm.Reactor("market", market.accumulators, key=lambda event: key_of(event, keys), partitions=1)
+    reactor = tm.Reactor("market", market.accumulators, key=lambda event: key_of(event, keys), partitions=partitions)
     graph = tm.Graph("market_maker", reactor=reactor)
     for node in maker.nodes:
         graph.node(node.function.call)
     return [reactor, graph]
 
 
-async def throughput(keys: int, store: str | None, *, quick: bool) -> dict[str, Any]:
+async def throughput(keys: int, store: str | None, *, quick: bool, partitions: int = 1) -> dict[str, Any]:
     """Run events of every key through a bare loop and the engine, in turns; the first events of a key do not count."""
     ledger.clear()
-    async with tm.Node(store, load=keyed_market(keys), settings={"active_keys": 10_000_000}) as node:
+    async with tm.Node(store, load=keyed_market(keys, partitions), settings={"active_keys": 10_000_000}) as node:
         bare, engine = Bare(keys), Engine(node)
         for contestant in (bare, engine):
             contestant.run(keys * len(PATTERN))
@@ -92,7 +94,7 @@ async def throughput(keys: int, store: str | None, *, quick: bool) -> dict[str, 
             for name, values in take_turns({"bare": bare.run, "tidemill": engine.run}, events=events, rounds=1).items():
                 seconds[name] += values
             await asyncio.sleep(0)  # a checkpoint may begin
-    return {"keys": keys, "store": store is not None, "seconds": seconds}
+    return {"keys": keys, "partitions": partitions, "store": store is not None, "seconds": seconds}
 
 
 async def active_bytes(keys: int) -> float:
@@ -146,21 +148,30 @@ async def main(*, quick: bool) -> None:
     counts = (1, 1000, 100_000 if quick else 1_000_000)
     with TemporaryDirectory() as folder:
         runs = [await throughput(keys, None, quick=quick) for keys in counts]
+        runs.append(await throughput(1000, None, quick=quick, partitions=DEFAULT_PARTITIONS))
         runs += [await throughput(keys, f"sqlite:///{folder}/{keys}.db", quick=quick) for keys in counts]
         sizes = await memory(counts[-1] // 10, folder)
     rows = [
         [
             f"{one['keys']:,}",
+            str(one["partitions"]),
             "sqlite" if one["store"] else "none",
             f"{1 / statistics.median(one['seconds']['tidemill']):,.0f}",
             f"{ratio(one['seconds']['bare'], one['seconds']['tidemill']):.2f}",
         ]
         for one in runs
     ]
-    show("Keyed market maker", ["keys", "store", "events/s", "of the bare loop"], rows)
+    show("Keyed market maker", ["keys", "partitions", "store", "events/s", "of the bare loop"], rows)
     show("Memory", ["", ""], [[name, f"{value:,.0f}"] for name, value in sizes.items()])
-    share = ratio(runs[1]["seconds"]["bare"], runs[1]["seconds"]["tidemill"])
-    verdicts = [verdict("share of the bare loop, 1,000 keys", share, 0.5, at_least=True)]
+    verdicts = [
+        verdict(
+            f"share of the bare loop, 1,000 keys, partitions={one['partitions']}",
+            ratio(one["seconds"]["bare"], one["seconds"]["tidemill"]),
+            0.5,
+            at_least=True,
+        )
+        for one in (runs[1], runs[len(counts)])
+    ]
     keep("keys", {"throughput": runs, "memory": sizes, "verdicts": verdicts})
 
 

@@ -34,7 +34,7 @@ EQUAL_KEYS = [1, True, 1.0, Side.BUY, 0, False, (1, "a"), (True, "a"), (1.0, "a"
 ANY_KEY = st.sampled_from([*EQUAL_KEYS, "a", "", b"a", None, (), [1], {}, 2**70, "x" * 2000])
 EVENT = ANY_KEY.map(Given) | ANY_KEY.map(lambda key: {"key": key}) | st.sampled_from([b'{"key": 1}', b"{", 7, None])
 STOP_OR_START = st.integers(0, PARTITIONS - 1)
-STEPS = st.lists(st.tuples(st.just("push"), EVENT) | st.tuples(st.just("move"), STOP_OR_START), max_size=40)
+STEPS = st.lists(st.tuples(st.just("push"), EVENT) | st.tuples(st.just("move"), STOP_OR_START), min_size=5, max_size=40)
 
 
 async def run(steps: list[tuple[str, Any]], event_type: Any, partitions: int, *, remembers: bool) -> list[Any]:
@@ -86,6 +86,20 @@ def test_what_a_handle_remembers_changes_nothing(
     repeated = [*steps, *steps]  # the second time it knows the keys
     expected = asyncio.run(run(repeated, event_type, partitions, remembers=False))
     assert asyncio.run(run(repeated, event_type, partitions, remembers=True)) == expected
+
+
+@pytest.mark.parametrize("partitions", [1, PARTITIONS])
+@pytest.mark.parametrize(
+    ("key", "equal"),
+    [(1, 1.0), (1, True), ((1, "a"), (True, "a")), ((1, "a"), (1.0, "a")), ((1, (1,)), (1, (True,)))],
+)
+async def test_what_equals_a_key_is_not_that_key(key: Any, equal: Any, partitions: int) -> None:
+    """G-1: it is no valid key, and becomes a dead letter of the first partition, also when the key is known."""
+    steps = [("push", Given(one)) for one in (key, key, key, equal, key)]
+    seen, totals = await run(steps, Given, partitions, remembers=True)
+    assert seen == [repr(key), 1, repr(key), 2, repr(key), 3, None, repr(key), 4]
+    dead_letters = {name: dead for name, (_, dead) in totals.items() if dead}
+    assert dead_letters == {"given_events[0]": 1}
 
 
 async def test_a_handle_follows_the_partitions_that_move(tmp_path: Any) -> None:

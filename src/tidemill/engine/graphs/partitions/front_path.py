@@ -44,9 +44,6 @@ class HandledAccumulator(Protocol):
     def handle(self) -> PushHandle:
         """Return its own handle."""
 
-    def push_slow(self, event: Any) -> int | None:
-        """Validate an event and process it."""
-
 
 class LoadedAccumulators(Protocol):
     """What a node has loaded, as handles see it."""
@@ -76,11 +73,9 @@ class FrontPath(FastPath):
         if keyed is None:  # it is not loaded any more, or it has no key any more
             return self._loaded.accumulator(self._tenant, self._name).handle()(event)
         partition, value, key = keyed.partitioners[self._name].route(event)
-        accumulator = self._find_partition(partition)
-        if key is None:
-            return accumulator.push_slow(value)  # it becomes a dead letter
-        handle = accumulator.handle()
-        self._remember(keyed, key, handle)
+        handle = self._find_partition(partition).handle()
+        if key is not None:
+            self._remember(keyed, key, handle)
         return handle(value)
 
     def _find_partition(self, number: int) -> HandledAccumulator:
