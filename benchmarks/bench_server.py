@@ -111,7 +111,7 @@ async def batches(node: Server, echo: Server, frames: int) -> list[dict[str, Any
         async with connect(f"{server.socket_url}{path}", compression=None, max_size=None) as socket:
             text = json.dumps({"seq": 1, "events": [{"sent_ns": monotonic_ns(), **TICK}] * BATCH})
             used, began = server.cpu_seconds(), perf_counter()
-            await _pipeline(socket, text, frames)
+            await pipeline(socket, text, frames)
             used, taken = server.cpu_seconds() - used, perf_counter() - began
         rates[name] = frames * BATCH / max(used, 1 / CPU_TICKS)
         rows.append([name, f"{frames * BATCH / taken:,.0f}", f"{rates[name]:,.0f}"])
@@ -120,7 +120,7 @@ async def batches(node: Server, echo: Server, frames: int) -> list[dict[str, Any
     return [verdict("events per second and core, batch frames", rates["push"], 50_000, at_least=True)]
 
 
-async def _pipeline(socket: ClientConnection, text: str, frames: int, window: int = 8) -> None:
+async def pipeline(socket: ClientConnection, text: str, frames: int, window: int = 8) -> None:
     """Send frames with some of them unanswered."""
     for number in range(frames + window):
         if number < frames:

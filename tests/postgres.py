@@ -55,6 +55,12 @@ class PostgresServer:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     @property
+    def pid(self) -> int:
+        """The id of its first process, whose children serve the connections."""
+        assert self._process is not None, "it is not running"
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         """What the server has said so far."""
         return (self.folder / "log").read_text("utf-8", "replace")

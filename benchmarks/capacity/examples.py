@@ -1,0 +1,12 @@
+"""The two loads of docs/explanation/scale.md."""
+
+from benchmarks.capacity.arithmetic import StreamLoad, TaskLoad
+
+MILLION_EVENTS = StreamLoad(rate=1_000_000, partitions=256, hottest_key=0.002)
+"""One million events per second. The most frequent key has one in 500."""
+
+TEN_MILLION_TASKS = TaskLoad(per_day=10_000_000, busiest_hour=0.1, on_the_hour=0.2, duration=30.0, patience=300.0)
+"""Ten million task runs per day, a tenth of them in the busiest hour, a fifth of these on the hour."""
+
+SIMULATED_SECONDS = 30.0
+"""How long a stream is simulated before a host dies, and after that."""

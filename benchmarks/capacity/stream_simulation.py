@@ -1,0 +1,109 @@
+"""Simulates a stream on the hosts that the arithmetic gives it: bursts, uneven keys, and a host that dies.
+
+The arithmetic multiplies averages. This checks it where averages mislead: on the busiest partition, and in the backlog
+after a death. Time passes in slices so short that the arrivals and the work of a slice can be summed.
+"""
+
+from random import Random
+
+import msgspec
+
+from benchmarks.capacity.arithmetic import StreamLoad, StreamPlan
+from benchmarks.capacity.random_numbers import poisson
+
+SLICE = 0.01  # seconds
+WOBBLE = 0.15  # standard deviation of a second's rate, as a share of the rate
+UNEVENNESS = 0.1  # standard deviation of a partition's share, as a share of it: keys do not hash evenly
+
+
+class StreamOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to a stream."""
+
+    busiest: float
+    """The utilisation of the busiest host, before one of them died."""
+    p99_wait: float
+    """Seconds for which the last event of a slice waits for its host: the 99th percentile, before a host died."""
+    caught_up_after: float | None = None
+    """Seconds from the death of a host until its backlog is processed; None if it never was."""
+
+
+def simulate_stream(
+    load: StreamLoad, plan: StreamPlan, *, seconds: float, takeover: float = 0.0, seed: int = 1
+) -> StreamOutcome:
+    """Let a stream run for a while; then a host dies, and after `takeover` seconds the others own its partitions."""
+    hosts = _Hosts(load, plan, Random(seed))
+    slices = int(seconds / SLICE)
+    for number in range(slices):
+        hosts.pass_slice(number)
+    busiest = max(hosts.offered) / (slices * hosts.per_slice)
+    p99 = sorted(hosts.waits)[int(len(hosts.waits) * 0.99)]
+    caught_up = _survive_death(hosts, slices, takeover) if plan.hosts > 1 else None
+    return StreamOutcome(busiest=busiest, p99_wait=p99, caught_up_after=caught_up)
+
+
+def _survive_death(hosts: "_Hosts", slices: int, takeover: float) -> float | None:
+    """Return how long it takes until the backlog of a dead host is processed, as far as `slices` go."""
+    hosts.dead = 0  # the one with the hottest key
+    for number in range(slices):
+        if number == int(takeover / SLICE):
+            hosts.reassign()
+        hosts.pass_slice(number)
+        if number * SLICE > takeover and hosts.has_caught_up:
+            return number * SLICE
+    return None
+
+
+class _Hosts:
+    """The hosts, and the events that wait in each partition."""
+
+    def __init__(self, load: StreamLoad, plan: StreamPlan, rng: Random) -> None:
+        self.dead: int | None = None
+        self.per_slice = SLICE / plan.cost  # events that a host can process
+        self.offered = [0.0] * plan.hosts
+        self.waits: list[float] = []
+        self._rate = load.rate
+        self._cost = plan.cost
+        self._rng = rng
+        self._shares = _partition_shares(load, rng)
+        self._owners = [partition % plan.hosts for partition in range(load.partitions)]
+        self._backlog = [0.0] * load.partitions
+        self._second_rate = load.rate
+
+    def pass_slice(self, number: int) -> None:
+        """Let events arrive for a slice, and let every living host process what it can."""
+        if number % int(1 / SLICE) == 0:
+            self._second_rate = self._rate * max(0.0, self._rng.gauss(1.0, WOBBLE))
+        waiting = [0.0] * len(self.offered)
+        for partition, owner in enumerate(self._owners):
+            arrived = poisson(self._rng, self._second_rate * self._shares[partition] * SLICE)
+            self._backlog[partition] += arrived
+            waiting[owner] += self._backlog[partition]
+            if self.dead is None:
+                self.offered[owner] += arrived
+        for partition, owner in enumerate(self._owners):
+            if owner != self.dead and waiting[owner]:
+                self._backlog[partition] *= max(0.0, 1 - self.per_slice / waiting[owner])
+        if self.dead is None:
+            self.waits += [one * self._cost for one in waiting]
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether every host processes within a slice what arrives in it."""
+        return sum(self._backlog) < 1
+
+    def reassign(self) -> None:
+        """Give the partitions of the dead host to the others, the emptiest first."""
+        counts = {host: self._owners.count(host) for host in range(len(self.offered)) if host != self.dead}
+        for partition, owner in enumerate(self._owners):
+            if owner == self.dead:
+                emptiest = min(counts, key=lambda host: (counts[host], host))
+                counts[emptiest] += 1
+                self._owners[partition] = emptiest
+
+
+def _partition_shares(load: StreamLoad, rng: Random) -> list[float]:
+    """Return the share of events of each partition; the first one has the hottest key."""
+    weights = [max(0.0, rng.gauss(1.0, UNEVENNESS)) for _ in range(load.partitions)]
+    shares = [(1 - load.hottest_key) * weight / sum(weights) for weight in weights]
+    shares[0] += load.hottest_key
+    return shares

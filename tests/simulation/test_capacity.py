@@ -1,0 +1,81 @@
+"""Capacity: the arithmetic of docs/explanation/scale.md holds in the simulation, and the page shows both."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.capacity.arithmetic import (
+    UTILISATION,
+    StreamLoad,
+    StreamPlan,
+    TaskLoad,
+    plan_stream,
+    plan_tasks,
+)
+from benchmarks.capacity.costs import read_costs
+from benchmarks.capacity.page import PAGE, fill_tables
+from benchmarks.capacity.stream_simulation import simulate_stream
+from benchmarks.capacity.task_simulation import simulate_tasks
+
+RESERVE = 0.95 - UTILISATION  # of a core: what bursts and uneven keys may use of it
+
+
+def test_the_page_shows_the_kept_costs() -> None:
+    """Q-3: `python -m benchmarks.capacity.page` writes the tables; a page that was not written again is found."""
+    text = PAGE.read_text()
+
+    assert fill_tables(text, read_costs()) == text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_planned_hosts_keep_up_and_survive_a_death(seed: int) -> None:
+    """With the planned hosts no host is full; the backlog of a dead one is processed soon after the take-over."""
+    rng = Random(seed)
+    load = StreamLoad(rate=10 ** rng.uniform(3, 6.3), partitions=128, hottest_key=rng.uniform(0, 0.005))
+    plan = plan_stream(load, cost=rng.uniform(2e-6, 2e-5))
+
+    outcome = simulate_stream(load, plan, seconds=5.0, takeover=1.0, seed=seed)
+
+    assert outcome.busiest < UTILISATION + RESERVE
+    assert plan.hosts == 1 or outcome.caught_up_after is not None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_half_the_planned_hosts_do_not_keep_up(seed: int) -> None:
+    """The arithmetic does not ask for twice of what is needed."""
+    load = StreamLoad(rate=500_000, partitions=128, hottest_key=0.001)
+    plan = plan_stream(load, 2e-5)
+
+    half = simulate_stream(load, StreamPlan(cost=plan.cost, hosts=plan.hosts // 2), seconds=5.0, seed=seed)
+
+    assert half.busiest > 1.0
+
+
+def test_a_hot_key_cannot_be_spread() -> None:
+    """A key is processed on one core: more hosts do not help, and the plan says so."""
+    load = StreamLoad(rate=1_000_000, partitions=1_000, hottest_key=0.1)
+
+    with pytest.raises(ValueError, match=r"a key with 10\.00% of them"):
+        plan_stream(load, 1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    per_day=st.floats(1e4, 2e7),
+    on_the_hour=st.floats(0.0, 0.5),
+    duration=st.floats(5.0, 120.0),
+    seed=st.integers(0, 1000),
+)
+def test_planned_slots_run_a_burst_in_time(per_day: float, on_the_hour: float, duration: float, seed: int) -> None:
+    """The leader plans a burst as fast as computed, and the last of its tasks begins within the patience after that."""
+    costs = read_costs()
+    load = TaskLoad(per_day=per_day, busiest_hour=0.1, on_the_hour=on_the_hour, duration=duration, patience=300.0)
+    plan = plan_tasks(load, costs)
+
+    outcome = simulate_tasks(load, plan, costs, seed=seed)
+
+    assert outcome.burst_seconds <= plan.burst_seconds + 2
+    assert outcome.latest_start <= load.patience + plan.burst_seconds
+    assert outcome.leader_share == pytest.approx(plan.leader_share, rel=0.1, abs=0.001)
