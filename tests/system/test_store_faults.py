@@ -27,7 +27,7 @@ from tidemill.telemetry import events
 Durability = Literal["interval", "fire", "boundary"]
 
 DURABILITIES = ["interval", "fire", "boundary"]
-NOTICED = 1.0 + 0.6  # seconds from the beginning of a fault until the node says so; the rest is for a busy machine
+NOTICED = 1.0 + 1.0  # seconds from the beginning of a fault until the node says so; the rest is for a busy machine
 SLACK = 3.0  # seconds for a write on its way, and for a busy machine
 RECOVERED = 5.0  # seconds from the repair until the node is well again
 OUTAGE = 3.0  # seconds after which a push that still waits may go on waiting
