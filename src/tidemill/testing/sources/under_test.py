@@ -1,42 +1,43 @@
 """The source that the contract suite tests, and the server behind it: what the author of a source supplies."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from tidemill.graphs.definition import Source
 
 WITHOUT_SERVER = "this check stops the server: write stop_server and start_server, or use checks(server=False)"
 
 
-class SourceUnderTest(Protocol):
+class SourceUnderTest(ABC):
     """A source, and the server that it reads. Subclass it for your source; one object serves one check.
 
     Run a real server, in a process of its own, so that the checks can stop it. A source that reads no server, such as
     one of files, leaves out `stop_server`, `start_server` and `open_connections`.
     """
 
+    @abstractmethod
     def make_source(self) -> Source:
         """Return the source. The checks start it several times, one after the other."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def append(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Add events to the end of what the source reads, such as `{"number": 7, "filler": "…"}`.
 
         Whatever the source makes of them must decode to the same fields.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     async def append_invalid(self) -> None:
         """Add one event that has no `number`, or that cannot be decoded at all."""
-        raise NotImplementedError
 
     async def stop_server(self) -> None:
         """End the server as a crash would; what was appended must survive."""
-        raise NotImplementedError(WITHOUT_SERVER)
+        raise AssertionError(WITHOUT_SERVER)
 
     async def start_server(self) -> None:
         """Start the server again, at the same address. Return when it accepts connections."""
-        raise NotImplementedError(WITHOUT_SERVER)
+        raise AssertionError(WITHOUT_SERVER)
 
     async def open_connections(self) -> int | None:
         """Return how many connections the server has now; None if it cannot say."""

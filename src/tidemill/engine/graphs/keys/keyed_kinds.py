@@ -76,6 +76,7 @@ class KeyedBatch(KeyedIngest, Batch):
             super().set_content(states)
 
     def replace_buffer(self, content: Any) -> None:
+        """Replace the buffered events of the selected key."""
         super().replace_buffer(content)
         self.buffering[self.keys.current] = None
 
@@ -85,6 +86,7 @@ class KeyedBatch(KeyedIngest, Batch):
 
     @property
     def buffered_count(self) -> int:
+        """The number of buffered events of all keys."""
         return sum(len(self._buffer_of(one)) for one in self.buffering)
 
     def _buffer_of(self, key_state: KeyState) -> list[Any]:
@@ -127,6 +129,7 @@ class KeyedBatch(KeyedIngest, Batch):
         return await self.runtime.tasks.run_shielded(self._flush_task_name, work)
 
     async def drain(self) -> None:
+        """Flush the buffers of all keys, and wait until that is committed."""
         await asyncio.wait({self.runtime.tasks.start(self._flush_task_name, self._flush_on_time())})
         await self.wait_committed()
 
