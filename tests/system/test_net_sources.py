@@ -64,6 +64,9 @@ class LogUnderTest(SourceUnderTest):
         with self.path.open("a") as file:
             file.writelines(json.dumps(event) + "\n" for event in events)
 
+    async def append_invalid(self) -> None:
+        await self.append([{"number": "seven"}])
+
     async def stop_server(self) -> None:
         self.rotations += 1
         self.path.rename(self.path.with_name(f"app.log-2026010{self.rotations}"))
