@@ -20,6 +20,8 @@ DOCS     := src/tidemill/server/static/docs/index.html
 UV := $(BIN)/python -m uv
 # Trust what the system trusts, as pip does: networks with a certificate authority of their own work too.
 export UV_SYSTEM_CERTS ?= 1
+# Hundreds of tests start processes: without bytecode, each would compile half of the package.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
