@@ -1,7 +1,10 @@
 """Simulates a stream on the hosts that the arithmetic gives it: bursts, uneven keys, and a host that dies.
 
-The arithmetic multiplies averages. This checks it where averages mislead: on the busiest partition, and in the backlog
+The arithmetic multiplies averages. This checks it where averages mislead: on the busiest host, and in the backlog
 after a death. Time passes in slices so short that the arrivals and the work of a slice can be summed.
+
+Arrivals at partitions are Poisson distributed, so those of all partitions of a host are too, with the sum of the rates.
+Hence a host is simulated as a whole; its partitions count only when they move to other hosts.
 """
 
 from random import Random
@@ -54,7 +57,7 @@ def _survive_death(hosts: "_Hosts", slices: int, takeover: float) -> float | Non
 
 
 class _Hosts:
-    """The hosts, and the events that wait in each partition."""
+    """The hosts, the share of events that each gets, and the events that wait at it."""
 
     def __init__(self, load: StreamLoad, plan: StreamPlan, rng: Random) -> None:
         self.dead: int | None = None
@@ -64,27 +67,23 @@ class _Hosts:
         self._rate = load.rate
         self._cost = plan.cost
         self._rng = rng
-        self._shares = _partition_shares(load, rng)
-        self._owners = [partition % plan.hosts for partition in range(load.partitions)]
-        self._backlog = [0.0] * load.partitions
+        partitions = _partition_shares(load, rng)
+        self._partitions = [partitions[host :: plan.hosts] for host in range(plan.hosts)]
+        self._shares = [sum(shares) for shares in self._partitions]
+        self._backlog = [0.0] * plan.hosts
         self._second_rate = load.rate
 
     def pass_slice(self, number: int) -> None:
         """Let events arrive for a slice, and let every living host process what it can."""
         if number % int(1 / SLICE) == 0:
             self._second_rate = self._rate * max(0.0, self._rng.gauss(1.0, WOBBLE))
-        waiting = [0.0] * len(self.offered)
-        for partition, owner in enumerate(self._owners):
-            arrived = poisson(self._rng, self._second_rate * self._shares[partition] * SLICE)
-            self._backlog[partition] += arrived
-            waiting[owner] += self._backlog[partition]
+        for host, share in enumerate(self._shares):
+            arrived = poisson(self._rng, self._second_rate * share * SLICE)
+            waiting = self._backlog[host] + arrived
+            self._backlog[host] = waiting if host == self.dead else max(0.0, waiting - self.per_slice)
             if self.dead is None:
-                self.offered[owner] += arrived
-        for partition, owner in enumerate(self._owners):
-            if owner != self.dead and waiting[owner]:
-                self._backlog[partition] *= max(0.0, 1 - self.per_slice / waiting[owner])
-        if self.dead is None:
-            self.waits += [one * self._cost for one in waiting]
+                self.offered[host] += arrived
+                self.waits.append(waiting * self._cost)
 
     @property
     def has_caught_up(self) -> bool:
@@ -92,13 +91,16 @@ class _Hosts:
         return sum(self._backlog) < 1
 
     def reassign(self) -> None:
-        """Give the partitions of the dead host to the others, the emptiest first."""
-        counts = {host: self._owners.count(host) for host in range(len(self.offered)) if host != self.dead}
-        for partition, owner in enumerate(self._owners):
-            if owner == self.dead:
-                emptiest = min(counts, key=lambda host: (counts[host], host))
-                counts[emptiest] += 1
-                self._owners[partition] = emptiest
+        """Give the partitions of the dead host, and what waits in them, to the others, the emptiest first."""
+        assert self.dead is not None
+        backlog, whole = self._backlog[self.dead], self._shares[self.dead]
+        counts = {host: len(shares) for host, shares in enumerate(self._partitions) if host != self.dead}
+        for share in self._partitions[self.dead]:
+            emptiest = min(counts, key=lambda host: (counts[host], host))
+            counts[emptiest] += 1
+            self._shares[emptiest] += share
+            self._backlog[emptiest] += backlog * share / whole
+        self._shares[self.dead] = self._backlog[self.dead] = 0.0
 
 
 def _partition_shares(load: StreamLoad, rng: Random) -> list[float]:
