@@ -123,6 +123,7 @@ async def fast_path(stores: dict[str, Callable[[], Awaitable[str]]], rounds: int
             ratio(bare, seconds[f"interval, {database}"]),
             0.9,
             at_least=True,
+            is_ratio=True,
         )
         for database in stores
     ]

@@ -13,7 +13,6 @@ import sys
 import tempfile
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import tidemill as tm
 from benchmarks.measure import console, keep, percentile, show, verdict
@@ -104,13 +103,12 @@ def main() -> None:
     ]
     show("From a save to its loaded code", ["saved file", "median", "p95"], rows)
     console.print("Bounds")
-    verdicts: list[dict[str, Any]] = [
+    verdicts = [
         verdict(f"{name}: median, seconds", statistics.median(took), 0.5, at_least=False)
         for name, took in figures.items()
         if name != "a bare process"
     ]
-    if not quick:
-        keep("reload", {"seconds": figures, "verdicts": verdicts})
+    keep("reload", {"verdicts": verdicts})
 
 
 if __name__ == "__main__":

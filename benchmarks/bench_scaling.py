@@ -121,7 +121,8 @@ def main() -> None:
         seconds = asyncio.run(measure(make, feed, rounds))
         rows = [[str(size), f"{statistics.median(values) * 1e9:,.0f}"] for size, values in seconds.items()]
         show(f"Cost per event with 1, 10, 100 {title}", ["", "ns/event"], rows)
-        verdicts.append(verdict(f"100 against 1 {title}", ratio(seconds[100], seconds[1]), 1.1, at_least=False))
+        growth = ratio(seconds[100], seconds[1])
+        verdicts.append(verdict(f"100 against 1 {title}", growth, 1.1, at_least=False, is_ratio=True))
     seconds = asyncio.run(measure(with_chain, "value", rounds))
     rows = [
         [str(size), f"{statistics.median(v) * 1e9:,.0f}", f"{statistics.median(v) / size * 1e9:,.0f}"]

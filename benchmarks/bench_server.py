@@ -141,7 +141,7 @@ async def connections(node: Server, counts: list[int], events: int) -> dict[str,
         figures[str(count)] = {"p50_us": percentile(found, 0.5), "p99_us": percentile(found, 0.99)}
         rows.append(_latency_row(f"{count:,}", found))
     show("Push to terminal node, by connections", ["connections", "p50, us", "p99, us"], rows)
-    return {"what": "push latency by connections", "figures": figures}
+    return {"push latency by connections": figures}
 
 
 @asynccontextmanager
@@ -157,7 +157,7 @@ async def idle_connections(node: Server, count: int) -> dict[str, Any]:
     async with _many(node, count):
         each = (node.memory_kb() - before) / count
     show("Idle WebSockets", ["", "kB each"], [[f"{count:,}", f"{each:.1f}"]])
-    return {"what": "memory of an idle WebSocket, kB", "value": each}
+    return {"memory of an idle WebSocket, kB": each}
 
 
 async def starts(node: Server, echo: Server, count: int) -> dict[str, Any]:
@@ -168,7 +168,7 @@ async def starts(node: Server, echo: Server, count: int) -> dict[str, Any]:
             ours.append(await _timed(http.post(f"{node.url}/api/v1/workflows/five/runs", json={"params": {}})))
             theirs.append(await _timed(http.post(f"{echo.url}/echo", json={"params": {}})))
     show("A start over HTTP", ["", "p50, us", "p99, us"], [_latency_row("start", ours), _latency_row("echo", theirs)])
-    return {"what": "start over HTTP, p50 us", "value": percentile(ours, 0.5), "echo": percentile(theirs, 0.5)}
+    return {"start over HTTP, p50 us": {"start": percentile(ours, 0.5), "echo": percentile(theirs, 0.5)}}
 
 
 async def _timed(request: Any) -> float:
@@ -212,20 +212,17 @@ async def cold_start(folder: Path) -> list[dict[str, Any]]:
 
 async def main(*, quick: bool) -> None:
     """Run all measurements."""
-    figures: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with running("node", f"sqlite:///{folder / 'node.db'}") as node, running("echo") as echo:
-            figures.append(
-                await idle_connections(node, 100 if quick else 1_000)
-            )  # first: later ones reuse freed memory
-            figures += await single_pushes(node, echo, 500 if quick else 5_000)
-            figures += await batches(node, echo, 100 if quick else 1_000)
-            figures.append(await connections(node, [1, 100] if quick else [1, 100, 1_000], 500 if quick else 3_000))
-            figures.append(await starts(node, echo, 50 if quick else 500))
-        figures += await lists(folder, 2_000 if quick else 100_000)
-        figures += await cold_start(folder)
-    keep("server", figures)
+            figures = await idle_connections(node, 100 if quick else 1_000)  # first: later ones reuse freed memory
+            verdicts = await single_pushes(node, echo, 500 if quick else 5_000)
+            verdicts += await batches(node, echo, 100 if quick else 1_000)
+            figures |= await connections(node, [1, 100] if quick else [1, 100, 1_000], 500 if quick else 3_000)
+            figures |= await starts(node, echo, 50 if quick else 500)
+        verdicts += await lists(folder, 2_000 if quick else 100_000)
+        verdicts += await cold_start(folder)
+    keep("server", {"verdicts": verdicts, **figures})
 
 
 if __name__ == "__main__":

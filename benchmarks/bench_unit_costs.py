@@ -7,8 +7,6 @@ python -m benchmarks.bench_unit_costs [--quick] [--write]
 
 import asyncio
 import json
-import os
-import platform
 import sys
 import tempfile
 from asyncio.subprocess import PIPE
@@ -30,10 +28,10 @@ from benchmarks.capacity.costs import UnitCosts, write_costs
 from benchmarks.capacity.crew_flow import WIDTH
 from benchmarks.capacity.page import write_tables
 from benchmarks.capacity.processor_time import tree_seconds
+from benchmarks.machine import describe_machine
 from benchmarks.market_maker import ledger, maker, market
 from benchmarks.measure import keep, show
 from tests.postgres import PostgresServer
-from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.settings import Settings
 
 CREW_FILE = Path(__file__).parent / "capacity" / "crew_flow.py"
@@ -171,14 +169,8 @@ async def measure_all(*, quick: bool) -> UnitCosts:
     finally:
         await asyncio.to_thread(database.remove)
     figures: Any = {name: median(values) for name, values in found.items()}
-    today = SystemClock().now().date().isoformat()
-    return UnitCosts(machine=_describe_machine(), measured_on=today, **figures)
-
-
-def _describe_machine() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-    return f"{os.cpu_count()} cores, {processor}, Python {platform.python_version()}"
+    machine = describe_machine()
+    return UnitCosts(machine=machine.summary, measured_on=machine.measured_on, **figures)
 
 
 def main() -> None:
@@ -191,7 +183,7 @@ def main() -> None:
         if isinstance(value, float) and name != "takeover"
     ]
     show(f"Unit costs on {costs.machine}", ["", "each"], rows)
-    keep("unit_costs", fields)
+    keep("unit_costs", {name: value for name, value in fields.items() if isinstance(value, float)})
     if "--write" in sys.argv:
         write_costs(costs)
         write_tables(costs)

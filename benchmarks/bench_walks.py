@@ -206,7 +206,7 @@ def main() -> None:
         verdicts.append(verdict(f"{name}, files", len(walks[name].files), files, at_least=False))
         if switches is not None:
             verdicts.append(verdict(f"{name}, switches", walks[name].switches, switches, at_least=False))
-    keep("walks", {"rows": rows, "verdicts": verdicts})
+    keep("walks", {"verdicts": verdicts})
     if "--files" in sys.argv:
         for name, walk in walks.items():
             console.print(f"\n{name}:", *(f"  {walk.steps.count(file):4} {file}" for file in walk.files), sep="\n")

@@ -370,7 +370,7 @@ async def main(quick: bool) -> None:
         figures += command_help(1 if quick else 7)
         figures += await starts(folder, 1 if quick else 7)
         figures += await history(folder, 1_000 if quick else 100_000, 50 if quick else 1_000)
-    keep("workflows", figures)
+    keep("workflows", {"verdicts": figures})
     missed = [one["what"] for one in figures if not one["reached"]]
     console.print(f"missed: {', '.join(missed)}" if missed else "all bounds reached")
 

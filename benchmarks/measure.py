@@ -1,16 +1,20 @@
 """Measures on a noisy machine: contestants alternate in short rounds, and ratios compare times of the same round."""
 
-import json
+import re
 import statistics
+import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).with_name("results")
+from benchmarks.machine import describe_machine
+from benchmarks.result_files import KEPT, QUICK, Result, Verdict, write_result
+
+BEGAN = perf_counter()
+"""When this process began to measure: a benchmark is one process."""
 console = Console()
 
 Round = Callable[[int], object]
@@ -48,18 +52,41 @@ def show(title: str, columns: list[str], rows: list[list[str]]) -> None:
     console.print(table)
 
 
-def verdict(what: str, value: float, bound: float, *, at_least: bool) -> dict[str, Any]:
-    """Print whether a figure reaches its bound, and return it."""
+def verdict(what: str, value: float, bound: float, *, at_least: bool, is_ratio: bool = False) -> Verdict:
+    """Print whether a figure reaches its bound, and return it.
+
+    Results of different days are compared by `what`, so it holds no figure that varies. A ratio compares times of the
+    same run, and is the same with `--quick`: `make bench-check` compares ratios, and no other figures.
+    """
     reached = value >= bound if at_least else value <= bound
-    sign = ">=" if at_least else "<="
+    found = Verdict(
+        id=re.sub(r"[^a-z0-9]+", "-", what.lower()).strip("-"),
+        what=what,
+        value=value,
+        bound=bound,
+        at_least=at_least,
+        is_ratio=is_ratio,
+        reached=reached,
+    )
     colour = "green" if reached else "red"
     console.print(
-        f"  [{colour}]{'reached' if reached else 'MISSED '}[/] {what}: {value:,.3g} (required {sign} {bound:,.3g})"
+        f"  [{colour}]{'reached' if reached else 'MISSED '}[/] {what}: {value:,.3g} (required {limit(found)})"
     )
-    return {"what": what, "value": value, "bound": bound, "at_least": at_least, "reached": reached}
+    return found
 
 
-def keep(name: str, figures: Any) -> None:
-    """Write figures as JSON."""
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(figures, indent=2) + "\n")
+def limit(found: Verdict) -> str:
+    """Return the bound of a verdict as text."""
+    return f"{'>=' if found['at_least'] else '<='} {found['bound']:,.3g}"
+
+
+def keep(name: str, figures: Mapping[str, Any]) -> None:
+    """Write the verdicts of a benchmark, and its other figures, with a description of the machine."""
+    result = Result(
+        benchmark=name,
+        seconds=perf_counter() - BEGAN,
+        machine=describe_machine(),
+        verdicts=list(figures.get("verdicts", ())),
+        figures={key: value for key, value in figures.items() if key != "verdicts"},
+    )
+    write_result(result, QUICK if "--quick" in sys.argv else KEPT)
