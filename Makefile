@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test test-kubernetes test-ray ray-tests browser versions check map client dashboard ui ui-types docs screenshots soak bench demo lock clean
+.PHONY: help setup format lint test test-kubernetes test-ray ray-tests browser versions check map client dashboard ui ui-types docs screenshots soak bench bench-check demo lock clean
 
 # `make test PYTHON=python3.13` runs in an environment of its own, .venv-python3.13, and leaves .venv alone.
 PYTHON   :=
@@ -110,8 +110,11 @@ soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest --timeout=0 -k kills tests/system/sources \
 	  tests/system/test_net_sources.py $(ARGS)
 
-bench: $(READY) ## Run every benchmark
-	@set -e; for file in benchmarks/bench_*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) $(ARGS); done
+bench: $(READY) ## Run every benchmark and keep the results; 3 minutes with ARGS=--quick; PEERS=1 adds other libraries; STRICT=1 fails on a missed bound
+	@$(BIN)/python -m benchmarks $(if $(PEERS),--peers) $(if $(STRICT),--strict) $(ARGS)
+
+bench-check: $(READY) ## Compare ratios with the kept ones; fail on a loss of more than 10 %
+	@$(BIN)/python -m benchmarks.check $(ARGS)
 
 demo: $(READY) $(UI) $(DOCS) ## Run the examples, reloaded as you save them; they go on where they last stopped
 	@mkdir -p build
