@@ -1,0 +1,160 @@
+"""Pushes: awaited one by one, and many at once, beside a bare loop over the same functions.
+
+The contestants take the same events of the market maker in turns; making the events does not count. A push of many
+events has those of one feed, because it goes to one accumulator. Shares compare the 5th percentiles of short rounds:
+what another process takes away during a round is no cost of a push. The durable part writes each event to SQLite before
+it is acknowledged.
+
+python -m benchmarks.bench_pushes [--quick]
+"""
+
+import asyncio
+import statistics
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import tidemill as tm
+from benchmarks.bench_durability import load, raw_sqlite
+from benchmarks.market_maker import ACCUMULATE, SOURCES, by_hand, ledger, make_event, maker, market
+from benchmarks.measure import console, keep, percentile, show, verdict
+
+BATCH = 1_000
+"""Events of all feeds together in one round."""
+WARM_UP = 2  # events before all three feeds have spoken
+
+Event = dict[str, Any]
+Contestant = Callable[["Round"], Awaitable[None]]
+
+
+class Round:
+    """The events of one round: in order, and by feed."""
+
+    def __init__(self, first: int) -> None:
+        self.ordered = [make_event(number, number) for number in range(first, first + BATCH)]
+        self.named = [(SOURCES[source], event) for source, event in self.ordered]
+        self.by_feed = [
+            (name, [event for source, event in self.ordered if source == index]) for index, name in enumerate(SOURCES)
+        ]
+
+
+def rounds_of(count: int) -> Iterator[Round]:
+    """Yield rounds with growing numbers."""
+    return (Round(number * BATCH) for number in range(count))
+
+
+def bare_loop() -> Contestant:
+    """Keep the latest of each feed and call the functions."""
+    latest: list[Any] = [None, None, None]
+
+    async def run(one: Round) -> None:
+        for source, event in one.ordered:
+            latest[source] = ACCUMULATE[source](event)
+            if None not in latest:
+                by_hand(*latest)
+
+    return run
+
+
+def awaited(node: tm.Node) -> Contestant:
+    """Await the push of each event."""
+    push = node.push
+
+    async def run(one: Round) -> None:
+        for name, event in one.named:
+            await push(name, event)
+
+    return run
+
+
+def many(node: tm.Node) -> Contestant:
+    """Await one push for the events of each feed."""
+    push_many = node.push_many
+
+    async def run(one: Round) -> None:
+        for name, events in one.by_feed:
+            summary = await push_many(name, events)
+            assert not summary.problems, summary.problems
+
+    return run
+
+
+async def in_memory(rounds: int) -> dict[str, list[float]]:
+    """Let each way push the same events in turns; return seconds per event, round by round."""
+    ledger.clear()
+    async with tm.Node(load=[market, maker]) as node:
+        ways: dict[str, Contestant] = {
+            "bare loop": bare_loop(),
+            "await node.push": awaited(node),
+            "await node.push_many": many(node),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for one in rounds_of(rounds):
+            for name, run in ways.items():
+                began = perf_counter()
+                await run(one)
+                seconds[name].append((perf_counter() - began) / BATCH)
+        fires = node.reactor("market").state().fires
+    assert fires == (len(ways) - 1) * rounds * BATCH - WARM_UP, "an event was not evaluated"
+    return seconds
+
+
+def report_in_memory(seconds: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """Show the ways beside the bare loop."""
+    steady = {name: percentile(values, 0.05) for name, values in seconds.items()}
+    shares = {name: steady["bare loop"] / value for name, value in steady.items()}
+    rows = [[name, f"{1 / one:,.0f}", f"{one * 1e6:.2f}", f"{shares[name]:.2f}"] for name, one in steady.items()]
+    show("Pushes of the market maker, in memory", ["", "events/s", "us/event", "of the bare loop"], rows)
+    floors = {"await node.push": 0.3, "await node.push_many": 0.55}
+    return [
+        verdict(f"{name}, share of the bare loop", shares[name], floor, at_least=True) for name, floor in floors.items()
+    ]
+
+
+async def durable(folder: Path, rounds: int) -> list[dict[str, Any]]:
+    """Push many events at a time with durability="boundary", beside the bare driver."""
+    ledger.clear()
+    seconds, busy = [], []
+    async with tm.Node(store=f"sqlite:///{folder}/node.db", load=load("boundary", "sequential")) as node:
+        run = many(node)
+        for one in rounds_of(rounds):
+            began, began_busy = perf_counter(), process_time()
+            await run(one)
+            seconds.append((perf_counter() - began) / BATCH)
+            busy.append((process_time() - began_busy) / BATCH)
+    raw = dict(await raw_sqlite(folder, 0.3))[256]
+    return report_durable(seconds, busy, raw)
+
+
+def report_durable(seconds: Sequence[float], busy: Sequence[float], raw: float) -> list[dict[str, Any]]:
+    """Show the rate of durable pushes, and what an event costs."""
+    rate, cpu = 1 / statistics.median(seconds), statistics.median(busy) * 1e6
+    title = f'await node.push_many with durability="boundary" on SQLite, {BATCH:,} events of three feeds at a time'
+    columns = ["", "events/s", "CPU us/event", "of the bare driver"]
+    show(title, columns, [["push_many", f"{rate:,.0f}", f"{cpu:.1f}", f"{rate / raw:.2f}"]])
+    console.print("  The bare driver writes rows in groups of 256. The rates need a disk that nothing else uses.")
+    return [
+        verdict("durable push_many, events/s", rate, 55_000, at_least=True),
+        verdict("durable push_many, CPU us/event", cpu, 17, at_least=False),
+    ]
+
+
+async def run(*, quick: bool) -> dict[str, Any]:
+    """Run everything, print tables, return the figures."""
+    seconds = await in_memory(60 if quick else 600)
+    verdicts = report_in_memory(seconds)
+    with tempfile.TemporaryDirectory() as name:
+        verdicts += await durable(Path(name), 30 if quick else 300)
+    return {"verdicts": verdicts, "seconds": seconds}
+
+
+def main() -> None:
+    """Measure, and write the figures."""
+    keep("pushes", asyncio.run(run(quick="--quick" in sys.argv)))
+
+
+if __name__ == "__main__":
+    main()
