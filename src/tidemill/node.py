@@ -314,6 +314,7 @@ class Node(NodeOperations):
     async def _close(self) -> None:
         if self._is_open:
             self._is_open = False
+            self._direct_pushes.clear()
             self.event_feed.close()
             if self._ray_hosts is not None:
                 await self._ray_hosts.close()

@@ -11,6 +11,7 @@ from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.client.local_operations import LocalOperations
 from tidemill.engine.graphs.client.partitioned_handle import PartitionedHandle
 from tidemill.engine.graphs.handle import ReactorHandle
+from tidemill.engine.graphs.loaded_graphs import PushNow
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.workflows.client.handle import RunHandle
@@ -62,6 +63,11 @@ class NodeOperations:
         access.audit.on_recorded = partial(publish_change, self._graph_runtime.node_events)
         return access
 
+    @cached_property
+    def _direct_pushes(self) -> dict[str, PushNow]:
+        """Where pushes to the accumulators of this node's tenant go that need not wait; empty unless it is open."""
+        return self._scheduler.direct_pushes(self.tenant)
+
     def _resolve_tenant(self, tenant: str | None) -> str:
         if not self._is_open:
             raise RequestError("the node is not running: use `async with tm.Node(...)`", code="not_running", status=503)
@@ -73,12 +79,22 @@ class NodeOperations:
         self, accumulator: str | Accumulator, event: Any, *, tenant: str | None = None, format: str = "json"
     ) -> Receipt:
         """Push an event, a Python value or bytes, and return its Receipt; waits while a blocking queue is full."""
+        name = accumulator if accumulator.__class__ is str else _definition_name(accumulator)
+        push_now = self._direct_pushes.get(name) if tenant is None and format == "json" else None
+        if push_now is not None and (direct := push_now(event)) is not None:
+            return direct
+        return await self._push_found(name, event, tenant, format)
+
+    async def _push_found(self, name: str, event: Any, tenant: str | None, format: str) -> Receipt:
+        """Push an event to its accumulator, here or at its owner, which may have to wait."""
         _check_format(format)
-        owner, name = self._resolve_tenant(tenant), _definition_name(accumulator)
+        owner = self._resolve_tenant(tenant)
         try:
             found = self._scheduler.accumulator(owner, name)
         except RequestError:  # raised again if no other node owns it
             return await self._graph_client.push(self._caller(tenant), name, event, format)
+        if found.takes_direct_pushes and owner == self.tenant:
+            self._direct_pushes[name] = found.push_now
         receipt = await found.push(event, format)
         if receipt.accepted or not found.is_fenced:
             return receipt

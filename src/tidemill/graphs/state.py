@@ -30,7 +30,7 @@ class AccumulatorState(msgspec.Struct, frozen=True, kw_only=True):
     pushes: int
     """Pushes that were awaited; those of handles and sources are not timed."""
     push_seconds: float
-    """The time that they took, summed."""
+    """The time that they took, summed; of those that need not wait, a sample is timed."""
     upstream_lag: int | None
     """Events that its source has, and that it has not read yet, as the source last said; None if it cannot say."""
 

@@ -1,6 +1,7 @@
 """The reactors and accumulators that a node has loaded, by name."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 from weakref import WeakValueDictionary
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
@@ -11,9 +12,13 @@ from tidemill.engine.graphs.staging import ManagedGraph, not_shared_error
 from tidemill.engine.registry import Key
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.partitions import PartitionName
+from tidemill.graphs.result import Receipt
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.graph_ports import PartKey, PartKind
+
+PushNow = Callable[[Any], Receipt | None]
+"""Pushes an event that need not wait; returns None if it may have to."""
 
 
 def partitioned_error(kind: PartKind, name: str) -> RequestError:
@@ -36,6 +41,7 @@ class LoadedGraphs:
         self.standby: dict[PartKey, RequestError] = {}  # what this node waits for, with the error that callers get
         self._managed: dict[Key, ManagedGraph] = {}
         self._accumulators: dict[Key, RunningAccumulator] = {}
+        self._direct_pushes: dict[str, dict[str, PushNow]] = {}
         self._front_paths: WeakValueDictionary[Key, FrontPath] = WeakValueDictionary()
 
     # -- reactors and accumulators that run here
@@ -117,6 +123,10 @@ class LoadedGraphs:
         """All running accumulators."""
         return list(self._accumulators.values())
 
+    def direct_pushes(self, tenant: str) -> dict[str, PushNow]:
+        """Return the way of a tenant's direct pushes by accumulator, which callers fill; what stops leaves it."""
+        return self._direct_pushes.setdefault(tenant, {})
+
     # -- keyed reactors
 
     def front_path(self, tenant: str, name: str) -> FrontPath:
@@ -136,6 +146,7 @@ class LoadedGraphs:
     def _drop_accumulator(self, tenant: str, name: str) -> None:
         """Forget an accumulator that has stopped; it may be that of a partition."""
         del self._accumulators[tenant, name]
+        self.direct_pushes(tenant).pop(name, None)
         if (partition := PartitionName.parse(name)) is not None:
             self._reset_front(tenant, partition.name)
 

@@ -126,7 +126,7 @@ class Batch(RunningAccumulator):
 
     def _is_blocked(self) -> bool:
         """Only the event that fills the batch may have to wait: the others are only buffered."""
-        if self._waiting_pushers or not self._flowing.is_set():
+        if self._waiting_pushers:
             return True
         return self._is_full(with_another=True) and super()._is_blocked()
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.emit import PendingReceipt, resolve_receipt
-from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.producers import KnownProducers
+from tidemill.engine.graphs.accumulators.push_ingest import PushIngest
 from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
@@ -25,7 +25,7 @@ AuthorCall = tuple[Any, Any, Receipt | None]
 """An event, the boundary that the author's function returned for it, and its receipt if it needs no commit."""
 
 
-class BulkIngest(EventIngest):
+class BulkIngest(PushIngest):
     """Takes many events of one pusher at once."""
 
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
@@ -107,8 +107,7 @@ class BulkIngest(EventIngest):
         started = self.clock.monotonic()
         await asyncio.sleep(0)  # pushes of nothing but suppressed events must not starve the node
         receipts = [await resolve_receipt(one) for one in pending]
-        self.push_count += len(receipts)
-        self.push_seconds += self.clock.monotonic() - started
+        self._count_pushes(len(receipts), self.clock.monotonic() - started)
         if any(receipt.outcome == "dead_lettered" for receipt in receipts):
             await self.runtime.durability.flush_dead_letters()
         return receipts

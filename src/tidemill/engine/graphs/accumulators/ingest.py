@@ -31,7 +31,6 @@ from tidemill.telemetry import events
 logger = logging.getLogger(__name__)
 
 REJECTED: Any = object()
-PUSHES_PER_YIELD = 256  # pushes in a row before the event loop gets a turn
 INTERRUPTED_ERROR = RuntimeError("the accumulator was ended or restarted while it processed this event")
 
 
@@ -53,8 +52,6 @@ class EventIngest(BoundaryEmitter):
         self._fast_path_tried = False
         self._never_blocks = False  # whether no event waits or is rejected, as long as no target changes
         self._slow_receipt: Receipt  # of the last event that left the fast path
-        self.push_count = 0
-        self.push_seconds = 0.0
         self.stuck_since: float | None = None
         self._in_flight: asyncio.Task[Any] | None = None
         self._in_flight_event: Any = None
@@ -62,7 +59,7 @@ class EventIngest(BoundaryEmitter):
         self._process_lock = asyncio.Lock()
         self._is_processing = False
         self._reentrant_events: deque[Any] = deque()
-        self._waiting_pushers = 0  # pushers that wait for their turn or for queue space
+        self._waiting_pushers = 0  # pushers that wait for their turn or for queue space, and what quiesces them
         self._flowing = asyncio.Event()  # cleared while the accumulator is quiesced
         self._flowing.set()
         self._successor: Callable[[], EventIngest] | None = None
@@ -91,23 +88,6 @@ class EventIngest(BoundaryEmitter):
         self.close_fast_path()
 
     # -- pushing
-
-    async def push(self, event: Any, encoding: str = "json", offset: Any = None) -> Receipt:
-        """Process an event, waiting for queue space and for its commit, and return its receipt.
-
-        `offset` is the position of the source after this event, if it came from one.
-        """
-        started = self.clock.monotonic()
-        try:
-            receipt = await self._ingest(event, encoding, offset)
-        finally:
-            self.push_count += 1
-            self.push_seconds += self.clock.monotonic() - started
-        if self.is_journaled and receipt.outcome == "dead_lettered":
-            await self.runtime.durability.flush_dead_letters()
-        if not self.push_count % PUSHES_PER_YIELD:  # a tight loop of pushes must not starve the node
-            await asyncio.sleep(0)
-        return receipt
 
     async def _ingest(self, event: Any, encoding: str, offset: Any) -> Receipt:
         if (rejection := self._rejection()) is not None:
@@ -346,7 +326,7 @@ class EventIngest(BoundaryEmitter):
             return None
         if self._fast_path.is_open and value.__class__ is self.event_validator.exact_class:
             return self._fast_path.call(value)
-        receipt = self.process_now(value)
+        receipt = self._slow_receipt = self.process_now(value)
         return receipt.sequence if receipt.outcome == "emitted" else None
 
     def dead_letter(self, event: Any, error: BaseException) -> None:
@@ -364,13 +344,14 @@ class EventIngest(BoundaryEmitter):
         """Validate an event without waiting: return REJECTED if it is rejected, raise FullError where it would wait."""
         if not self._never_blocks:
             self._check_synchronous()
-            if self._rejection() is not None:
+            if (rejection := self._rejection()) is not None:
+                self._slow_receipt = rejection
                 return REJECTED
             self._check_queue_space()
         try:
             return self._validate(event, "json")
         except TypeMismatchError as error:
-            self._dead_letter(event, error)
+            self.dead_letter(event, error)
             return REJECTED
 
     def _check_queue_space(self) -> None:
@@ -380,7 +361,7 @@ class EventIngest(BoundaryEmitter):
             raise FullError(gate.reactor, gate.capacity)
 
     def _is_blocked(self) -> bool:
-        if self._waiting_pushers or not self._flowing.is_set():
+        if self._waiting_pushers:
             return True
         return bool(self.queue_gates) and any(gate.is_blocked for gate in self.queue_gates)
 
@@ -394,10 +375,12 @@ class EventIngest(BoundaryEmitter):
     async def quiesced(self) -> AsyncIterator[None]:
         """Start no further events, and wait for pending commits: a package change must not overlap with them."""
         self._flowing.clear()
+        self._waiting_pushers += 1
         try:
             await self.wait_committed()
             yield
         finally:
+            self._waiting_pushers -= 1
             self._flowing.set()
 
     def _dead_letter(self, event: Any, error: BaseException, encoding: str = "json") -> Receipt:
