@@ -255,6 +255,35 @@ async def test_a_process_without_a_socket_dies_with_its_fork_server(harness: Exe
     await until(lambda: is_gone(child))
 
 
+async def test_a_warm_fork_server_starts_attempts_without_waiting(harness: ExecutorHarness) -> None:
+    """W-2: only if their start is recorded, and only while their code is imported."""
+    request = harness.request("noop", has_begun=True)
+    assert not harness.executor.starts_now(request.version_key)
+    with pytest.raises(OperationError, match="cannot accept run1/noop#1 without waiting"):
+        harness.executor.submit_now(request)
+    assert await harness.value("noop") is None
+    assert harness.executor.starts_now(request.version_key)
+    harness.executor.submit_now(request)
+    harness.executor.submit_now(request)  # which starts nothing: the attempt is known
+    assert harness.executor.running() == {request.key}
+    assert isinstance(await harness.listener.wait_for_ending(request.key), Succeeded)
+    with pytest.raises(OperationError, match="without waiting"):
+        harness.executor.submit_now(harness.request("noop"))
+    assert not harness.executor.starts_now(request.version_key._replace(version="unknown"))
+
+
+async def test_an_attempt_is_lost_if_its_fork_server_dies_before_it_forks(harness: ExecutorHarness) -> None:
+    """W-11: although it is recorded as running."""
+    server = await fork_server(harness)
+    os.kill(server, signal.SIGSTOP)
+    request = harness.request("noop", has_begun=True)
+    harness.executor.submit_now(request)
+    os.kill(server, signal.SIGKILL)
+    assert isinstance(await harness.listener.wait_for_ending(request.key), Lost)
+    assert not harness.executor.starts_now(request.version_key)
+    assert harness.executor.free_slots() == 8
+
+
 async def test_one_fork_server_serves_all(harness: ExecutorHarness) -> None:
     """The module is imported once."""
     servers = set()

@@ -6,7 +6,7 @@ from tidemill.engine.workflows.executors.interface import AttemptListener, Attem
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import AttemptResult
-from tidemill.workflows.records import AttemptKey
+from tidemill.workflows.records import AttemptKey, VersionKey
 
 
 class FaultyExecutor(Executor):
@@ -46,6 +46,9 @@ class FaultyExecutor(Executor):
 
     def free_slots(self) -> int:
         return self._inner.free_slots()
+
+    def starts_now(self, version: VersionKey) -> bool:
+        return not self._delay and self._inner.starts_now(version)
 
     async def submit(self, request: AttemptRequest) -> None:
         if self._delay:

@@ -1,6 +1,7 @@
 """Rows, runs and a fake of the node's attempts, for tests of the leader's parts without a node."""
 
 from collections import Counter
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -46,9 +47,18 @@ def active_run(run: RunRow, *rows: TaskRow) -> ActiveRun:
     return ActiveRun(RunRecord(run, list(rows)), VERSION, spec)
 
 
-def attempts_with(**slots: int) -> LocalAttempts:
-    """Return a fake of the node's attempts: executors by name, each immediate and with so many free slots."""
-    executors = {name: SimpleNamespace(is_immediate=True, blocked_tenants=frozenset) for name in slots}
+def attempts_with(cold: Collection[VersionKey] = (), **slots: int) -> LocalAttempts:
+    """Return a fake of the node's attempts: executors by name, each with so many free slots.
+
+    Each starts attempts of every version at once, except of the `cold` versions: the dispatch queue has room for one.
+    """
+
+    def starts_now(version: VersionKey) -> bool:
+        return version not in cold
+
+    def free_slots(executor: str, version: VersionKey | None = None) -> int:
+        return min(slots[executor], 1) if version in cold else slots[executor]
+
+    executors = {name: SimpleNamespace(starts_now=starts_now, blocked_tenants=frozenset) for name in slots}
     dispatcher = SimpleNamespace(pending=Counter(), free_queue_slots=1)
-    fake = SimpleNamespace(executors=executors, dispatcher=dispatcher, free_slots=slots.__getitem__)
-    return cast(LocalAttempts, fake)
+    return cast(LocalAttempts, SimpleNamespace(executors=executors, dispatcher=dispatcher, free_slots=free_slots))

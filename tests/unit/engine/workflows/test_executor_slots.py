@@ -1,6 +1,6 @@
 """Executor slots: which waiting task gets the next free slot, and that no slot is granted twice."""
 
-from tests.unit.engine.workflows.builders import attempts_with, later, task_row
+from tests.unit.engine.workflows.builders import VERSION, attempts_with, later, task_row
 from tidemill.engine.workflows.leader.slots import ExecutorSlots
 
 
@@ -13,16 +13,16 @@ def test_the_highest_priority_is_first() -> None:
     """W-6: whatever the order in which the tasks became ready."""
     slots = ExecutorSlots(attempts_with(fast=3))
     for name, priority in [("low", 1), ("high", 9), ("middle", 5)]:
-        slots.enqueue("r1", task_row(name, priority=priority))
+        slots.enqueue("r1", task_row(name, priority=priority), VERSION)
     assert granted(slots) == [("r1", "high"), ("r1", "middle"), ("r1", "low")]
 
 
 def test_older_runs_are_next_and_then_the_longest_wait() -> None:
     """W-6: begun work is finished first."""
     slots = ExecutorSlots(attempts_with(fast=3))
-    slots.enqueue("r2", task_row("b", since=later(0)))
-    slots.enqueue("r1", task_row("late", since=later(9)))
-    slots.enqueue("r1", task_row("early", since=later(1)))
+    slots.enqueue("r2", task_row("b", since=later(0)), VERSION)
+    slots.enqueue("r1", task_row("late", since=later(9)), VERSION)
+    slots.enqueue("r1", task_row("early", since=later(1)), VERSION)
     assert granted(slots) == [("r1", "early"), ("r1", "late"), ("r2", "b")]
 
 
@@ -30,7 +30,7 @@ def test_no_more_is_granted_than_is_free() -> None:
     """W-6: a grant is reserved until it is released."""
     slots = ExecutorSlots(attempts_with(fast=2))
     for number in range(3):
-        slots.enqueue("r1", task_row(f"t{number}"))
+        slots.enqueue("r1", task_row(f"t{number}"), VERSION)
     assert len(granted(slots)) == 2
     assert slots.free_slots("fast") == 0
     assert granted(slots) == []
@@ -41,16 +41,16 @@ def test_no_more_is_granted_than_is_free() -> None:
 def test_a_task_waits_once() -> None:
     """A task that is queued again, for whatever reason, is granted one slot."""
     slots = ExecutorSlots(attempts_with(fast=5))
-    slots.enqueue("r1", task_row())
-    slots.enqueue("r1", task_row())
+    slots.enqueue("r1", task_row(), VERSION)
+    slots.enqueue("r1", task_row(), VERSION)
     assert granted(slots) == [("r1", "work")]
 
 
 def test_a_task_that_is_no_longer_wanted_takes_no_slot() -> None:
     """It was cancelled or paused while it waited."""
     slots = ExecutorSlots(attempts_with(fast=1))
-    slots.enqueue("r1", task_row("gone"))
-    slots.enqueue("r1", task_row("there"))
+    slots.enqueue("r1", task_row("gone"), VERSION)
+    slots.enqueue("r1", task_row("there"), VERSION)
     found = list(slots.reserve_for_waiting(lambda task: task.ref[0] == "there"))
     assert [task.ref[0] for task in found] == ["there"]
 
@@ -58,9 +58,9 @@ def test_a_task_that_is_no_longer_wanted_takes_no_slot() -> None:
 def test_a_run_in_progress_takes_slots_only_while_it_is_next() -> None:
     """It must not overtake a task of higher priority of another run."""
     slots = ExecutorSlots(attempts_with(fast=9))
-    slots.enqueue("r1", task_row("a", priority=5))
-    slots.enqueue("r2", task_row("b", priority=3))
-    slots.enqueue("r1", task_row("c", priority=1))
+    slots.enqueue("r1", task_row("a", priority=5), VERSION)
+    slots.enqueue("r2", task_row("b", priority=3), VERSION)
+    slots.enqueue("r1", task_row("c", priority=1), VERSION)
     assert granted(slots, only_run="r1") == [("r1", "a")]
     assert granted(slots, only_run="r2") == [("r2", "b")]
 
@@ -68,30 +68,46 @@ def test_a_run_in_progress_takes_slots_only_while_it_is_next() -> None:
 def test_each_executor_has_its_own_queue() -> None:
     """A full executor holds up no task of another one."""
     slots = ExecutorSlots(attempts_with(fast=0, slow=1))
-    slots.enqueue("r1", task_row("a"))
-    slots.enqueue("r1", task_row("b", executor="slow"))
+    slots.enqueue("r1", task_row("a"), VERSION)
+    slots.enqueue("r1", task_row("b", executor="slow"), VERSION)
     assert granted(slots) == [("r1", "b")]
     assert slots.has_waiting()
+
+
+def test_only_what_starts_later_needs_a_slot_of_the_dispatch_queue() -> None:
+    """W-6: while the queue is full, tasks whose code is not imported yet stay scheduled."""
+    cold = VERSION._replace(version="v2")
+    slots = ExecutorSlots(attempts_with(fast=3, cold=[cold]))
+    assert not slots.reserve([task_row("a"), task_row("b")], cold)
+    assert slots.reserve([task_row("a"), task_row("b")], VERSION)
+    for _ in "ab":
+        slots.release("fast")
+    for name in ("a", "b"):
+        slots.enqueue("r1", task_row(name), cold)
+    assert granted(slots) == [("r1", "a")]
+    assert slots.has_waiting_for_dispatch()
+    slots.release("fast")
+    assert granted(slots) == [("r1", "b")]
 
 
 def test_several_are_reserved_together_or_not_at_all() -> None:
     """A draft's ready tasks get their slots at once if all get one and no task waits."""
     slots = ExecutorSlots(attempts_with(fast=2))
     rows = [task_row("a"), task_row("b"), task_row("c")]
-    assert not slots.reserve(rows)
+    assert not slots.reserve(rows, VERSION)
     assert slots.free_slots("fast") == 2
-    assert slots.reserve(rows[:2])
+    assert slots.reserve(rows[:2], VERSION)
     assert slots.free_slots("fast") == 0
     slots.release("fast")
-    slots.enqueue("r1", task_row("waits"))
-    assert not slots.reserve(rows[:1])
+    slots.enqueue("r1", task_row("waits"), VERSION)
+    assert not slots.reserve(rows[:1], VERSION)
 
 
 def test_a_parked_task_waits_for_its_pool() -> None:
     """Tasks parked on a pool are requeued when it frees a slot, and only those of that pool."""
     slots = ExecutorSlots(attempts_with(fast=9))
-    slots.park("r1", task_row("a", pool="db"))
-    slots.park("r1", task_row("b", pool="gpu"))
+    slots.park("r1", task_row("a", pool="db"), VERSION)
+    slots.park("r1", task_row("b", pool="gpu"), VERSION)
     assert granted(slots) == []
     slots.unpark("db")
     assert granted(slots) == [("r1", "a")]

@@ -14,7 +14,7 @@ from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import AttemptResult
 from tidemill.workflows.node_calls import NodeCall
 from tidemill.workflows.plan import UNMAPPED
-from tidemill.workflows.records import AttemptKey
+from tidemill.workflows.records import AttemptKey, VersionKey
 
 LOG_LINE_LIMIT = 64 * 1024
 """The size limit of one log record: bytes of a printed line, characters of a logged message."""
@@ -74,6 +74,11 @@ class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None
     """The span of the attempt, as a `traceparent`; None if its run is not traced."""
 
+    @property
+    def version_key(self) -> VersionKey:
+        """The workflow version that the attempt belongs to."""
+        return VersionKey(self.tenant, self.workflow, self.version)
+
     def log_fields(self) -> dict[str, object]:
         """Return the fields of log records about the attempt."""
         key = self.key
@@ -118,7 +123,7 @@ class Executor(Protocol):
 
     name: str
     is_immediate: bool
-    """Whether it accepts requests without waiting, through `submit_now`."""
+    """Whether it accepts all requests without waiting, through `submit_now`."""
     outlives_node: bool = False
     """Whether its attempts run on when this node ends: they report to any server, and another node adopts them."""
 
@@ -135,6 +140,10 @@ class Executor(Protocol):
         """Return the tenants of which it accepts no attempt for a while."""
         return ()
 
+    def starts_now(self, version: VersionKey) -> bool:  # noqa: ARG002
+        """Return whether it accepts requests for this version without waiting, through `submit_now`."""
+        return self.is_immediate
+
     async def submit(self, request: AttemptRequest) -> None:
         """Accept a request, and return once it is accepted. A known attempt is not started again.
 
@@ -142,7 +151,7 @@ class Executor(Protocol):
         """
 
     def submit_now(self, request: AttemptRequest) -> None:
-        """Accept a request as `submit` does, without waiting; only immediate executors can."""
+        """Accept a request as `submit` does, without waiting; only possible if `starts_now`."""
         raise OperationError(f"executor '{self.name}' cannot accept {request.key} without waiting: use `submit`")
 
     def running(self) -> set[AttemptKey]:

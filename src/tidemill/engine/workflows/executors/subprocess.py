@@ -8,8 +8,8 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
@@ -43,7 +43,7 @@ from tidemill.kernel.errors import OperationError
 from tidemill.kernel.masking import SecretMask
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled, Failed, Lost
 from tidemill.workflows.node_calls import NO_NODE, NodeCall
-from tidemill.workflows.records import AttemptKey, TaskError
+from tidemill.workflows.records import AttemptKey, TaskError, VersionKey
 
 READ_CHUNK_SIZE = 64 * 1024
 
@@ -333,24 +333,50 @@ class Subprocess(Executor):
         if self._lease is not None:
             self._pool.renew_leases()
 
+    def starts_now(self, version: VersionKey) -> bool:
+        with suppress(OperationError):
+            return self._pool.find_server(version) is not None
+        return False
+
     async def submit(self, request: AttemptRequest) -> None:
         if self._attempts.is_known(request.key):
             return
+        attempt = self._accept(request)
+        with self._forgetting_refused(attempt):
+            attempt.server = await self._pool.get_server(*request.version_key)
+            attempt.open_channels()
+        self._tasks.start(str(request.key), self._start(attempt, attempt.server))
+
+    def submit_now(self, request: AttemptRequest) -> None:
+        server = self._pool.find_server(request.version_key)
+        if server is None or not request.has_begun:
+            super().submit_now(request)
+        elif not self._attempts.is_known(request.key):
+            attempt = self._accept(request)
+            with self._forgetting_refused(attempt):
+                attempt.server = server
+                attempt.open_channels()
+                self._fork(attempt, server)
+
+    def _accept(self, request: AttemptRequest) -> _ProcessAttempt:
         request = self._trim_inputs(request)
         attempt = _ProcessAttempt(
             request, self._loop, self._selector, self._listener, self._clock, self._start_call, self._mask
         )
         self._attempts.add(attempt)
+        return attempt
+
+    @contextmanager
+    def _forgetting_refused(self, attempt: _ProcessAttempt) -> Iterator[None]:
+        """Forget an attempt that cannot be started: its caller reports it."""
         try:
-            attempt.server = await self._pool.get_server(request.tenant, request.workflow, request.version)
-            attempt.open_channels()
+            yield
         except BaseException as error:
             self._attempts.forget(attempt)
             attempt.drain_and_close()
             if isinstance(error, OSError):
                 raise OperationError(f"cannot start a process: {error}") from error
             raise
-        self._tasks.start(str(request.key), self._start(attempt, attempt.server))
 
     def _trim_inputs(self, request: AttemptRequest) -> AttemptRequest:
         """Return the request with only what its process needs."""
@@ -362,17 +388,22 @@ class Subprocess(Executor):
         """Start the process if the attempt may run; the fork server's client reports its exit to `_finish`."""
         try:
             await attempt.request_start(self._listener)
-            if not attempt.may_start:
+            if attempt.may_start:
+                self._fork(attempt, server)
+            else:
                 self._finish(attempt, NOT_STARTED)
-                return
-            self._start_timeout(attempt)
-            request, on_exit = attempt.request, partial(self._finish, attempt)
-            attempt.child_id = server.spawn(request.workflow, request.key.task, attempt.start_io(), on_exit)
-        except OperationError as error:
-            self._finish(attempt, ChildExit(reason=str(error)))
         except BaseException:
             self._finish(attempt, NOT_STARTED)
             raise
+
+    def _fork(self, attempt: _ProcessAttempt, server: ForkServerClient) -> None:
+        """Start the process; report the attempt as ended if its fork server has died meanwhile."""
+        self._start_timeout(attempt)
+        request, on_exit = attempt.request, partial(self._finish, attempt)
+        try:
+            attempt.child_id = server.spawn(request.workflow, request.key.task, attempt.start_io(), on_exit)
+        except OperationError as error:
+            self._finish(attempt, ChildExit(reason=str(error)))
 
     def _start_call(self, attempt: _ProcessAttempt, call: NodeCall) -> None:
         self._tasks.start(f"call of {attempt.request.key}", self._answer_call(attempt, call))

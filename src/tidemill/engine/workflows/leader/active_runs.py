@@ -36,8 +36,8 @@ class RunRequest(NamedTuple):
     """The attempt result that the edit records, if any: it must be written even if the run cannot be planned."""
     fail_fast: bool = False
     """Whether the request fails with the store instead of being retried."""
-    is_claim: bool = False
-    """Whether the request only claims the tasks that were granted a slot."""
+    decides_nothing: bool = False
+    """Whether no task can become ready by it: it claims tasks that were granted a slot, or records a start."""
 
 
 class NewRun(NamedTuple):
@@ -166,17 +166,24 @@ def mark_planned(active: ActiveRun) -> None:
 def changed_tasks(active: ActiveRun, requests: Collection[RunRequest]) -> set[str] | None:
     """Return the tasks that some requests report on; None if the requests may change others too."""
     is_known = active.is_planned and active.run.state is RunState.RUNNING
-    if not is_known or any(request.report is None and not request.is_claim for request in requests):
+    if not is_known or any(request.report is None and not request.decides_nothing for request in requests):
         return None
     return {request.report[0].task for request in requests if request.report is not None}
 
 
-def needs_plan(draft: RunDraft, requests: Collection[RunRequest]) -> bool:
-    """Return whether a plan can decide anything: not if the requests only end some of many elements."""
-    ended = [request.report[0] for request in requests if request.report is not None]
-    if not ended or len(ended) < len(requests):
+def needs_plan(active: ActiveRun, draft: RunDraft, requests: Collection[RunRequest]) -> bool:
+    """Return whether a plan can decide anything: not if the requests claim and start tasks, or end some of many."""
+    if not active.is_planned or active.run.state is not draft.run.state:
         return True
-    return any(key.element == UNMAPPED or not draft.has_unfinished_element(key.task) for key in ended)
+    return any(_may_decide(request, draft) for request in requests)
+
+
+def _may_decide(request: RunRequest, draft: RunDraft) -> bool:
+    """Return whether tasks may become ready by a request; not if it ends an element beside others that have not."""
+    if request.report is None:
+        return not request.decides_nothing
+    ended = request.report[0]
+    return ended.element == UNMAPPED or not draft.has_unfinished_element(ended.task)
 
 
 def resolve_requests(requests: Collection[RunRequest], results: Collection[Any]) -> None:

@@ -29,7 +29,6 @@ from tidemill.engine.workflows.leader.active_runs import (
     DraftEdit,
     InFlightChange,
     NewRun,
-    Report,
     RunRequest,
     changed_tasks,
     mark_planned,
@@ -135,16 +134,14 @@ class RunCoordinator(AttemptObserver):
 
     def begin(self, key: AttemptKey) -> "asyncio.Future[bool] | None":
         """Record that an attempt starts; None if its run is not coordinated here."""
-        return self.request(key.run, lambda draft: draft.mark_started(key))
+        return self.request(key.run, lambda draft: draft.mark_started(key), decides_nothing=True)
 
-    def request(
-        self, run: str, edit: DraftEdit | None, *, fail_fast: bool = False, report: Report | None = None
-    ) -> "asyncio.Future[Any] | None":
-        """Edit a run, or only plan it; None if it is not coordinated here. The future has the result."""
+    def request(self, run: str, edit: DraftEdit | None, **options: Any) -> "asyncio.Future[Any] | None":
+        """Edit a run, with options of RunRequest; None if it is not coordinated here. The future has the result."""
         active = self.active_runs.get(run)
         if active is None or self.is_closed:
             return None
-        return self._request(active, RunRequest(edit, report=report, fail_fast=fail_fast))
+        return self._request(active, RunRequest(edit, **options))
 
     def _request(self, active: ActiveRun, request: RunRequest) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -199,7 +196,7 @@ class RunCoordinator(AttemptObserver):
         self._is_assign_scheduled = False
         for active in self.slots.assign():
             if not active.is_busy:  # else its next change claims them
-                active.requests.append(RunRequest(None, is_claim=True))
+                active.requests.append(RunRequest(None, decides_nothing=True))
                 self._enqueue(active)
 
     def apply_pauses(self, paused: set[tuple[str, str]]) -> None:
@@ -290,7 +287,7 @@ class RunCoordinator(AttemptObserver):
             admission.put(draft.run)
             if self._runtime.sharing.is_shared:  # else no other process creates runs
                 passes_over = tuple(admission.quarantined)
-        if needs_plan(draft, requests):
+        if needs_plan(active, draft, requests):
             polled = self.deferral_polls.polled_tasks(active.run.id, draft.rows) if active.has_timers else ()
             draft.plan(kept_deferred=polled, changed=changed_tasks(active, requests))
         return passes_over

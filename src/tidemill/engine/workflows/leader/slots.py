@@ -138,6 +138,7 @@ class WaitingTask(NamedTuple):
 
     run: str
     ref: TaskRef
+    version: VersionKey
 
 
 class ExecutorSlots:
@@ -156,56 +157,58 @@ class ExecutorSlots:
         """Return whether this node has an executor of that name."""
         return executor in self._executors
 
-    def is_immediate(self, executor: str) -> bool:
-        """Return whether an executor starts an attempt as soon as it is submitted."""
-        return self._executors[executor].is_immediate
+    def starts_now(self, executor: str, version: VersionKey) -> bool:
+        """Return whether an executor starts an attempt of a version as soon as it is submitted."""
+        return self._executors[executor].starts_now(version)
 
-    def free_slots(self, executor: str) -> int:
-        """Return how many slots of an executor are neither used nor reserved."""
-        return self._attempts.free_slots(executor) - self._reserved[executor]
+    def free_slots(self, executor: str, version: VersionKey | None = None) -> int:
+        """Return how many slots of an executor are neither used nor reserved: slots for a version, or for any."""
+        return self._attempts.free_slots(executor, version) - self._reserved[executor]
 
     def free_slots_for(self, executor: str, tenant: str) -> int:
         """Return how many slots of an executor a tenant can get."""
         is_blocked = tenant in self._executors[executor].blocked_tenants()
         return 0 if is_blocked else max(0, self.free_slots(executor))
 
-    def enqueue(self, run: str, row: TaskRow) -> None:
+    def enqueue(self, run: str, row: TaskRow, version: VersionKey) -> None:
         """Queue a scheduled task for a slot, unless it is queued already."""
         since = row.since.timestamp() if row.since is not None else 0.0
-        waiting = WaitingTask(run, (row.task, row.index))
+        waiting = WaitingTask(run, (row.task, row.index), version)
         if waiting not in self._queued:
             self._queued.add(waiting)
             rank = -row.priority, run, since, next(self._sequence), waiting
             heappush(self._waiting.setdefault(row.executor, []), rank)
 
-    def reserve(self, rows: Collection[TaskRow]) -> bool:
+    def reserve(self, rows: Collection[TaskRow], version: VersionKey) -> bool:
         """Reserve a slot for each of some tasks, if no task waits for one and all of them get one."""
         for taken, row in enumerate(rows):
             executor = row.executor
-            if self._waiting.get(executor) or self.free_slots(executor) <= 0:
+            if self._waiting.get(executor) or self.free_slots(executor, version) <= 0:
                 for reserved in islice(rows, taken):
                     self.release(reserved.executor)
                 return False
             self._reserved[executor] += 1
         return True
 
-    def park(self, run: str, row: TaskRow) -> None:
+    def park(self, run: str, row: TaskRow, version: VersionKey) -> None:
         """Park a task whose pool is full, until the pool frees a slot."""
         if row.pool is not None:
-            self._parked.setdefault(row.pool, []).append((WaitingTask(run, (row.task, row.index)), row))
+            self._parked.setdefault(row.pool, []).append((WaitingTask(run, (row.task, row.index), version), row))
 
     def unpark(self, pool: str | None = None) -> None:
         """Requeue the tasks parked on a pool, or on all pools."""
         for name in [pool] if pool is not None else list(self._parked):
             for waiting, row in self._parked.pop(name, ()):
-                self.enqueue(waiting.run, row)
+                self.enqueue(waiting.run, row, waiting.version)
 
     def reserve_for_waiting(
         self, is_still_wanted: Callable[[WaitingTask], bool], only_run: str | None = None
     ) -> Iterator[WaitingTask]:
         """Reserve free slots for waiting tasks that are still wanted; `only_run` stops at a task of another run."""
         for executor, waiting in self._waiting.items():
-            while waiting and only_run in (None, waiting[0][-1].run) and self.free_slots(executor) > 0:
+            while waiting and only_run in (None, waiting[0][-1].run):
+                if self.free_slots(executor, waiting[0][-1].version) <= 0:
+                    break
                 task = heappop(waiting)[-1]
                 self._queued.discard(task)
                 if is_still_wanted(task):
@@ -217,8 +220,11 @@ class ExecutorSlots:
         return any(self._waiting.values())
 
     def has_waiting_for_dispatch(self) -> bool:
-        """Return whether a task waits for an executor that is served through the dispatch queue."""
-        return any(waiting and not self._executors[name].is_immediate for name, waiting in self._waiting.items())
+        """Return whether a task is next that its executor gets through the dispatch queue."""
+        return any(
+            waiting and not self.starts_now(executor, waiting[0][-1].version)
+            for executor, waiting in self._waiting.items()
+        )
 
     def release(self, executor: str) -> None:
         """Release a reserved slot: it is used by now, or not needed."""
@@ -249,7 +255,7 @@ class SlotAllocator:
     def enqueue(self, active: ActiveRun, rows: Collection[TaskRow]) -> None:
         """Queue scheduled tasks of a run for a slot, if this node can run them."""
         for row in self._runnable_here(active, rows):
-            self.executor_slots.enqueue(active.run.id, row)
+            self.executor_slots.enqueue(active.run.id, row, active.version)
 
     def _runnable_here(self, active: ActiveRun, rows: Collection[TaskRow]) -> list[TaskRow]:
         """Return those of some scheduled tasks that this node can run."""
@@ -293,7 +299,7 @@ class SlotAllocator:
         granted: dict[str, ActiveRun] = {}
         if self._blocked:
             self._enqueue_unblocked()
-        for run, ref in self.executor_slots.reserve_for_waiting(self._is_still_wanted):
+        for run, ref, _ in self.executor_slots.reserve_for_waiting(self._is_still_wanted):
             active = granted[run] = self._active_runs[run]
             active.grants.append(ref)
         if self.executor_slots.has_waiting_for_dispatch() and self._attempts.dispatcher.free_queue_slots <= 0:
@@ -325,18 +331,18 @@ class SlotAllocator:
     def _reserve_or_enqueue(self, active: ActiveRun, draft: RunDraft) -> None:
         """Grant slots to the tasks that a draft made ready, if all of them get one; else queue them."""
         rows = self._runnable_here(active, draft.scheduled)
-        if rows and not active.grants and self.executor_slots.reserve(rows):
+        if rows and not active.grants and self.executor_slots.reserve(rows, active.version):
             rows.sort(key=lambda row: -row.priority)  # each has a slot, but their pool may not have room for all
             active.grants = [(row.task, row.index) for row in rows]
             return
         for row in rows:
-            self.executor_slots.enqueue(active.run.id, row)
+            self.executor_slots.enqueue(active.run.id, row, active.version)
 
     def _reserve_for_run(self, active: ActiveRun) -> None:
         """Grant free slots to the tasks of a run that is being changed, while they are next in the queue."""
         if self.executor_slots.has_waiting():
             slots = self.executor_slots.reserve_for_waiting(self._is_still_wanted, only_run=active.run.id)
-            active.grants += [ref for _, ref in slots]
+            active.grants += [waiting.ref for waiting in slots]
 
     def _claim(self, active: ActiveRun, draft: RunDraft, ref: TaskRef, room: dict[str, int]) -> TaskRow | None:
         row = draft.rows.get(ref)
@@ -346,10 +352,11 @@ class SlotAllocator:
         if row.pool is not None:
             if self._pool_room(active, row.pool, room) <= 0:
                 self.executor_slots.release(row.executor)
-                self.executor_slots.park(active.run.id, row)
+                self.executor_slots.park(active.run.id, row, active.version)
                 return None
             room[row.pool] -= 1
-        return draft.claim(ref, self._runtime.owner.id, starts_now=self.executor_slots.is_immediate(row.executor))
+        starts_now = self.executor_slots.starts_now(row.executor, active.version)
+        return draft.claim(ref, self._runtime.owner.id, starts_now=starts_now)
 
     def _pool_room(self, active: ActiveRun, pool: str, known: dict[str, int]) -> int:
         """Return how many slots of a pool a run may claim, according to the active runs; the store decides."""

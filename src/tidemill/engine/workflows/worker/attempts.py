@@ -125,13 +125,14 @@ class LocalAttempts(AttemptListener):
             if key in running or self.dispatcher.has_attempt(key) or not attempt.is_dispatched
         }
 
-    def free_slots(self, executor: str) -> int:
-        """Return how many more attempts an executor can be given now."""
+    def free_slots(self, executor: str, version: VersionKey | None = None) -> int:
+        """Return how many more attempts an executor can be given now: attempts of a version, or of any."""
         if self.is_closing:
             return 0
         target = self.executors[executor]
         free = target.free_slots() - self.dispatcher.pending[executor]
-        return free if target.is_immediate else min(free, self.dispatcher.free_queue_slots)
+        starts_now = target.is_immediate if version is None else target.starts_now(version)
+        return free if starts_now else min(free, self.dispatcher.free_queue_slots)
 
     def retry_budgets(self, version: VersionKey, task: str) -> RetryBudgets:
         """Return the retry budgets of a task; without its code there are no retries after failures."""
@@ -158,9 +159,9 @@ class LocalAttempts(AttemptListener):
             self.task_logs.close_attempt(key)
 
     def dispatch(self, request: AttemptRequest) -> None:
-        """Submit an attempt to its executor; through the dispatch queue, unless the executor accepts immediately."""
+        """Submit an attempt to its executor; through the dispatch queue, unless it has begun and can start now."""
         executor = self.executors[request.executor]
-        if not executor.is_immediate:
+        if not (request.has_begun and executor.starts_now(request.version_key)):
             self.dispatcher.enqueue(request)
         else:
             try:

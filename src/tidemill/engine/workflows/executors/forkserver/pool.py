@@ -6,6 +6,7 @@ from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.executors.code import CodeLocation, CodeLocations
 from tidemill.engine.workflows.executors.forkserver.client import ForkServerClient
 from tidemill.kernel.errors import OperationError
+from tidemill.workflows.records import VersionKey
 
 SERVERS_PER_MODULE_LIMIT = 3
 """The number of fork servers kept for one module: older ones still hold code that runs may be pinned to."""
@@ -49,6 +50,11 @@ class ForkServerPool:
         """Let the children of all fork servers run on for the length of a lease."""
         for server in (*self._retired, *(one for servers in self._servers.values() for one in servers)):
             server.renew_leases()
+
+    def find_server(self, version: VersionKey) -> ForkServerClient | None:
+        """Return a running fork server that has this code, if there is one; OperationError if it is not loaded."""
+        location = self._locations.get(*version)
+        return self._find_server((location.module, location.file), version.workflow, version.version)
 
     async def get_server(self, tenant: str, workflow: str, version: str) -> ForkServerClient:
         """Return a fork server that has this code; OperationError if neither a fork server nor the file has it."""
