@@ -1,5 +1,6 @@
 """The application: the route table of a running node, as an ASGI app."""
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -11,7 +12,7 @@ from tidemill.node import Node
 from tidemill.server.auditing import Auditing
 from tidemill.server.authentication import CredentialAuthentication, NoAuthentication
 from tidemill.server.authorization import Authorization
-from tidemill.server.context import Authenticator, ServerContext
+from tidemill.server.context import Authenticator, ContextInjection, ServerContext
 from tidemill.server.errors import answer_http_exception, answer_tidemill_error, answer_unexpected_error
 from tidemill.server.idempotency import Idempotency
 from tidemill.server.injection import dependencies
@@ -58,14 +59,17 @@ def make_app(
         ui=StaticSite(static / "ui"),
         docs=StaticSite(static / "docs"),
     )
+    routes = ContextInjection(_routes(), context)
+    return cast("ASGIApp", RequestContext(routes, ServerMetrics(node), node.spans, node.event_feed.clock))
+
+
+@cache
+def _routes() -> "ASGIApp":
+    """Return the application of the route table, for any node; it is made once because that takes a while."""
     app = Litestar(
         [to_handler(route) for route in ROUTES],
-        dependencies=dependencies(context),
-        middleware=[
-            Authorization(context),
-            Idempotency(node.access.requests, BODY_LIMIT),
-            Auditing(node.access.audit),
-        ],
+        dependencies=dependencies(),
+        middleware=[Authorization(), Idempotency(BODY_LIMIT), Auditing()],
         exception_handlers={
             TidemillError: answer_tidemill_error,
             HTTPException: answer_http_exception,
@@ -79,4 +83,4 @@ def make_app(
         debug=False,
         pdb_on_exception=False,
     )
-    return cast("ASGIApp", RequestContext(app, ServerMetrics(node), node.spans, node.event_feed.clock))
+    return cast("ASGIApp", app)

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from litestar.enums import ScopeType
 from litestar.middleware import ASGIMiddleware
 
-from tidemill.engine.access.audit_log import AuditLog, current_request_id
+from tidemill.engine.access.audit_log import current_request_id
 from tidemill.server.authorization import route_of
+from tidemill.server.context import context_of
 from tidemill.server.request_context import request_id_of
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ class Auditing(ASGIMiddleware):
 
     scopes = (ScopeType.HTTP,)
 
-    def __init__(self, log: AuditLog) -> None:
-        self._log = log
-
     async def handle(self, scope: "Scope", receive: "Receive", send: "Send", next_app: "ASGIApp") -> None:
         """Handle a request; its services know its id."""
         route = route_of(scope)
@@ -35,12 +33,13 @@ class Auditing(ASGIMiddleware):
 
         async def record_then_send(message: "Message") -> None:
             if message["type"] == "http.response.start" and message["status"] < FIRST_ERROR_STATUS:
-                await self._record(scope, route)
+                await _record(scope, route)
             await send(message)
 
         await next_app(scope, receive, record_then_send)
 
-    async def _record(self, scope: "Scope", route: "Route") -> None:
-        assert route.audit is not None
-        target = "/".join(str(value) for value in scope["path_params"].values()) or scope["path"]
-        await self._log.record(scope["user"], route.audit, target)
+
+async def _record(scope: "Scope", route: "Route") -> None:
+    assert route.audit is not None
+    target = "/".join(str(value) for value in scope["path_params"].values()) or scope["path"]
+    await context_of(scope).node.access.audit.record(scope["user"], route.audit, target)

@@ -12,7 +12,7 @@ from litestar.middleware import ASGIMiddleware
 
 from tidemill.access.principal import Permission, Principal
 from tidemill.kernel.errors import RequestError
-from tidemill.server.context import ServerContext
+from tidemill.server.context import ServerContext, context_of
 from tidemill.server.event_stream import EVENT_STREAM
 from tidemill.server.open_streams import stream_while_valid
 from tidemill.server.routing import Route
@@ -29,12 +29,10 @@ class Authorization(ASGIMiddleware):
 
     scopes = (ScopeType.HTTP,)  # WebSocket handlers authorize themselves: they answer with close codes
 
-    def __init__(self, context: ServerContext) -> None:
-        self._context = context
-
     async def handle(self, scope: "Scope", receive: "Receive", send: "Send", next_app: "ASGIApp") -> None:
         """Authorize a request, then handle it."""
-        scope["user"] = principal = await authorize(ASGIConnection(scope, receive, send), self._context)
+        context = context_of(scope)
+        scope["user"] = principal = await authorize(ASGIConnection(scope, receive, send), context)
         if principal is None or scope.get("method") != "GET":
             await next_app(scope, receive, send)
             return
@@ -43,8 +41,8 @@ class Authorization(ASGIMiddleware):
             if principal.credential is None or EVENT_STREAM not in Headers.from_scope(scope).get("accept", ""):
                 await next_app(scope, receive, send)
             else:
-                watch, credential = self._context.node.access.watch, principal.credential
-                with self._context.limits.counting_connection(credential):
+                watch, credential = context.node.access.watch, principal.credential
+                with context.limits.counting_connection(credential):
                     await stream_while_valid(watch, credential, next_app, scope, receive, send)
 
 

@@ -9,6 +9,7 @@ from litestar.middleware import ASGIMiddleware
 from tidemill.engine.access.idempotency import IdempotentRequests
 from tidemill.kernel.errors import RequestError
 from tidemill.server.authorization import route_of
+from tidemill.server.context import context_of
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, HTTPReceiveMessage, Message, Receive, Scope, Send
@@ -27,8 +28,7 @@ class Idempotency(ASGIMiddleware):
 
     scopes = (ScopeType.HTTP,)
 
-    def __init__(self, requests: IdempotentRequests, body_limit: int) -> None:
-        self._requests = requests
+    def __init__(self, body_limit: int) -> None:
         self._body_limit = body_limit
 
     async def handle(self, scope: "Scope", receive: "Receive", send: "Send", next_app: "ASGIApp") -> None:
@@ -38,7 +38,8 @@ class Idempotency(ASGIMiddleware):
             await next_app(scope, receive, send)
             return
         body = await _read_body(receive, route.body_limit or self._body_limit)
-        record = await self._requests.begin(scope["user"].tenant, key, f"{route.method} {scope['path']}", body)
+        requests = context_of(scope).node.access.requests
+        record = await requests.begin(scope["user"].tenant, key, f"{route.method} {scope['path']}", body)
         if record.status is not None:
             await _replay(record, send)
             return
@@ -46,14 +47,7 @@ class Idempotency(ASGIMiddleware):
         try:
             await next_app(scope, _Body(body, receive), answer)
         finally:
-            await self._keep(record, answer)
-
-    async def _keep(self, record: "RequestRecord", answer: "_Answer") -> None:
-        """Keep an answer; forget the request if it had none, or one that another try may improve."""
-        if not answer.is_complete or answer.status == TOO_MANY_REQUESTS or answer.status >= FIRST_SERVER_ERROR:
-            await self._requests.abandon(record)
-        else:
-            await self._requests.finish(record, answer.status, answer.headers, bytes(answer.body))
+            await _keep(requests, record, answer)
 
 
 class _Answer:
@@ -104,6 +98,14 @@ async def _read_body(receive: "Receive", limit: int) -> bytes:
             raise RequestError(f"the body has more than {limit} bytes", code="body_too_large", status=413)
         if not message.get("more_body", False):
             return bytes(body)
+
+
+async def _keep(requests: IdempotentRequests, record: "RequestRecord", answer: _Answer) -> None:
+    """Keep an answer; forget the request if it had none, or one that another try may improve."""
+    if not answer.is_complete or answer.status == TOO_MANY_REQUESTS or answer.status >= FIRST_SERVER_ERROR:
+        await requests.abandon(record)
+    else:
+        await requests.finish(record, answer.status, answer.headers, bytes(answer.body))
 
 
 async def _replay(record: "RequestRecord", send: "Send") -> None:

@@ -1,12 +1,11 @@
 """Injects the context, the principal and the caller of a request into handlers."""
 
-from typing import Any
-
 from litestar.di import NamedDependency, Provide
+from litestar.types import Scope
 
 from tidemill.access.principal import Principal
 from tidemill.engine.workflows.client.values import Caller
-from tidemill.server.context import ServerContext, caller_of
+from tidemill.server.context import ServerContext, caller_of, context_of
 from tidemill.server.requests import ApiRequest
 
 InjectedContext = NamedDependency[ServerContext]
@@ -17,17 +16,17 @@ InjectedCaller = NamedDependency[Caller]
 """The annotation of a handler's parameter `caller`."""
 
 
-def dependencies(context: ServerContext | None) -> dict[str, Provide]:
+def dependencies() -> dict[str, Provide]:
     """Return what handlers can take, by the name of the parameter."""
-
-    def provide_context() -> Any:
-        return context
-
     return {
-        "context": Provide(provide_context, sync_to_thread=False),
+        "context": Provide(_provide_context, sync_to_thread=False),
         "principal": Provide(_provide_principal, sync_to_thread=False),
         "caller": Provide(_provide_caller, sync_to_thread=False),
     }
+
+
+def _provide_context(scope: Scope) -> ServerContext:
+    return context_of(scope)
 
 
 def _provide_principal(request: ApiRequest) -> Principal:

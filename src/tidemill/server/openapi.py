@@ -36,7 +36,7 @@ def openapi_document() -> bytes:
         handlers,
         openapi_config=config,
         request_class=ApiRequest,
-        dependencies=dependencies(None),
+        dependencies=dependencies(),
         logging_config=None,
     )
     document = app.openapi_schema.to_schema()
