@@ -29,6 +29,7 @@ PATIENCE = 20.0  # seconds for a start or a stop before a test fails
 MOMENT = 0.005  # seconds between two looks
 KEPT = 8  # databases, the newest; no test needs more at a time, and each takes megabytes
 TEMPLATE = "with_tables"
+_MADE: list[Path] = []  # data folders as initdb has made them, while their servers exist
 STOP_SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
 # Reads until its parent has gone, then ends the server and takes the folder away. $1: pid, $2: folder
@@ -91,9 +92,7 @@ class PostgresServer:
         """Start it and wait until it takes connections."""
         data = self.folder / "data"
         if not data.exists():
-            options = ["-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-locale", "--no-sync", "--no-instructions"]
-            made = self._run([self._programs / "initdb", "-D", data, *options])
-            assert made.returncode == 0, made.stdout.decode()
+            self._make_data(data)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._programs / "postgres", "-D", data, *self._settings()],
@@ -156,6 +155,21 @@ class PostgresServer:
             yield connection
         finally:
             await connection.close()
+
+    def _make_data(self, data: Path) -> None:
+        """Make the data folder: as a copy of what another server of this process began with, or with initdb.
+
+        That takes 0.7 s of a core.
+        """
+        if (made := next(filter(Path.exists, _MADE), None)) is None:
+            options = ["-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-locale", "--no-sync", "--no-instructions"]
+            self._must_run([self._programs / "initdb", "-D", made := self.folder / "made", *options])
+            _MADE.append(made)
+        self._must_run(["cp", "-a", made, data])
+
+    def _must_run(self, command: list[Any]) -> None:
+        ended = self._run(command)
+        assert ended.returncode == 0, ended.stdout.decode()
 
     def _settings(self) -> list[str]:
         settings = {

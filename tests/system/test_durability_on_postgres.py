@@ -48,7 +48,7 @@ def plant(durability: Durability) -> tuple[tm.Reactor, tm.Graph, list[tuple[str,
 async def test_everything_is_there_after_a_crash(postgres: PostgresServer, durability: Durability) -> None:
     """G-23, G-24, behaviours 57-60: state, queue, window and pause come back; nothing fires before it is resumed."""
     reactor, graph, seen = plant(durability)
-    async with tm.testing.node(store=await postgres.fresh_database(), load=[reactor, graph]) as node:
+    async with tm.testing.node(store=await postgres.fresh_store(), load=[reactor, graph]) as node:
         for value in (1, 2):
             await node.push("total", Reading(value))
         await node.settle()
@@ -72,7 +72,7 @@ async def test_everything_is_there_after_a_crash(postgres: PostgresServer, durab
 async def test_a_failing_store_degrades_and_recovers(postgres: PostgresServer) -> None:
     """G-26: five failures in a row, firing goes on, one success clears it."""
     reactor, graph, seen = plant("interval")
-    async with tm.testing.node(store=await postgres.fresh_database(), load=[reactor, graph]) as node:
+    async with tm.testing.node(store=await postgres.fresh_store(), load=[reactor, graph]) as node:
         node.fail_store(5)
         for value in range(5):
             assert node.reactor("plant").state().health is tm.ReactorHealth.LIVE

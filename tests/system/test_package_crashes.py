@@ -51,7 +51,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'tidemill.db'}"
     server: PostgresServer = request.getfixturevalue("postgres")
-    return await server.fresh_database()
+    return await server.fresh_store()
 
 
 async def check_version(node: tm.Node, keys: list[tuple[str, str]]) -> None:

@@ -32,7 +32,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, di
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'tidemill.db'}", {"load_published": True, "package_poll_interval": 0.1}
     server: PostgresServer = request.getfixturevalue("postgres")
-    return await server.fresh_database(), {"load_published": True, "package_poll_interval": 3600}
+    return await server.fresh_store(), {"load_published": True, "package_poll_interval": 3600}
 
 
 async def publish(store: Store, version: str, number: int = 1, **changed: str) -> None:

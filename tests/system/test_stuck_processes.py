@@ -32,7 +32,7 @@ async def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     address = f"sqlite:///{tmp_path / 'tidemill.db'}"
     if request.param == "postgresql":
         server: PostgresServer = request.getfixturevalue("postgres")
-        address = await server.fresh_database()
+        address = await server.fresh_store()
     os.mkfifo(tmp_path / "pipe")
     async with fleet_on(address, tmp_path) as fleet:
         yield fleet

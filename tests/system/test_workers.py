@@ -25,7 +25,7 @@ LOAD = 12  # runs that are started before a worker goes
 @pytest.fixture
 async def workshop(postgres: PostgresServer, tmp_path: Path) -> AsyncIterator[Workshop]:
     """A node on an empty database."""
-    async with workshop_on(await postgres.fresh_database(), tmp_path) as workshop:
+    async with workshop_on(await postgres.fresh_store(), tmp_path) as workshop:
         yield workshop
 
 
@@ -71,7 +71,7 @@ async def test_kill_9_of_a_worker(workshop: Workshop) -> None:
 
 async def test_a_frozen_worker_loses_its_attempts_and_ends_them(postgres: PostgresServer, tmp_path: Path) -> None:
     """W-11: its code ends before another worker runs the task; when it wakes, its reports are refused."""
-    async with workshop_on(await postgres.fresh_database(), tmp_path, SHORT_LEASE) as workshop:
+    async with workshop_on(await postgres.fresh_store(), tmp_path, SHORT_LEASE) as workshop:
         frozen = await workshop.add()
         runs = await workshop.start(2)
         await begin(workshop, 2)
@@ -96,7 +96,7 @@ async def test_a_worker_that_is_cut_off_ends_its_code_before_another_runs_it(
     """W-11: its packets vanish, its process lives, and it cannot know; when it is back, it goes on working."""
     async with (
         proxy_to(postgres.port) as (proxy, port),
-        workshop_on(await postgres.fresh_database(), tmp_path, SHORT_LEASE) as workshop,
+        workshop_on(await postgres.fresh_store(), tmp_path, SHORT_LEASE) as workshop,
     ):
         cut_off = await workshop.add(store=workshop.address.replace(f":{postgres.port}/", f":{port}/"))
         runs = await workshop.start(2)

@@ -38,7 +38,7 @@ WAVES = 10  # of work, until everybody must have had some of it
 @pytest.fixture
 async def fleet(postgres: PostgresServer, tmp_path: Path) -> AsyncIterator[Fleet]:
     """Nodes on a database of their own."""
-    async with fleet_on(await postgres.fresh_database(), tmp_path) as fleet:
+    async with fleet_on(await postgres.fresh_store(), tmp_path) as fleet:
         yield fleet
 
 
@@ -189,7 +189,7 @@ async def goes_on_working(fleet: Fleet, node: NodeProcess, since: float) -> None
 
 async def test_a_leader_that_is_cut_off_is_replaced(postgres: PostgresServer, tmp_path: Path) -> None:
     """W-9, F4, F5: its packets vanish, and nobody is told; another plans in under 5 s, and it steps down by itself."""
-    address = await postgres.fresh_database()
+    address = await postgres.fresh_store()
     async with proxy_to(postgres.port) as (proxy, port), fleet_on(address, tmp_path) as fleet:
         leader = await fleet.add(store=address.replace(f":{postgres.port}/", f":{port}/"), concurrency=16)
         for _ in range(2):
