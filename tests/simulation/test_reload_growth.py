@@ -19,9 +19,9 @@ from tests.service.package_folders import copies, package, without_child_process
 from tidemill.workflows.records import AttemptKey
 
 IS_LONG = settings().max_examples >= 10_000
-RELOADS = 10_000 if IS_LONG else 150
+RELOADS = 10_000 if IS_LONG else 50
 WARM_UP = 25
-WITH_A_PROCESS = 15
+WITH_A_PROCESS = 8
 BYTES = 5_000
 """How much memory a reload may cost the process as the system sees it: a row of the workflow's version is written for
 each, which fills the database's caches, and allocators leave gaps. Python's own memory does not grow at all."""
@@ -172,7 +172,10 @@ def objects() -> int:
 
 
 def may_grow(by: int) -> int:
-    """Return by how many objects, or blocks of memory, the noise of caches may let memory grow in so many reloads."""
+    """Return by how many objects, or blocks of memory, the noise of caches may let memory grow in so many reloads.
+
+    One version that is kept has many hundreds; caches that are bounded fill and empty every 50 reloads.
+    """
     return 1_000 + by // 3
 
 
