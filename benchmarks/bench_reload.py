@@ -43,7 +43,6 @@ async def {name}_ticks() -> int:
 def double({name}_ticks: int) -> int:
     return 2 * {name}_ticks
 """
-NEIGHBOURS = 20
 
 
 async def measure(source: str, saves: int, neighbours: int = 0) -> list[float]:
@@ -83,20 +82,20 @@ async def bare_start() -> float:
     return perf_counter() - began
 
 
-async def run(saves: int) -> dict[str, list[float]]:
+async def run(saves: int, neighbours: int) -> dict[str, list[float]]:
     """Measure everything."""
     return {
         "a bare process": [await bare_start() for _ in range(saves)],
         "a workflow": await measure(FLOW, saves),
         "a busy reactor": await measure(BUSY, saves),
-        f"a workflow, beside {NEIGHBOURS} packages": await measure(FLOW, saves, NEIGHBOURS),
+        f"a workflow, beside {neighbours} packages": await measure(FLOW, saves, neighbours),
     }
 
 
 def main() -> None:
     """Measure and print."""
     quick = "--quick" in sys.argv
-    figures = asyncio.run(run(5 if quick else 30))
+    figures = asyncio.run(run(2, 2) if quick else run(30, 20))
     rows = [
         [name, *(f"{seconds * 1000:,.0f} ms" for seconds in (statistics.median(took), percentile(took, 0.95)))]
         for name, took in figures.items()

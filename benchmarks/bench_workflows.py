@@ -201,17 +201,17 @@ def command_help(rounds: int) -> list[dict[str, Any]]:
     return [verdict(f"{command}, ms", milliseconds, 150, at_least=False) for command, milliseconds in figures]
 
 
-async def starts(folder: Path, rounds: int) -> list[dict[str, Any]]:
+async def starts(folder: Path, rounds: int, many: int) -> list[dict[str, Any]]:
     """Task starts of the subprocess executor, by the CPU that all processes together spend on one."""
     address = f"sqlite:///{folder / 'forks.db'}"
-    alone = await cost_of_starts(rounds, starts_alone)
-    whole = await cost_of_starts(rounds, partial(starts_in_a_node, address))
+    alone = await cost_of_starts(rounds, many, starts_alone)
+    whole = await cost_of_starts(rounds, many, partial(starts_in_a_node, address))
     rows = [
         [name, f"{one.rate:,.0f}", f"{one.cpu * 1e3:.2f}", f"{1 / one.cpu:,.0f}"]
         for name, one in (("executor alone", alone), ("whole node", whole))
     ]
     columns = ["", "starts/s", "ms of CPU each: node, fork server, child", "starts per second of CPU"]
-    show(f"Subprocess executor, {os.cpu_count()} cores; medians of {rounds} rounds of {MANY} starts", columns, rows)
+    show(f"Subprocess executor, {os.cpu_count()} cores; medians of {rounds} rounds of {many} starts", columns, rows)
     return [verdict("subprocess starts/s per core, executor alone", 1 / alone.cpu, 400, at_least=True)]
 
 
@@ -224,7 +224,7 @@ class Starts(NamedTuple):
     """Seconds of CPU per start, over all processes."""
 
 
-async def cost_of_starts(rounds: int, life: Callable[[int], Awaitable[float]]) -> Starts:
+async def cost_of_starts(rounds: int, many: int, life: Callable[[int], Awaitable[float]]) -> Starts:
     """Return the median cost of starts over several lives of an executor; each returns the seconds it took.
 
     The CPU time of processes is known when they have ended. So the cost of a life with few starts is subtracted from
@@ -236,8 +236,8 @@ async def cost_of_starts(rounds: int, life: Callable[[int], Awaitable[float]]) -
         began = _cpu()
         await life(FEW)
         between = _cpu()
-        rates.append((FEW + MANY) / await life(FEW + MANY))
-        costs.append((_cpu() - between - (between - began)) / MANY)
+        rates.append((FEW + many) / await life(FEW + many))
+        costs.append((_cpu() - between - (between - began)) / many)
     return Starts(median(rates), median(costs))
 
 
@@ -312,7 +312,7 @@ async def starts_in_a_node(address: str, count: int) -> float:
         return await run_many(node, "fan", count // (flows.WIDTH + 2))
 
 
-async def history(folder: Path, finished: int, active: int) -> list[dict[str, Any]]:
+async def history(folder: Path, finished: int, active: int, seconds: int) -> list[dict[str, Any]]:
     """A tick with a long past and many active runs."""
     address = f"sqlite:///{folder / 'history.db'}"
     await fill_history(address, finished)
@@ -321,7 +321,7 @@ async def history(folder: Path, finished: int, active: int) -> list[dict[str, An
             await asyncio.gather(*(node.start("waiting") for _ in range(first, min(first + 200, active))))
         await asyncio.sleep(2.0)
         ticks = []
-        for _ in range(5):
+        for _ in range(seconds):
             await asyncio.sleep(1.0)
             ticks.append(node.metrics()["scheduler_tick_seconds"] * 1e3)
         rate = 1000 / await run_many(node, "five", 200)
@@ -368,8 +368,8 @@ async def main(quick: bool) -> None:
         figures += await idleness(folder, 2.0 if quick else 10.0)
         figures += cold(folder, 1 if quick else 7)
         figures += command_help(1 if quick else 7)
-        figures += await starts(folder, 1 if quick else 7)
-        figures += await history(folder, 1_000 if quick else 100_000, 50 if quick else 1_000)
+        figures += await starts(folder, *((1, FEW) if quick else (7, MANY)))
+        figures += await history(folder, *((1_000, 50, 1) if quick else (100_000, 1_000, 5)))
     keep("workflows", {"verdicts": figures})
     missed = [one["what"] for one in figures if not one["reached"]]
     console.print(f"missed: {', '.join(missed)}" if missed else "all bounds reached")
