@@ -1,5 +1,7 @@
 """The connection settings of a client: where the server is, with which key, and how patient the client is."""
 
+from functools import cache
+from ssl import SSLContext
 from urllib.parse import urlsplit
 
 import httpx
@@ -52,6 +54,12 @@ class Connection:
     def socket_url(self, path: str) -> str:
         """Return the address of a WebSocket endpoint."""
         return f"ws{self.url.removeprefix('http')}{path}"
+
+
+@cache
+def tls_context() -> SSLContext:
+    """Return the certificates that every client of the process trusts; to read them takes longer than a request."""
+    return httpx.create_ssl_context()
 
 
 def _check_url(url: str) -> str:

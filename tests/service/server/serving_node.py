@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from tidemill.client.connection import tls_context
 from tidemill.node import Node
 from tidemill.server.app import make_app
 from tidemill.server.authentication import NoAuthentication
@@ -36,5 +37,10 @@ async def served(
 @asynccontextmanager
 async def served_app(node: Node, app: Any, port: int = 0) -> AsyncIterator[Served]:
     """Serve an application of a running node."""
-    async with serving(app, "127.0.0.1", port) as url, httpx.AsyncClient(base_url=f"{url}/api/v1", timeout=10) as http:
+    async with serving(app, "127.0.0.1", port) as url, client_of(f"{url}/api/v1") as http:
         yield Served(node, url, http)
+
+
+def client_of(url: Any, headers: dict[str, str] | None = None) -> httpx.AsyncClient:
+    """Return an HTTP client whose paths begin below a URL."""
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=10, verify=tls_context())

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 import tidemill as tm
-from tests.service.server.serving_node import Served, served
+from tests.service.server.serving_node import Served, client_of, served
 from tidemill.access.principal import Role
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
 from tidemill.server.authentication import CredentialAuthentication
@@ -37,7 +37,7 @@ async def as_key(server: Served, role: str, tenant: str = "public", **given: Any
 def as_token(server: Served, token: str | None) -> httpx.AsyncClient:
     """Return a client with a token, or with none."""
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    return httpx.AsyncClient(base_url=server.http.base_url, headers=headers, timeout=10)
+    return client_of(server.http.base_url, headers)
 
 
 async def actions(server: Served, tenant: str = "public") -> list[str]:

@@ -3,11 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 import tidemill as tm
 from tests.service.server.graph_samples import market
-from tests.service.server.serving_node import served
+from tests.service.server.serving_node import client_of, served
 from tests.service.server.workflow_samples import finish, make_report
 from tidemill import __version__
 from tidemill.access.principal import Role
@@ -56,9 +54,7 @@ async def test_a_tenant_sees_nothing_of_the_instance() -> None:
         await node.push("orderbook", {"bid": 1})
         for tenant, is_instance, events in (("acme", False, 0), ("public", True, 1)):
             key = (await node.access.keys.create(LOCAL_PRINCIPAL, Role.ADMIN, tenant=tenant)).token
-            async with httpx.AsyncClient(
-                base_url=server.http.base_url, headers={"authorization": f"Bearer {key}"}
-            ) as http:
+            async with client_of(server.http.base_url, {"authorization": f"Bearer {key}"}) as http:
                 system, metrics = (await http.get("/system")).json(), (await http.get("/system/metrics")).json()
             assert (system["instance"] is not None) is is_instance
             assert system["retention"]["runs"] == (7 if tenant == "acme" else 90) * 86400

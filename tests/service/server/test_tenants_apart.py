@@ -10,7 +10,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.server.graph_samples import double, market
-from tests.service.server.serving_node import Served, served
+from tests.service.server.serving_node import Served, client_of, served
 from tidemill.access.principal import Permission, Principal, Role
 from tidemill.engine.access.services import LOCAL_PRINCIPAL, AccessServices
 from tidemill.server.authentication import CredentialAuthentication
@@ -51,7 +51,7 @@ async def neighbours() -> AsyncIterator[Neighbours]:
         tokens = {name: await make_tenant(node.access, name) for name in ("acme", "beta")}
         names = await fill(node)
         clients = {
-            name: httpx.AsyncClient(base_url=server.http.base_url, headers={"authorization": f"Bearer {token}"})
+            name: client_of(server.http.base_url, {"authorization": f"Bearer {token}"})
             for name, token in tokens.items()
         }
         async with clients["acme"] as acme, clients["beta"] as beta:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tidemill.client.answers import FailedAnswer, StreamRefusedError, read_failed_answer, unreachable
 from tidemill.client.calls import ApiCall, ItemPage
-from tidemill.client.connection import Connection
+from tidemill.client.connection import Connection, tls_context
 from tidemill.client.event_stream import StreamMessage, StreamParser
 from tidemill.client.pauses import async_pause
 from tidemill.kernel.errors import TidemillError
@@ -34,6 +34,7 @@ class AsyncTransport:
             auth=connection.authorize,
             timeout=connection.timeout,
             limits=httpx.Limits(max_connections=None),
+            verify=tls_context(),
         )
 
     async def __aenter__(self) -> Self:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tidemill.client.answers import FailedAnswer, StreamRefusedError, read_failed_answer, unreachable
 from tidemill.client.calls import ApiCall, ItemPage
-from tidemill.client.connection import Connection
+from tidemill.client.connection import Connection, tls_context
 from tidemill.client.event_stream import StreamMessage, StreamParser
 from tidemill.client.pauses import pause
 from tidemill.kernel.errors import TidemillError
@@ -35,6 +35,7 @@ class Transport:
             auth=connection.authorize,
             timeout=connection.timeout,
             limits=httpx.Limits(max_connections=None),
+            verify=tls_context(),
         )
 
     def __enter__(self) -> Self:
