@@ -1,0 +1,1 @@
+"""The same work on other libraries from PyPI, each in an environment and a process of its own."""
