@@ -33,7 +33,7 @@ def _is_roomy(folder: Path) -> bool:
 
 
 # No test needs a disk that outlives the machine, and most would wait for it: kill -9 takes nothing that was written,
-# wherever it was. Whoever sets TMPDIR decides for themselves.
+# wherever it was. A TMPDIR that is set counts.
 if "TMPDIR" not in os.environ and _is_roomy(MEMORY):
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)  # processes read the one, and pytest has read it already
 
