@@ -330,13 +330,14 @@ async def test_a_tenant_hears_of_its_own_reactors_only() -> None:
     assert payloads(seen) == [{"a": 2}]
 
 
-async def test_the_fast_lane_opens_again_when_nobody_follows() -> None:
-    """G-1: only a reactor with subscribers takes the long way."""
+async def test_a_reactor_has_a_fast_path_with_and_without_followers() -> None:
+    """G-1: each firing is delivered as long as a workflow follows, and none after that."""
     seen: list[Any] = []
     sample = single()
     async with tm.testing.node(load=[*sample.load, follower(seen)]) as node:
-        await node.push("a", 1)
-        assert not node.probe.graphs.has_fast_path("r")
+        for value in (0, 1):
+            await node.push("a", value)
+        assert node.probe.graphs.has_fast_path("r")
         await node.settle()
         await node.unload("workflow:w")
         handle = node.handle("a")
@@ -344,8 +345,8 @@ async def test_the_fast_lane_opens_again_when_nobody_follows() -> None:
             handle(value)
         assert node.probe.graphs.has_fast_path("r")
         assert node.probe.graphs.undelivered("r") == []
-    assert sample.seen == [1, 2, 3, 4]
-    assert payloads(seen) == [{"a": 1}]
+    assert sample.seen == [0, 1, 2, 3, 4]
+    assert payloads(seen) == [{"a": 0}, {"a": 1}]
 
 
 async def test_a_firing_in_a_pause_starts_nothing() -> None:

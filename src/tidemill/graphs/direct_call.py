@@ -4,7 +4,6 @@ Such a call has a generated function of its own, so that it costs little more th
 inputs are its keyword parameters, their types are checked first, and a GraphResult is all that is built.
 """
 
-import logging
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
@@ -13,15 +12,12 @@ from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.annotations.variants import label
 from tidemill.graphs.codegen import FunctionWriter
 from tidemill.graphs.compiler import CompiledGraph, GeneratedFunction
-from tidemill.graphs.context import FiringContext
+from tidemill.graphs.context import ContextOrigin, FiringContext
 from tidemill.graphs.result import GraphResult
 from tidemill.graphs.routes import Routes
 from tidemill.graphs.wiring_model import GraphInput
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.telemetry.log_fields import FieldLogger
-
-logger = logging.getLogger("tidemill.graph")
 
 
 def build_direct_call(compiled: CompiledGraph) -> Callable[..., Any]:
@@ -55,9 +51,9 @@ class _DirectCallWriter(FunctionWriter):
         for one in self.wiring.inputs:
             self._write_validation(one)
         if self.wiring.needs_context:
-            pairs = ", ".join(f"({name!r}, {name})" for name in names)
-            make_context = self.bind_value("make_context", partial(_make_context, self._graph))
-            self.write_line(f"{self.context_name} = {make_context}([{pairs}])")
+            origin = ContextOrigin(self._graph, names, lambda _series, _number: "direct")
+            make_context = self.bind_value("make_context", partial(_make_context, origin))
+            self.write_line(f"{self.context_name} = {make_context}({', '.join(names)})")
         self.write_line("try:")
         self.base_depth = self.depth = 2
         self.write_input_variants()
@@ -105,6 +101,6 @@ def _reject_unknown(graph: str, inputs: Collection[str], unknown: dict[str, Any]
     raise RequestError(message, code="unknown_input", input=name)
 
 
-def _make_context(graph: str, inputs: list[tuple[str, Any]]) -> FiringContext:
-    consumed = [(name, value) for name, value in inputs if value is not None]
-    return FiringContext(graph, lambda: "direct", consumed, FieldLogger(logger, {"graph": graph}))
+def _make_context(origin: ContextOrigin, *values: Any) -> FiringContext:
+    consumed = [(index, value) for index, value in enumerate(values) if value is not None]
+    return FiringContext(origin, "", 0, consumed)

@@ -73,8 +73,12 @@ class Inputs:
     @property
     def is_criteria_met(self) -> bool:
         """Whether the dirty flags meet the criteria."""
-        dirty = self.dirty & self.criteria_mask
-        return dirty == self.criteria_mask if self.needs_all else dirty != 0
+        return self.meets_criteria(self.dirty)
+
+    def meets_criteria(self, flags: int) -> bool:
+        """Return whether these flags meet the criteria."""
+        deciding = flags & self.criteria_mask
+        return deciding == self.criteria_mask if self.needs_all else deciding != 0
 
     def put(self, index: int, boundary: Any, position: int = 0) -> None:
         """Accept a boundary: it replaces the last one of its source, or joins the queue."""
@@ -94,18 +98,32 @@ class Inputs:
         if not self.queue:
             return False
         index, boundary, position = self.queue.popleft()
-        if len(self.consumed) == self.consumed.maxlen:
-            self.dropped_consumed += 1
-        self.consumed.append((index, boundary))
+        self.consume(index, boundary)
         self._apply(index, boundary, position)
         return True
 
+    def consume(self, index: int, boundary: Any) -> None:
+        """Keep a boundary of the sequential strategy for the next firing's context, up to the capacity."""
+        if len(self.consumed) == self.consumed.maxlen:
+            self.dropped_consumed += 1
+        self.consumed.append((index, boundary))
+
     def take_snapshot(self) -> FiringInputs:
         """Return the inputs of a firing, and clear flags and consumed boundaries in the same step."""
-        taken = FiringInputs(self.cache.copy(), self._boundaries_since_firing(), self.dirty)
+        snapshot, flags = self.cache.copy(), self.dirty
         self.dirty = 0
-        self.consumed.clear()
-        return taken
+        return FiringInputs(snapshot, self.take_consumed(snapshot, flags), flags)
+
+    def take_consumed(self, snapshot: list[Any], flags: int) -> list[SourceBoundary]:
+        """Return the boundaries that led to a firing with this snapshot, which cleared these flags; forget them."""
+        if self.is_sequential:
+            consumed = list(self.consumed)
+            self.consumed.clear()
+            return consumed
+        if flags & flags - 1 == 0 and flags:  # one flag, as for most firings
+            index = flags.bit_length() - 1
+            return [(index, snapshot[index])]
+        return [(index, value) for index, value in enumerate(snapshot) if flags >> index & 1]
 
     def replace_cache(self, values: Sequence[Any]) -> FiringInputs:
         """Replace the whole cache and return it as the inputs of a firing; the queue stays."""
@@ -158,8 +176,3 @@ class Inputs:
     def drop_oldest(self) -> None:
         """Drop the oldest queued boundary."""
         self.queue.popleft()
-
-    def _boundaries_since_firing(self) -> list[SourceBoundary]:
-        if self.is_sequential:
-            return list(self.consumed)
-        return [(index, value) for index, value in enumerate(self.cache) if self.dirty >> index & 1]

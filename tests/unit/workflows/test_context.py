@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tidemill.graphs.context import FiringContext
+from tidemill.graphs.context import ContextOrigin, FiringContext
 from tidemill.workflows.context import Deferral, TaskContext
 from tidemill.workflows.node_calls import PushCall, StartCall
 from tidemill.workflows.records import AttemptKey
 
 LOG = logging.LoggerAdapter(logging.getLogger("test"), {})
+ORIGIN = ContextOrigin("g", (), lambda series, number: f"{series}-{number}")
 
 
 def context(merged: Mapping[str, Any] | None = None, **options: Any) -> TaskContext:
@@ -38,13 +39,13 @@ def test_a_task_knows_no_firing(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["run_id", "attempt", "slot", "token"])
 def test_a_node_knows_no_attempt(name: str) -> None:
-    ctx = FiringContext("g", lambda: "f", [], LOG)
+    ctx = FiringContext(ORIGIN, "s", 1, [])
     with pytest.raises(AttributeError, match=f"ctx.{name} is available only in a task of a workflow"):
         getattr(ctx, name)
 
 
 async def test_a_node_can_do_nothing_of_a_task() -> None:
-    ctx = FiringContext("g", lambda: "f", [], LOG)
+    ctx = FiringContext(ORIGIN, "s", 1, [])
     with pytest.raises(AttributeError, match="only in a task"):
         ctx["key"]
     with pytest.raises(AttributeError, match="only in a task"):

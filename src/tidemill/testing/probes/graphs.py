@@ -66,7 +66,16 @@ class GraphProbe:
     def has_fast_path(self, reactor: str) -> bool:
         """Return whether the reactor fires boundaries straight from their push now."""
         loop = self.reactor(reactor).firing_loop
-        return loop.fast_graph is not None and bool(loop.fast_path_state.credit)
+        return bool(loop.fast_path_state.credit)
+
+    def close_fast_path(self, reactor: str) -> None:
+        """Let a reactor take every boundary by the slow path, until its graphs change."""
+        running = self.reactor(reactor)
+        loop = running.firing_loop
+        loop.fast_graph = loop.broad_path = None
+        loop.fast_path_state.close()
+        for one in running.accumulators:
+            one.close_fast_path()
 
     def undelivered(self, reactor: str) -> list[set[str]]:
         """Return, per firing in the outbox, the workflows that have not received it."""

@@ -39,6 +39,7 @@ class Host(FiringHost):
     """A reactor that records what its firing loop asks of it."""
 
     requires_journal = False
+    batches = ()
 
     def __init__(self, definition: tm.Reactor) -> None:
         self.definition = definition
@@ -54,8 +55,9 @@ class Host(FiringHost):
     def check_ready(self) -> None:
         """Accept every command."""
 
-    def feed(self, window: str, value: Any) -> None:
+    def window_feed(self, window: str) -> Callable[[Any], None]:
         """Have no windows."""
+        raise LookupError(window)
 
     def replace_windows(self, values: Sequence[Any]) -> None:
         """Have no windows."""
@@ -90,7 +92,7 @@ class World:
         """Bind a graph with one node."""
         graph = tm.Graph("g", reactor=self.host.definition)
         graph.node(node)
-        self.loop.set_graphs({"g": graph.compile_for(self.host.definition)}, is_observed=False)
+        self.loop.set_graphs({"g": graph.compile_for(self.host.definition)})
         self.loop.ensure_driver()
 
     def push(self, value: int, index: int = 0) -> None:
@@ -369,7 +371,7 @@ async def test_a_retry_of_an_unbound_graph_is_a_dead_letter() -> None:
     async with running(failing(9, []), on_error=tm.Retry(3, delay="1s", jitter=0)) as world:
         world.push(1)
         await turns()
-        world.loop.set_graphs({}, is_observed=False)
+        world.loop.set_graphs({})
         await world.advance(1)
         (dead_letter,) = world.loop.results.dead_letters.entries()
         assert dead_letter.error == "['g'] unbound before the next try"

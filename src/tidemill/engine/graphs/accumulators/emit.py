@@ -125,6 +125,9 @@ class BoundaryEmitter(ABC):
     def deliver(self, boundary: Any, position: int = 0) -> None:
         """Deliver a boundary to every reactor; none fires before all have it, so that all see the same order."""
         targets = self.targets
+        if len(targets) == 1:
+            reactor, index = targets[0]
+            return reactor.put_and_fire(index, boundary, position)
         for reactor, index in targets:
             reactor.put(index, boundary, position)
         for reactor, _ in targets:
@@ -225,11 +228,7 @@ class BoundaryEmitter(ABC):
             self.mark_changed()
             return self._receipt(self.silent_outcome(step))
         receipt = Receipt(True, self.sequence, "emitted")
-        if len(self.targets) == 1:
-            reactor, index = self.targets[0]
-            reactor.put_and_fire(index, boundary, position)
-        else:
-            self.deliver(boundary, position)
+        self.deliver(boundary, position)
         return receipt
 
     def silent_outcome(self, step: JournalStep) -> Outcome:

@@ -87,7 +87,7 @@ class Window(RunningAccumulator):
         source_reactor.mark_changed()
         if not is_visible:
             return
-        self.assign_sequence()
+        self.counter.sequence += 1
         for reactor, index in self.targets:
             if reactor is source_reactor:
                 reactor.refresh_window(index, list(self.items))

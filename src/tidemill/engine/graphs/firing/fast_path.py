@@ -6,8 +6,8 @@ observer waits. The path sets the credit to None while the graph runs, which kee
 they are queued, and fired after it. A change that must stop fast firings closes the path.
 """
 
-from collections.abc import Callable, Collection
-from types import CodeType
+from collections.abc import Callable, Collection, Mapping
+from types import CodeType, MappingProxyType
 from typing import Any
 
 import msgspec
@@ -169,9 +169,12 @@ class FastPath:
         def failed(boundary: Any, started: float, error: BaseException) -> None:
             target.fail_fast_firing(FastFiringFailure(index, boundary, started, error, generated))
 
+        self.open_to_function(generated, {writer.failed: failed, FIRING_ON_STACK: target.describe_fast_firing})
+
+    def open_to_function(self, generated: GeneratedFunction, added: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Run events through this function from now on; `added` are further names that it refers to."""
         function = generated.function
-        added = {writer.failed: failed, FIRING_ON_STACK: target.describe_fast_firing}
-        self._switch_to(function.__code__, function.__globals__ | added)
+        self._switch_to(function.__code__, {**function.__globals__, **added})
         self.is_open = True
 
     def _open_to_cache(self, source: FastPathSource, index: int, target: FastPathTarget) -> None:
@@ -214,28 +217,39 @@ def find_fast_graph(graphs: Collection[CompiledGraph]) -> CompiledGraph | None:
     return graph if is_plain else None
 
 
-class FastPathWriter(FunctionWriter):
-    """Writes the graph's body between the code that takes the event and the code that logs the firing."""
+class FiringWriter(FunctionWriter):
+    """Writes a function that fires: it knows the reactor's side of the fast path, and ends a firing."""
 
-    def __init__(self, wiring: Wiring, source: FastPathSource, index: int, target: FastPathTarget) -> None:
+    def __init__(self, wiring: Wiring, target: FastPathTarget) -> None:
         super().__init__(wiring, Routes.from_nodes(wiring.nodes))
-        self.source = source
-        self.index = index
-        self.push_slow = self.bind_value("push_slow", source.push_slow)
         self.failed = self.bind_value("failed", None)
         self.finish_fast_firing = self.bind_value("finish_fast_firing", target.finish_fast_firing)
         self.state = self.bind_value("state", target.state)
         self.cache = self.bind_value("cache", target.state.cache)
-        self.arrivals = self.bind_value("arrivals", target.state.arrivals)
         self.entries = self.bind_value("entries", target.state.entries)
         self.now = self.bind_value("now", target.state.now)
+        self.credit, self.error = self.unique_name("credit"), self.unique_name("error")
+        self.started = self.unique_name("started")
+
+    def write_credit_end(self) -> None:
+        """Write the end of a firing: fire what is pending, or let the next boundary be fired."""
+        self.write_line(f"if {self.credit} == 1 or {self.state}.flags:")
+        self.write_line(f"    {self.finish_fast_firing}()")
+        self.write_line("else:")
+        self.write_line(f"    {self.state}.credit = {self.credit} - 1")
+
+
+class FastPathWriter(FiringWriter):
+    """Writes the graph's body between the code that takes the event and the code that logs the firing."""
+
+    def __init__(self, wiring: Wiring, source: FastPathSource, index: int, target: FastPathTarget) -> None:
+        super().__init__(wiring, target)
+        self.source = source
+        self.index = index
+        self.push_slow = self.bind_value("push_slow", source.push_slow)
+        self.arrivals = self.bind_value("arrivals", target.state.arrivals)
         self.counter = self.bind_value("counter", source.counter)
-        self.event, self.credit, self.error = (
-            self.unique_name("event"),
-            self.unique_name("credit"),
-            self.unique_name("error"),
-        )
-        self.sequence, self.started = self.unique_name("sequence"), self.unique_name("started")
+        self.event, self.sequence = self.unique_name("event"), self.unique_name("sequence")
         given = wiring.inputs[index]
         self.boundary = given.name if given.convert is None else self.unique_name(f"given_{given.name}")
 
@@ -269,13 +283,19 @@ class FastPathWriter(FunctionWriter):
         self.write_line(f"    return {self.push_slow}({self.event})")
 
     def _write_claim(self) -> None:
+        self._write_credit_check()
+        self.write_line(f"{self.state}.credit = None")
+        self._write_arrival()
+
+    def _write_credit_check(self) -> None:
         self.write_line(f"{self.credit} = {self.state}.credit")
         self.write_line(f"if not {self.credit} or {self._unusual_test()}:")
         self.write_line(
             f"    return {self.bind_value('emit_slow', self.source.emit_slow)}({self.event}, {self.boundary})"
         )
         self.write_line(f"{self.counter}.sequence = {self.sequence} = {self.counter}.sequence + 1")
-        self.write_line(f"{self.state}.credit = None")
+
+    def _write_arrival(self) -> None:
         self.write_line(f"{self.cache}[{self.index}] = {self.boundary}")
         self.write_line(f"{self.arrivals}[{self.index}] = {self.started} = {self.now}()")
 
@@ -295,10 +315,7 @@ class FastPathWriter(FunctionWriter):
         self.write_line(f"    return {self.sequence}")
         entry = f"{self.entry_facts()}, {self.started}, {self.now}(), {self.result_expression()}"
         self.write_line(f"{self.entries}.append(({entry}))")
-        self.write_line(f"if {self.credit} == 1 or {self.state}.flags:")
-        self.write_line(f"    {self.finish_fast_firing}()")
-        self.write_line("else:")
-        self.write_line(f"    {self.state}.credit = {self.credit} - 1")
+        self.write_credit_end()
         self.write_line(f"return {self.sequence}")
 
     def failed_arguments(self) -> str:

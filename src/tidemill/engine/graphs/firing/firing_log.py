@@ -1,15 +1,15 @@
 """The firing log: the newest firings, per-minute counts, and durations, at the price of one tuple per firing.
 
-Fast firings are logged in bursts. A burst begins with a copy of the cache; each firing after that adds only what
-changed: (source, boundary, started, ended, values). The snapshot that a firing saw is rebuilt when it is read. So
-logging costs the same with one accumulator as with a hundred. All other firings, those that were manual, failed, or
-took several boundaries at once, are logged whole.
+Fast firings are logged in bursts. A burst of one graph begins with a copy of the cache; each firing after that adds
+only what changed: (source, boundary, started, ended, values). The snapshot that a firing saw is rebuilt when it is
+read. So logging costs the same with one accumulator as with a hundred. On the broad path, and with keys, an entry holds
+the snapshot itself. All other firings, those that were manual or failed, are logged whole.
 """
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -73,12 +73,10 @@ class FiringRecord(msgspec.Struct, frozen=True):
 
 
 class Burst(msgspec.Struct):
-    """A run of fast firings of one graph: the cache at its start, then one change per firing."""
+    """A run of fast firings, one entry each."""
 
-    graph: CompiledGraph
     series: str
     first_number: int
-    base_snapshot: list[Any]
     entries: list[FastEntry]
     degraded: bool
     wall_offset: float
@@ -92,6 +90,24 @@ class Burst(msgspec.Struct):
         """Return how long the newest firings took, at most `limit` of them."""
         return [entry[3] - entry[2] for entry in self.entries[max(0, len(self.entries) - limit) :]]
 
+    def records(self, start: int) -> Iterator[FiringRecord]:
+        """Rebuild the firings, oldest first, from the one at position `start` on."""
+        raise NotImplementedError
+
+    def _record(
+        self, position: int, snapshot: list[Any], results: dict[str, GraphResult], key: Any = None
+    ) -> FiringRecord:
+        _, _, started, ended, *_ = self.entries[position]
+        facts = (False, self.degraded, 1, self.wall_offset, key)
+        return FiringRecord(self.series, self.first_number + position, started, ended, snapshot, results, *facts)
+
+
+class ChangeBurst(Burst):
+    """A run of fast firings of one graph: the cache at its start, then one change per firing."""
+
+    graph: CompiledGraph
+    base_snapshot: list[Any]
+
     def latest_snapshot(self) -> list[Any]:
         """Return the snapshot after the newest firing."""
         snapshot = self.base_snapshot.copy()
@@ -102,24 +118,45 @@ class Burst(msgspec.Struct):
     def records(self, start: int) -> Iterator[FiringRecord]:
         """Rebuild the firings, oldest first, from the one at position `start` on."""
         snapshot = self.base_snapshot.copy()
-        for position, (index, boundary, started, ended, *values) in enumerate(self.entries):
+        for position, (index, boundary, _, _, *values) in enumerate(self.entries):
             snapshot[index] = boundary
             if position >= start:
                 results = {self.graph.name: GraphResult(self.graph.layout, tuple(values))}
-                number = self.first_number + position
-                facts = (False, self.degraded, 1, self.wall_offset)
-                yield FiringRecord(self.series, number, started, ended, snapshot.copy(), results, *facts)
+                yield self._record(position, snapshot.copy(), results)
 
 
 class KeyedBurst(Burst):
     """A run of fast firings of a keyed reactor. An entry has the key and the snapshot instead of a change."""
 
+    graph: CompiledGraph
+
     def records(self, start: int) -> Iterator[FiringRecord]:
         """Return the firings, oldest first, from the one at position `start` on."""
-        for position, (key, snapshot, started, ended, *values) in enumerate(self.entries[start:], start):
+        for position, (key, snapshot, _, _, *values) in enumerate(self.entries[start:], start):
             results = {self.graph.name: GraphResult(self.graph.layout, tuple(values))}
-            facts = (False, self.degraded, 1, self.wall_offset, key)
-            yield FiringRecord(self.series, self.first_number + position, started, ended, snapshot, results, *facts)
+            yield self._record(position, snapshot, results, key)
+
+
+class BroadBurst(Burst):
+    """A run of firings on the broad path. An entry has the snapshot, and the values of each graph."""
+
+    graphs: tuple[CompiledGraph, ...]
+
+    def records(self, start: int) -> Iterator[FiringRecord]:
+        """Return the firings, oldest first, from the one at position `start` on."""
+        for position, (_, snapshot, _, _, *values) in enumerate(self.entries[start:], start):
+            pairs = zip(self.graphs, values, strict=True)
+            results = {graph.name: GraphResult(graph.layout, one) for graph, one in pairs}
+            yield self._record(position, snapshot, results)
+
+
+class BurstMaker(Protocol):
+    """Creates a burst from what all bursts have."""
+
+    def __call__(
+        self, series: str, first_number: int, entries: list[FastEntry], degraded: bool, wall_offset: float, /
+    ) -> Burst:
+        """Return the burst."""
 
 
 class FiringLog:
@@ -139,26 +176,15 @@ class FiringLog:
 
     # -- writing
 
-    def begin_burst(
-        self,
-        graph: CompiledGraph,
-        cache: list[Any] | None,
-        entries: list[FastEntry],
-        *,
-        degraded: bool,
-        number: int = 0,
-    ) -> int:
+    def begin_burst(self, make: BurstMaker, entries: list[FastEntry], *, degraded: bool, number: int = 0) -> int:
         """Begin a run of fast firings that are recorded in `entries`; return how many it may hold.
 
-        They are numbered from `number` on, or from the next one if that is higher. Those of a keyed reactor, which has
-        no one cache, are recorded whole.
+        They are numbered from `number` on, or from the next one if that is higher.
         """
         self.close_burst()
         series = self.series
         series.number = max(series.number, number - 1)
-        offset = self.wall_offset()
-        base, kind = ([], KeyedBurst) if cache is None else (cache.copy(), Burst)
-        self._burst = kind(graph, series.name, series.number + 1, base, entries, degraded, offset)
+        self._burst = make(series.name, series.number + 1, entries, degraded, self.wall_offset())
         return LOGGED_FIRINGS_LIMIT
 
     def close_burst(self) -> None:
@@ -175,15 +201,20 @@ class FiringLog:
 
     def latest_snapshot(self) -> list[Any]:
         """Return the cache after the newest fast firing."""
-        if self._burst is None:
-            raise LookupError("no burst is running")
+        if not isinstance(self._burst, ChangeBurst):
+            raise LookupError("no burst of changes is running")
         return self._burst.latest_snapshot()
 
-    def fast_firing_id(self) -> str:
-        """Return the id of the fast firing that runs now."""
+    def fast_firing_number(self) -> tuple[str, int]:
+        """Return series and number of the fast firing that runs now."""
         burst = self._burst
         assert burst is not None, "fast firings run in a burst"
-        return self.firing_id(burst.series, burst.first_number + len(burst.entries))
+        return burst.series, burst.first_number + len(burst.entries)
+
+    def newest_fast_record(self) -> FiringRecord:
+        """Return the newest fast firing of the running burst."""
+        assert self._burst is not None, "fast firings run in a burst"
+        return next(self._burst.records(self._burst.entry_count - 1))
 
     def next_number(self, at_least: int = 0) -> int:
         """Return the series number for a firing that is about to be logged whole."""

@@ -12,31 +12,35 @@ Every method runs on the loop's thread and is one atomic step up to its next awa
 """
 
 import asyncio
-from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from tidemill.engine.graphs.firing.broad_path import (
+    BroadFiringFailure,
+    BroadPath,
+    BroadPathTarget,
+    may_fire_broadly,
+)
+from tidemill.engine.graphs.firing.due_firings import DueFirings
 from tidemill.engine.graphs.firing.fast_path import (
     CHECKPOINTED,
     DIRTY,
     FastFiringFailure,
-    FastPathState,
     FastPathTarget,
     find_fast_graph,
 )
-from tidemill.engine.graphs.firing.firing_log import FiringRecord
-from tidemill.engine.graphs.firing.firing_results import FiringResults
+from tidemill.engine.graphs.firing.firing_log import BroadBurst, BurstMaker, ChangeBurst, FiringRecord
 from tidemill.engine.graphs.firing.graph_caller import GraphCaller, PendingFiring
 from tidemill.engine.graphs.firing.host import FiringHost
-from tidemill.engine.graphs.firing.queue_gate import QueueGate
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.tasks import cancel_and_wait
 from tidemill.graphs.compiler import CompiledGraph
-from tidemill.graphs.inputs import FiringInputs, Inputs
+from tidemill.graphs.inputs import FiringInputs
 from tidemill.graphs.result import GraphResult
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 from tidemill.kernel.backoff import Retry
@@ -47,36 +51,24 @@ _current_firing_loop: "ContextVar[FiringLoop | None]" = ContextVar("_current_fir
 """The firing loop whose firing the running code is part of, including its concurrent graphs and threads."""
 
 
-class FiringLoop:
+class FiringLoop(DueFirings):
     """Inputs, graphs and firings of one reactor. Accumulators deliver to it."""
 
+    has_broad_path = True
+
     def __init__(self, reactor: FiringHost, runtime: GraphRuntime) -> None:
-        definition = reactor.definition
-        self.reactor = reactor
-        self.name = definition.name
-        self._runtime = runtime
-        self._tasks, self._clock = runtime.tasks, runtime.clock
-        self._task_name = f"reactor {definition.name}"
-        self.dropped: Counter[str] = Counter()
-        self.inputs = Inputs(definition)
-        self.queue_gate = QueueGate(definition.name, self.inputs, definition.overflow, self.dropped)
-        self.fast_path_state = FastPathState(self.inputs.cache, self._clock.monotonic)
-        self.graphs: dict[str, CompiledGraph] = {}
-        self.results = FiringResults(reactor, runtime, self.dropped)
-        self.log = self.results.log
-        self.health_allows_firing = False
+        super().__init__(reactor, runtime)
+        self._tasks = runtime.tasks
+        self._task_name = f"reactor {self.name}"
         self.is_degraded = False  # whether firings see stale values
-        self.paused = False
-        self.incomplete = 0
-        self.fast_graph: CompiledGraph | None = None  # the graph that fast paths may run
+        self.fast_graph: CompiledGraph | None = None  # the graph that plain fast paths may run
+        self.broad_path: BroadPath | None = None  # for everything else, if its graphs are synchronous
         self._caller = GraphCaller(reactor, self.log, self.fast_path_state)
         describe = self._caller.describe_fast_firing
         firing = (self.finish_fast_firing, self.fail_fast_firing, describe)
         self.fast_path_target = FastPathTarget(self.fast_path_state, self.inputs, *firing)
         self._burst_start = 0  # the number of the first firing in the running burst
         self._is_firing = False
-        self._queue_pauses = 0  # retries and full outboxes that pause the queue
-        self._refire_queue: deque[PendingFiring] = deque()  # interrupted firings and due retries, next one first
         self._retries: dict[asyncio.Task[Any], PendingFiring] = {}  # firings that wait for their next attempt
         self._running_firing: PendingFiring | None = None  # the firing whose graphs are being awaited
         self._is_async = False
@@ -86,53 +78,12 @@ class FiringLoop:
         self.firing_token: object | None = None  # identifies the firing whose graphs are being awaited
         self._driver_task: asyncio.Task[Any] | None = None
 
-    # -- inputs
-
-    def put(self, index: int, boundary: Any, position: int = 0) -> None:
-        """Take a boundary; callers call `fire_due` when all reactors have it. `position` is its journal position."""
-        self.fast_path_state.close()
-        self.fast_path_state.arrivals[index] = self._clock.monotonic()
-        if self.inputs.is_full and not self.queue_gate.make_room():
-            return
-        self.inputs.put(index, boundary, position)
-        self.fast_path_state.flags |= DIRTY
-        self.mark_changed()
-
-    def refresh_window(self, index: int, content: list[Any]) -> None:
-        """Show a window's new content without marking it as changed."""
-        self.inputs.cache[index] = content
-        self.fast_path_state.close()
-        self.mark_changed()
-
-    def mark_changed(self) -> None:
-        """Request a checkpoint if this is the first change since the last one."""
-        if self.fast_path_state.flags & CHECKPOINTED:
-            self.fast_path_state.flags &= ~CHECKPOINTED
-            self.request_checkpoint()
-
-    def request_checkpoint(self) -> None:
-        """Include the reactor in the next checkpoint, if it is durable."""
-        if self.reactor.durability.is_durable:
-            self._runtime.durability.request_checkpoint(self.reactor)
-
     # -- deciding
-
-    @property
-    def may_fire(self) -> bool:
-        """Whether met criteria lead to a firing now."""
-        return self.health_allows_firing and not self.paused and not self._queue_pauses
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs and nothing is due."""
         return not self._is_firing and not self._has_due_work
-
-    @property
-    def _has_due_work(self) -> bool:
-        """Whether a firing may be due: repeated firings wait neither for criteria nor for a resume."""
-        return bool(self._refire_queue and self.health_allows_firing) or bool(
-            self.fast_path_state.flags & DIRTY and self.may_fire
-        )
 
     def reevaluate(self) -> None:
         """Evaluate the criteria, even if no boundary has come."""
@@ -166,89 +117,59 @@ class FiringLoop:
         finally:
             self._is_firing = False
 
-    def _take_due(self) -> PendingFiring | None:
-        """Take the next firing if one is due."""
-        while self._refire_queue and self.health_allows_firing:
-            if (repeated := self._with_current_graphs(self._refire_queue.popleft())) is not None:
-                return repeated
-        if not (self.fast_path_state.flags & DIRTY and self.may_fire):
-            return None
-        return self._take_next()
-
-    def _take_next(self) -> PendingFiring | None:
-        """Take a firing if the inputs meet the criteria; apply queued boundaries on the way to it."""
-        inputs = self.inputs
-        while not inputs.is_sequential or inputs.apply_next():
-            if inputs.is_sequential:
-                self.queue_gate.wake_waiters()
-            if inputs.is_criteria_met:
-                ready = self._ready_graphs(inputs.cache)
-                if ready or not self.graphs:
-                    self._clear_dirty(keep=DIRTY if inputs.queue else 0)
-                    return self._new_firing(inputs.take_snapshot(), ready)
-                self.incomplete += 1
-            if not inputs.is_sequential:
-                break
-        self._clear_dirty()
-        return None
-
-    def _clear_dirty(self, keep: int = 0) -> None:
-        self.fast_path_state.flags = self.fast_path_state.flags & CHECKPOINTED | keep
-
-    def _new_firing(self, inputs: FiringInputs, graphs: list[CompiledGraph]) -> PendingFiring:
-        """Return a firing with its own number; with a journal, the number is at least its inputs' position."""
-        return PendingFiring(self.log.series.name, self.log.next_number(self.inputs.applied_position), inputs, graphs)
-
-    def new_series(self) -> None:
-        """Start a new number series after a change of inputs that the journal does not hold, so that no id repeats."""
-        if self.reactor.durability.is_journaled:
-            self.log.new_series()
-
-    def _with_current_graphs(self, firing: PendingFiring) -> PendingFiring | None:
-        """Return a repeated firing with the graphs that are bound now."""
-        if firing.attempt > 1:
-            return self.results.prepare_retry(firing, self.graphs)
-        ready = self._ready_graphs(firing.inputs.snapshot)
-        if not ready and self.graphs:
-            self.incomplete += 1
-            return None
-        return msgspec.structs.replace(firing, graphs=ready)
-
-    def _ready_graphs(self, values: list[Any]) -> list[CompiledGraph]:
-        """Return the graphs whose required inputs are present."""
-        return [graph for graph in self.graphs.values() if graph.has_required_inputs(values)]
+    # -- fast firings
 
     def _reopen_fast_path(self) -> None:
         """Grant fast firings if every condition for them holds."""
-        graph, state, inputs = self.fast_graph, self.fast_path_state, self.inputs
-        if graph is None or state.credit or state.flags or self._refire_queue or self._is_firing:
-            return
-        if self.results.has_waiters or not self.may_fire:
-            return
-        if not inputs.dirty and not inputs.queue and graph.has_required_inputs(inputs.cache):
-            state.credit = self._begin_burst(graph)
-
-    def _begin_burst(self, graph: CompiledGraph, number: int = 0) -> int:
-        """Begin a run of fast firings, numbered at least from `number` on; return how many it may hold."""
         state = self.fast_path_state
-        credit = self.log.begin_burst(graph, state.cache, state.entries, degraded=self.is_degraded, number=number)
+        if state.credit or state.flags or self._refire_queue or self._is_firing:
+            return
+        if not self.results.has_waiters and self.may_fire and self._has_fast_inputs():
+            state.credit = self._begin_burst()
+
+    def _has_fast_inputs(self) -> bool:
+        """Return whether the inputs leave the next boundary to fast firings: all graphs are complete, none is due."""
+        inputs, graph = self.inputs, self.fast_graph
+        if inputs.queue:
+            return False
+        if graph is not None:
+            return not inputs.dirty and graph.has_required_inputs(inputs.cache)
+        is_complete = self.broad_path is not None and len(self._ready_graphs(inputs.cache)) == len(self.graphs)
+        return is_complete and not inputs.is_criteria_met
+
+    def _begin_burst(self, number: int = 0) -> int:
+        """Begin a run of fast firings, numbered at least from `number` on; return how many it may hold."""
+        entries = self.fast_path_state.entries
+        credit = self.log.begin_burst(self._burst_maker(), entries, degraded=self.is_degraded, number=number)
         self._burst_start = self.log.series.number + 1
         return credit
 
-    # -- firing synchronous graphs
+    def _burst_maker(self) -> BurstMaker:
+        if self.broad_path is not None:
+            return partial(BroadBurst, graphs=self.broad_path.graphs)
+        assert self.fast_graph is not None, "bursts are of graphs with a fast path"
+        return partial(ChangeBurst, graph=self.fast_graph, base_snapshot=self.inputs.cache.copy())
 
-    def put_and_fire(self, index: int, boundary: Any, position: int) -> None:
-        """Take a boundary that the journal holds, and fire it directly if the fast path allows."""
+    def _follow_journal(self, position: int) -> int | None:
+        """Give the next fast firing a journal position as its number; return the credit of a new burst, if needed."""
+        if self._burst_start + len(self.fast_path_state.entries) == position:
+            return None
+        return self._begin_burst(position)  # other steps have the positions in between
+
+    def put_and_fire(self, index: int, boundary: Any, position: int = 0) -> None:
+        """Take a boundary, and fire it directly if the fast path allows. `position` is its journal position."""
         state, graph = self.fast_path_state, self.fast_graph
         credit = state.credit
+        if credit and self.broad_path is not None:
+            return self._put_broadly(self.broad_path, credit, index, boundary, position)
         if not credit or graph is None or not self.inputs.criteria_mask >> index & 1:
             self.put(index, boundary, position)
             return self.fire_due()
-        if self._burst_start + len(state.entries) != position:  # other steps have the positions in between
-            credit = self._begin_burst(graph, position)
+        if position:
+            self.inputs.applied_position = position
+            credit = self._follow_journal(position) or credit
         state.credit = None
         state.cache[index] = boundary
-        self.inputs.applied_position = position
         state.arrivals[index] = started = state.now()
         generated = graph.generated
         try:
@@ -260,6 +181,22 @@ class FiringLoop:
             self.finish_fast_firing()
         else:
             state.credit = credit - 1
+
+    def _put_broadly(self, path: BroadPath, credit: int, index: int, boundary: Any, position: int) -> None:
+        state, inputs = self.fast_path_state, self.inputs
+        inputs.cache[index] = boundary
+        state.arrivals[index] = started = state.now()
+        if position:
+            inputs.applied_position = position
+        if inputs.is_sequential:
+            inputs.consume(index, boundary)
+        dirty = inputs.dirty | 1 << index
+        if not inputs.meets_criteria(dirty):
+            inputs.dirty = dirty
+            return
+        if position:
+            credit = self._follow_journal(position) or credit
+        path.fire(credit, dirty, started)
 
     def finish_fast_firing(self) -> None:
         """Fire what became due during a fast firing."""
@@ -284,6 +221,48 @@ class FiringLoop:
         finally:
             self._is_firing = False
         self.fire_due()
+
+    def _fail_broad_firing(self, failure: BroadFiringFailure) -> None:
+        """Handle a firing on the broad path in which a graph raised: call the graphs that are left."""
+        self._is_firing = True
+        self.fast_path_state.credit = 0
+        try:
+            graphs = list(self.graphs.values())
+            firing = self._new_firing(failure.inputs, graphs)
+            try:
+                if not isinstance(failure.error, AUTHOR_ERRORS):
+                    raise failure.error
+                results = self._complete_results(firing, failure)
+            except BaseException:
+                self._requeue_interrupted(firing)
+                raise
+            self._finish(firing, failure.started, results)
+        finally:
+            self._is_firing = False
+        self.fire_due()
+
+    def _complete_results(self, firing: PendingFiring, failure: BroadFiringFailure) -> dict[str, GraphResult]:
+        """Return the results of the graphs before the one that raised, its own, and those of the graphs after it."""
+        graphs = firing.graphs
+        failed = failure.values.index(None)
+        done = zip(graphs[:failed], failure.values, strict=False)
+        results = {graph.name: GraphResult(graph.layout, values) for graph, values in done if values is not None}
+        results[graphs[failed].name] = graphs[failed].failed_result(failure.error)
+        rest = msgspec.structs.replace(firing, graphs=graphs[failed + 1 :])
+        return results | self._caller.call(rest)
+
+    def _fail_effects(self, error: BaseException) -> None:
+        """Handle an error of the engine after a firing on the broad path, as `_fire_some` does."""
+        self.fast_path_state.credit = 0
+        if not isinstance(error, Exception):
+            raise error
+        self.reactor.crash(error)
+        self.fire_due()
+
+    def _observe_fast_firing(self) -> None:
+        observer = self.results.firing_observer
+        assert observer is not None, "the path is closed when the last observer leaves"
+        observer(self.log.newest_fast_record())
 
     def _fire_now(self, firing: PendingFiring) -> FiringRecord:
         started = self._clock.monotonic()
@@ -431,14 +410,29 @@ class FiringLoop:
 
     # -- graphs
 
-    def set_graphs(self, graphs: dict[str, CompiledGraph], *, is_observed: bool) -> None:
-        """Call these graphs from the next firing on; `is_observed` if batches or workflows follow each firing."""
+    def set_graphs(self, graphs: dict[str, CompiledGraph]) -> None:
+        """Call these graphs from the next firing on."""
         self.graphs = graphs
         own_windows = frozenset(window for graph in graphs.values() for _, window in graph.window_feeds)
         self.inputs.set_criteria(self.reactor.definition, own_windows)
         self._is_async = any(graph.is_async for graph in graphs.values())
+        is_observed = bool(self.reactor.batches) or self.results.firing_observer is not None
         self.fast_graph = None if is_observed or self.inputs.needs_all else find_fast_graph(graphs.values())
+        is_broad = self.has_broad_path and self.fast_graph is None and may_fire_broadly(list(graphs.values()))
+        self.broad_path = self._build_broad_path() if is_broad else None
         self.fast_path_state.close()
+
+    def _build_broad_path(self) -> BroadPath:
+        observe = None if self.results.firing_observer is None else self._observe_fast_firing
+        target = BroadPathTarget(
+            target=self.fast_path_target,
+            host=self.reactor,
+            make_context=self._caller.fast_context_maker,
+            observe=observe,
+            fail_firing=self._fail_broad_firing,
+            fail_effects=self._fail_effects,
+        )
+        return BroadPath(list(self.graphs.values()), target)
 
     # -- checkpoints
 
@@ -456,11 +450,6 @@ class FiringLoop:
         """Record that a checkpoint holds everything so far: the next change requests another."""
         self.fast_path_state.close()
         self.fast_path_state.flags |= CHECKPOINTED
-
-    @property
-    def queued(self) -> int:
-        """How many boundaries wait in the queue."""
-        return len(self.inputs.queue)
 
     # -- stopping
 

@@ -91,7 +91,7 @@ class FiringResults:
                 for position, window in graph.window_feeds:
                     value = results[graph.name].values[position]
                     if value is not SKIPPED:
-                        self._reactor.feed(window, value)
+                        self._reactor.window_feed(window)(value)
 
     def _push_feeds(self, graphs: list[CompiledGraph], results: dict[str, GraphResult]) -> None:
         for graph in graphs:

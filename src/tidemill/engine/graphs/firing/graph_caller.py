@@ -1,6 +1,5 @@
 """Pending firings, and the calls of their graphs."""
 
-import logging
 from collections.abc import Iterable
 from functools import partial
 from types import FrameType
@@ -8,19 +7,17 @@ from typing import Any
 
 import msgspec
 
+from tidemill.engine.graphs.firing.broad_path import ContextMaker
 from tidemill.engine.graphs.firing.fast_path import FastPathState
 from tidemill.engine.graphs.firing.firing_log import FiringLog
 from tidemill.engine.graphs.firing.host import FiringHost
 from tidemill.graphs.compiler import CompiledGraph
-from tidemill.graphs.context import FiringContext
-from tidemill.graphs.inputs import FiringInputs
+from tidemill.graphs.context import ContextOrigin, FiringContext
+from tidemill.graphs.inputs import FiringInputs, SourceBoundary
 from tidemill.graphs.result import GraphResult
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 from tidemill.kernel.concurrency import FirstErrorGroup
 from tidemill.telemetry.log_context import FIRING, FIRING_ON_STACK, LogFields
-from tidemill.telemetry.log_fields import FieldLogger
-
-logger = logging.getLogger("tidemill.graph")
 
 
 def _describe_firing_of(frame: FrameType) -> LogFields:
@@ -72,7 +69,11 @@ class GraphCaller:
 
     def describe_fast_firing(self, _: FrameType) -> dict[str, Any]:
         """Return the fields of log records about the fast firing that runs now; none if none does."""
-        return self._log_fields(self._log.fast_firing_id()) if self._fast_path_state.credit is None else {}
+        return (
+            self._log_fields(self._log.firing_id(*self._log.fast_firing_number()))
+            if self._fast_path_state.credit is None
+            else {}
+        )
 
     def _log_fields(self, firing_id: str) -> dict[str, Any]:
         return {"reactor": self._reactor, "tenant": self._tenant, "firing_id": firing_id}
@@ -121,15 +122,19 @@ class GraphCaller:
     def _arguments_for(self, graph: CompiledGraph, firing: PendingFiring) -> tuple[Any, ...]:
         if not graph.needs_context:
             return (firing.inputs.snapshot,)
-        boundaries = firing.inputs.consumed
-        if graph.converts_inputs:
-            boundaries = graph.convert_consumed(boundaries)
-        consumed = [(self._names[index], boundary) for index, boundary in boundaries]
-        facts = {
-            "reactor": self._reactor,
-            "graph": graph.name,
-            "firing": self._log.firing_id(firing.series, firing.number),
-        }
-        log = FieldLogger(logger, facts)
-        get_id = partial(self._log.firing_id, firing.series, firing.number)
-        return firing.inputs.snapshot, FiringContext(graph.name, get_id, consumed, log, firing.key)
+        origin, inputs = self._context_origin(graph), firing.inputs
+        return inputs.snapshot, FiringContext(origin, firing.series, firing.number, inputs.consumed, firing.key)
+
+    def fast_context_maker(self, graph: CompiledGraph) -> ContextMaker:
+        """Return the function that creates the context of the fast firing that runs now."""
+        origin, read_number = self._context_origin(graph), self._log.fast_firing_number
+
+        def make(consumed: list[SourceBoundary]) -> FiringContext:
+            series, number = read_number()
+            return FiringContext(origin, series, number, consumed)
+
+        return make
+
+    def _context_origin(self, graph: CompiledGraph) -> ContextOrigin:
+        convert = graph.convert_consumed if graph.converts_inputs else None
+        return ContextOrigin(graph.name, self._names, self._log.firing_id, convert, self._reactor)

@@ -1,12 +1,20 @@
 """The reactor as its firing loop sees it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tidemill.annotations.codec import Codec
 from tidemill.engine.graphs.durability.backend import DurabilityPolicy
 from tidemill.engine.graphs.durability.write_health import WriteHealth
 from tidemill.graphs.definition import Reactor
+
+
+class BufferingSource(Protocol):
+    """An accumulator that buffers events, as the firing loop sees it."""
+
+    @property
+    def buffered_count(self) -> int:
+        """The number of events that it holds until it processes them together."""
 
 
 class FiringHost(Protocol):
@@ -23,6 +31,10 @@ class FiringHost(Protocol):
     """Whether another node has acquired the reactor."""
 
     @property
+    def batches(self) -> Sequence[BufferingSource]:
+        """Its accumulators that are flushed after each firing."""
+
+    @property
     def requires_journal(self) -> bool:
         """Whether the declaration asks for a journal, with or without a store: pushers must be able to wait."""
 
@@ -35,8 +47,8 @@ class FiringHost(Protocol):
     def check_ready(self) -> None:
         """Raise RequestError if the reactor is not up and cannot fire."""
 
-    def feed(self, window: str, value: Any) -> None:
-        """Append a node's result to a window."""
+    def window_feed(self, window: str) -> Callable[[Any], None]:
+        """Return the function that appends a node's result to a window."""
 
     def push_feed(self, graph: str, accumulator: str, value: Any) -> None:
         """Push the result of a graph's node into an accumulator of the graph's tenant."""

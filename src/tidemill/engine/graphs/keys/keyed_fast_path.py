@@ -37,10 +37,8 @@ class KeyedFastPath(FastPath):
             failure.key_state = key_state
             loop.fail_fast_firing(failure)
 
-        function = generated.function
-        added = {writer.failed: failed, FIRING_ON_STACK: loop.fast_path_target.describe_fast_firing}
-        self._switch_to(function.__code__, function.__globals__ | added)
-        self.is_open = True
+        describe = loop.fast_path_target.describe_fast_firing
+        self.open_to_function(generated, {writer.failed: failed, FIRING_ON_STACK: describe})
 
 
 class _KeyedFastPathWriter(FastPathWriter):

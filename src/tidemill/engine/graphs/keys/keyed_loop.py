@@ -6,10 +6,11 @@ order. A firing selects its key again after its graphs have run: they may have p
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from tidemill.engine.graphs.firing.fast_path import DIRTY, FastFiringFailure
-from tidemill.engine.graphs.firing.firing_log import FiringRecord
+from tidemill.engine.graphs.firing.firing_log import BurstMaker, FiringRecord, KeyedBurst
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.firing.host import FiringHost
@@ -45,6 +46,8 @@ class KeyedQueueGate(QueueGate):
 
 class KeyedFiringLoop(FiringLoop):
     """Inputs, graphs and firings of one keyed reactor, or of one of its partitions."""
+
+    has_broad_path = False  # each key has inputs of its own
 
     def __init__(self, reactor: FiringHost, runtime: GraphRuntime) -> None:
         super().__init__(reactor, runtime)
@@ -145,27 +148,25 @@ class KeyedFiringLoop(FiringLoop):
         if graph is None or state.credit or state.flags or self._refire_queue or self._is_firing:
             return
         if not self.results.has_waiters and self.may_fire:
-            state.credit = self._begin_burst(graph)
+            state.credit = self._begin_burst()
 
-    def _begin_burst(self, graph: CompiledGraph, number: int = 0) -> int:
-        entries = self.fast_path_state.entries
-        credit = self.log.begin_burst(graph, None, entries, degraded=self.is_degraded, number=number)
-        self._burst_start = self.log.series.number + 1
-        return credit
+    def _burst_maker(self) -> BurstMaker:
+        assert self.fast_graph is not None, "bursts are of a graph with a fast path"
+        return partial(KeyedBurst, graph=self.fast_graph)
 
-    def put_and_fire(self, index: int, boundary: Any, position: int) -> None:
-        """Take a boundary of the selected key that the journal holds; fire it directly if the fast path allows."""
+    def put_and_fire(self, index: int, boundary: Any, position: int = 0) -> None:
+        """Take a boundary of the selected key, and fire it directly if the fast path allows."""
         state, graph, key_state = self.fast_path_state, self.fast_graph, self.keys.current
         credit = state.credit
         if not credit or graph is None or not key_state.is_fast or not self.inputs.criteria_mask >> index & 1:
             self.put(index, boundary, position)
             return self.fire_due()
-        if self._burst_start + len(state.entries) != position:
-            credit = self._begin_burst(graph, position)
+        if position:
+            self.inputs.applied_position = position
+            credit = self._follow_journal(position) or credit
         state.credit = None
         cache = key_state.cache
         cache[index] = boundary
-        self.inputs.applied_position = position
         state.arrivals[index] = started = state.now()
         generated = graph.generated
         try:
@@ -258,8 +259,8 @@ class KeyedFiringLoop(FiringLoop):
 
     # -- graphs
 
-    def set_graphs(self, graphs: dict[str, CompiledGraph], *, is_observed: bool) -> None:
-        super().set_graphs(graphs, is_observed=is_observed)
+    def set_graphs(self, graphs: dict[str, CompiledGraph]) -> None:
+        super().set_graphs(graphs)
         self.keys.close_fast_paths(self.keys.active.values())
 
     @property

@@ -24,6 +24,7 @@ from tidemill.engine.graphs.firing.firing_log import FiringRecord
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.supervisor import Supervised
+from tidemill.graphs.result import SKIPPED, GraphResult
 from tidemill.graphs.subscription import FailedDelivery, NodeOutput, Subscription
 from tidemill.kernel.errors import OperationError
 from tidemill.telemetry.tracing import CURRENT_TRACE, TraceContext
@@ -103,7 +104,7 @@ class Outbox:
         if subscription.graph is None or subscription.node is None:
             return None
         result, graph = record.results.get(subscription.graph), self._firing_loop.graphs.get(subscription.graph)
-        value = result.outputs.get(subscription.node) if result is not None and result.ok else None
+        value = _find_output(result, subscription.node) if result is not None and result.ok else None
         if value is None:
             return None
         nodes = () if graph is None else graph.wiring.nodes
@@ -192,6 +193,16 @@ class Outbox:
             raise
         dead_letters.remove(dead_letter_id)
         return run
+
+
+def _find_output(result: GraphResult, node: str) -> Any:
+    """Return the result of a terminal node of a call that succeeded; None if the node did not run.
+
+    Every firing of a followed reactor asks for it, so only this one value is looked at.
+    """
+    layout = result.layout
+    value = result.values[layout.returned.index(node)] if node in layout.terminals else None
+    return None if value is SKIPPED else value
 
 
 def _is_taken(subscription: Subscription, output: NodeOutput | None, record: FiringRecord) -> bool:

@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tidemill.annotations.codec import Codec, UnstorableError
@@ -84,10 +85,13 @@ class RunningReactor(FiringHost):
         dropped, unconsumed = self.firing_loop.dropped, self.firing_loop.inputs.dropped_consumed
         return dropped + Counter({"consumed": unconsumed}) if unconsumed else Counter(dropped)
 
-    def feed(self, window: str, value: Any) -> None:
-        for name, one in zip(self.definition.accumulator_names, self.accumulators, strict=True):
-            if name == window:
-                one.feed(value, source_reactor=self.firing_loop)
+    @property
+    def batches(self) -> Sequence[RunningAccumulator]:
+        return self._batches
+
+    def window_feed(self, window: str) -> Callable[[Any], None]:
+        fed = self.accumulators[self.definition.accumulator_names.index(window)]
+        return partial(fed.feed, source_reactor=self.firing_loop)
 
     def push_feed(self, graph: str, accumulator: str, value: Any) -> None:
         tenant = graph.rpartition("/")[0] or self.tenant  # of the graph: it may be bound to another tenant's reactor
@@ -194,7 +198,7 @@ class RunningReactor(FiringHost):
 
     def set_graphs(self, graphs: dict[str, CompiledGraph]) -> None:
         """Call these graphs from the next firing on."""
-        self.firing_loop.set_graphs(graphs, is_observed=bool(self._batches or self.outbox.subscriptions))
+        self.firing_loop.set_graphs(graphs)
         for one in self.accumulators:
             one.close_fast_path()
         if self.health is not ReactorHealth.STARTING:
