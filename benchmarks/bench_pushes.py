@@ -82,6 +82,18 @@ def many(node: tm.Node) -> Contestant:
     return run
 
 
+def handled(node: tm.Node) -> Contestant:
+    """Push the events of each feed by its handle, without await."""
+    pushes = {name: node.handle(name).many for name in SOURCES}
+
+    async def run(one: Round) -> None:
+        for name, events in one.by_feed:
+            summary = pushes[name](events)
+            assert not summary.problems, summary.problems
+
+    return run
+
+
 async def in_memory(rounds: int) -> dict[str, list[float]]:
     """Let each way push the same events in turns; return seconds per event, round by round."""
     ledger.clear()
@@ -90,6 +102,7 @@ async def in_memory(rounds: int) -> dict[str, list[float]]:
             "bare loop": bare_loop(),
             "await node.push": awaited(node),
             "await node.push_many": many(node),
+            "handle.many": handled(node),
         }
         seconds: dict[str, list[float]] = {name: [] for name in ways}
         for one in rounds_of(rounds):
@@ -108,7 +121,7 @@ def report_in_memory(seconds: dict[str, list[float]]) -> list[dict[str, Any]]:
     shares = {name: steady["bare loop"] / value for name, value in steady.items()}
     rows = [[name, f"{1 / one:,.0f}", f"{one * 1e6:.2f}", f"{shares[name]:.2f}"] for name, one in steady.items()]
     show("Pushes of the market maker, in memory", ["", "events/s", "us/event", "of the bare loop"], rows)
-    floors = {"await node.push": 0.3, "await node.push_many": 0.55}
+    floors = {"await node.push": 0.3, "await node.push_many": 0.55, "handle.many": 0.55}
     return [
         verdict(f"{name}, share of the bare loop", shares[name], floor, at_least=True) for name, floor in floors.items()
     ]

@@ -1,6 +1,6 @@
 """The operations of a running node: the calls that programs make, and the services that the server uses."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
@@ -22,7 +22,7 @@ from tidemill.engine.workflows.executors.interface import AttemptRequest
 from tidemill.engine.workflows.remote_reports import RemoteReports
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ReactorHealth
-from tidemill.graphs.pushes import ProducerPosition, PushSummary
+from tidemill.graphs.pushes import ProducerPosition, PushHandle, PushSummary
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import validate_tenant
@@ -118,15 +118,15 @@ class NodeOperations:
         name = _definition_name(accumulator)
         return await self._graph_client.push_many(self._caller(tenant), name, list(events), format, position)
 
-    def handle(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> Callable[[Any], int | None]:
+    def handle(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> PushHandle:
         """Return `push` without await, for hot loops on the loop's own thread.
 
-        The callable returns the sequence number of the boundary it emitted, or None when nothing was emitted; it
-        raises FullError where `push` would wait.
+        The callable returns the sequence number of the boundary it emitted, or None when nothing was emitted; its
+        `many` takes many events and returns a PushSummary. Both raise FullError where `push` would wait.
         """
         owner, name = self._resolve_tenant(tenant), _definition_name(accumulator)
         if (owner, name) in self._scheduler.keyed_accumulators:
-            return self._scheduler.front_path(owner, name).call
+            return self._scheduler.front_path(owner, name).handle()
         return self._scheduler.accumulator(owner, name).handle()
 
     def reactor(self, name: str, *, tenant: str | None = None) -> ReactorHandle:

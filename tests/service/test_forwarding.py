@@ -62,7 +62,7 @@ async def test_a_numbered_push_is_recognized_at_every_node(address: str) -> None
     async with nodes(address, sample) as running:
         first, *others = [await node.push_many("a", [1, 2], position=position) for node in running]
         assert not first.is_duplicate
-        assert others == [tm.PushSummary(first.receipts, is_duplicate=True)] * 2
+        assert others == [tm.PushSummary(first.runs, is_duplicate=True)] * 2
         for node in running:
             assert await node.graph_client.last_position(PUBLIC, "a", "c") == 7
         await running[0].settle()

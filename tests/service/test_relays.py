@@ -75,7 +75,7 @@ class Partitions:
         if self.failures:
             self.failures -= 1
             raise OperationError("the answer is lost")
-        return PushSummary(tuple(Receipt(True, 1, "emitted") for _ in events))
+        return PushSummary.of(Receipt(True, 1, "emitted") for _ in events)
 
     async def last_position(self, part: PartKey) -> int | None:
         """Return the newest number that a partition has taken."""

@@ -102,6 +102,8 @@ class FullError(RequestError):
             reactor=reactor,
             capacity=capacity,
         )
+        self.taken = 0
+        """How many events of `handle.many` were pushed before the one that would have to wait."""
 
 
 def rebuild_request_error(

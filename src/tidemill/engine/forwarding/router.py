@@ -18,7 +18,7 @@ from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.partitions.membership import HostOffer
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.tasks import wait_until
-from tidemill.graphs.pushes import ProducerPosition, PushSummary, decode_receipts
+from tidemill.graphs.pushes import ProducerPosition, PushSummary, decode_runs
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError, TidemillError
@@ -113,7 +113,7 @@ class OwnerRouter(OperationRouter):
         operation = getattr(self._operations.for_part(request.target), request.operation)
         call = RemoteCall.of(operation)
         if request.applied is not None:
-            return call.to_push_result(decode_receipts(request.applied))
+            return call.to_push_result(decode_runs(request.applied))
         arguments = call.decode_arguments(request.payload)
         if call.takes_position and arguments.get("position") is None:
             arguments["position"] = ProducerPosition(request.id, 1)

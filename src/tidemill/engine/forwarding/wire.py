@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from tidemill.graphs.pushes import PushSummary, decode_receipts, encode_receipts
+from tidemill.graphs.pushes import PushSummary, ReceiptRun, decode_runs, encode_runs
 from tidemill.graphs.result import Receipt, to_jsonable
 from tidemill.kernel.errors import (
     FullError,
@@ -82,9 +82,9 @@ class RemoteCall(msgspec.Struct, frozen=True):
         """Whether the operation is a push, which a producer may number."""
         return "position" in self.hints
 
-    def to_push_result(self, receipts: tuple[Receipt, ...]) -> Receipt | PushSummary:
+    def to_push_result(self, runs: tuple[ReceiptRun, ...]) -> Receipt | PushSummary:
         """Return what a push returns that got these receipts."""
-        return receipts[0] if self.result_type is Receipt else PushSummary(receipts)
+        return runs[0].receipt(0) if self.result_type is Receipt else PushSummary(runs)
 
     def encode_arguments(self, *arguments: Any, **keywords: Any) -> bytes:
         """Encode arguments by name; RequestError if a value cannot be sent."""
@@ -111,9 +111,9 @@ class _EncodedPush(msgspec.Struct, frozen=True):
 def encode_result(result: Any) -> bytes:
     """Encode what an operation returned."""
     if isinstance(result, Receipt):
-        result = _EncodedPush(encode_receipts([result]))
+        result = _EncodedPush(encode_runs([ReceiptRun.of(result)]))
     elif isinstance(result, PushSummary):
-        result = _EncodedPush(encode_receipts(result.receipts), result.is_duplicate)
+        result = _EncodedPush(encode_runs(result.runs), result.is_duplicate)
     encoded = msgspec.msgpack.encode(result, enc_hook=to_jsonable)
     return msgspec.msgpack.encode(Answer(msgspec.Raw(encoded)))
 
@@ -131,5 +131,5 @@ def decode_answer(payload: bytes, result_type: Any) -> Any:
     if result_type not in (Receipt, PushSummary):
         return msgspec.msgpack.decode(answer.result, type=result_type)
     push = msgspec.msgpack.decode(answer.result, type=_EncodedPush)
-    receipts = decode_receipts(push.receipts)
-    return receipts[0] if result_type is Receipt else PushSummary(receipts, push.is_duplicate)
+    runs = decode_runs(push.receipts)
+    return runs[0].receipt(0) if result_type is Receipt else PushSummary(runs, push.is_duplicate)

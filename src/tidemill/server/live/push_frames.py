@@ -70,7 +70,7 @@ def acknowledge(frame: PushFrame, receipts: Sequence[Receipt]) -> EventAck | Bat
     """Return the acknowledgement of a frame."""
     if not frame.is_batch and len(receipts) == 1:
         return EventAck(frame.seq, receipts[0])
-    summary = PushSummary(tuple(receipts))
+    summary = PushSummary.of(receipts)
     return BatchAck(frame.seq, summary.counts, summary.problems)
 
 

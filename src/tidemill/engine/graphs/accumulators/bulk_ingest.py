@@ -7,16 +7,17 @@ committed together, so that a repetition after any fault finds either nothing of
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from tidemill.annotations.validation import TypeMismatchError
-from tidemill.engine.graphs.accumulators.emit import PendingReceipt, resolve_receipt
+from tidemill.engine.graphs.accumulators.emit import PendingReceipt
 from tidemill.engine.graphs.accumulators.producers import KnownProducers
 from tidemill.engine.graphs.accumulators.push_ingest import PushIngest
 from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
-from tidemill.graphs.pushes import ProducerPosition, PushSummary, encode_receipts
+from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptTally, encode_runs
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import StoredPush
@@ -42,13 +43,13 @@ class BulkIngest(PushIngest):
         every event was rejected does not count: the producer may repeat it under the same number.
         """
         if position is None:
-            return PushSummary(tuple(await self._push_all(events, encoding)))
+            return PushSummary(tuple((await self._push_all(events, encoding)).runs))
         position.check()
         work = self._push_once(events, encoding, position)
         try:
             return await self.runtime.tasks.run_shielded(f"accumulator {self.name}: push of a producer", work)
         except StoreError as error:  # it cannot be known whether the push is new
-            return PushSummary(tuple(self._not_stored(str(error)) for _ in events))
+            return PushSummary.of(self._not_stored(str(error)) for _ in events)
 
     def add_new_producer(self, client: str) -> None:
         """Add a producer that is known to have pushed nothing yet."""
@@ -66,51 +67,55 @@ class BulkIngest(PushIngest):
                 return answer
             if self.is_journaled:
                 producer.is_read = False  # until the outcome of the commit is known
-                receipts, taken = await self._push_atomically(events, encoding, position)
+                summary, taken = await self._push_atomically(events, encoding, position)
                 producer.is_read = True
             else:
-                receipts = await self._push_all(events, encoding)
-                taken = None if _are_rejected(receipts) else self._numbered_push(position, receipts)
+                summary = PushSummary(tuple((await self._push_all(events, encoding)).runs))
+                taken = None if summary.is_rejected else self._numbered_push(position, summary)
             producer.newest = taken or producer.newest
-            return PushSummary(tuple(receipts))
+            return summary
 
-    def _numbered_push(self, position: ProducerPosition, receipts: Iterable[Receipt]) -> StoredPush:
+    def _numbered_push(self, position: ProducerPosition, summary: PushSummary) -> StoredPush:
         return StoredPush(
             key=self.journal_writer.key,
             client=position.client,
             sequence=position.sequence,
-            answer=encode_receipts(receipts),
+            answer=encode_runs(summary.runs),
             at=self.clock.now(),
         )
 
     # -- many events
 
-    async def _push_all(self, events: Sequence[Any], encoding: str) -> list[Receipt]:
+    async def _push_all(self, events: Sequence[Any], encoding: str) -> ReceiptTally:
         """Process events in order; journaled ones share commits, as far as there is queue space."""
+        tally = ReceiptTally()
         if not self.is_journaled or self._awaits_author:
-            return [await self.push(event, encoding) for event in events]
-        receipts: list[Receipt] = []
-        while len(receipts) < len(events):
-            if pending := list(self._begin_unblocked(events[len(receipts) :], encoding)):
-                receipts += await self._resolve_all(pending)
+            await self._push_each(events, encoding, tally)
+        while tally.count < len(events):
+            if pending := list(self._begin_unblocked(islice(events, tally.count, None), encoding)):
+                await self._resolve_all(pending, tally)
             else:
-                receipts.append(await self.push(events[len(receipts)], encoding))  # waits for queue space
-        return receipts
+                tally.add(await self.push(events[tally.count], encoding))  # waits for queue space
+        return tally
 
-    def _begin_unblocked(self, events: Sequence[Any], encoding: str) -> Iterator[PendingReceipt]:
+    def _begin_unblocked(self, events: Iterable[Any], encoding: str) -> Iterator[PendingReceipt]:
         for event in events:
             if self._is_blocked():
                 return
             yield self.begin_event(event, encoding)
 
-    async def _resolve_all(self, pending: Sequence[PendingReceipt]) -> list[Receipt]:
+    async def _resolve_all(self, pending: Sequence[PendingReceipt], tally: ReceiptTally) -> None:
+        """Add the receipts of events, after their commit."""
         started = self.clock.monotonic()
         await asyncio.sleep(0)  # pushes of nothing but suppressed events must not starve the node
-        receipts = [await resolve_receipt(one) for one in pending]
-        self._count_pushes(len(receipts), self.clock.monotonic() - started)
-        if any(receipt.outcome == "dead_lettered" for receipt in receipts):
+        has_dead_letters = False
+        for one in pending:
+            receipt = one if isinstance(one, Receipt) else await one
+            tally.add(receipt)
+            has_dead_letters = has_dead_letters or receipt.outcome == "dead_lettered"
+        self._count_pushes(len(pending), self.clock.monotonic() - started)
+        if has_dead_letters:
             await self.runtime.durability.flush_dead_letters()
-        return receipts
 
     @property
     def _awaits_author(self) -> bool:
@@ -121,7 +126,7 @@ class BulkIngest(PushIngest):
 
     async def _push_atomically(
         self, events: Sequence[Any], encoding: str, position: ProducerPosition
-    ) -> tuple[list[Receipt], StoredPush | None]:
+    ) -> tuple[PushSummary, StoredPush | None]:
         """Commit all events of a push together with its number. The queue may exceed its capacity by one push."""
         self._waiting_pushers += 1
         try:
@@ -133,8 +138,9 @@ class BulkIngest(PushIngest):
                 taken = None if _are_rejected(pending) else self._append_push(position, pending)
         finally:
             self._waiting_pushers -= 1
-        receipts = await self._resolve_all(pending)
-        return receipts, None if taken is None else await taken
+        tally = ReceiptTally()
+        await self._resolve_all(pending, tally)
+        return PushSummary(tuple(tally.runs)), None if taken is None else await taken
 
     def _begin_all(self, events: Sequence[Any], encoding: str) -> list[PendingReceipt]:
         return [self.begin_event(event, encoding) for event in events]
@@ -168,7 +174,8 @@ class BulkIngest(PushIngest):
         assert journal is not None, "an accumulator is journaled only with a store"
 
         def to_row(emitted_before: int, steps: Sequence[JournalStep]) -> StoredPush:
-            return self._numbered_push(position, self._expected_receipts(pending, emitted_before, steps))
+            summary = PushSummary.of(self._expected_receipts(pending, emitted_before, steps))
+            return self._numbered_push(position, summary)
 
         return journal.append_push(self.journal_writer, sum(not isinstance(one, Receipt) for one in pending), to_row)
 

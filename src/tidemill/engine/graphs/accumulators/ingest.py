@@ -18,11 +18,12 @@ from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.engine.graphs.accumulators.emit import BoundaryEmitter, PendingReceipt, resolve_receipt
 from tidemill.engine.graphs.dead_letters import BatchedEvents, DeadLetterQueue, ReplayedEvent
 from tidemill.engine.graphs.error_location import locate_error
-from tidemill.engine.graphs.firing.fast_path import FastPath, FastPathSource, PushHandle
+from tidemill.engine.graphs.firing.fast_path import FastPath, FastPathSource
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
+from tidemill.graphs.pushes import PushHandle
 from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 from tidemill.kernel.errors import FullError, RequestError

@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from tidemill.graphs.pushes import ProducerPosition, PushSummary, decode_receipts
-from tidemill.graphs.result import Receipt
+from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptRun, decode_runs
 from tidemill.storage.graph_ports import StoredPush
 
 MAX_PRODUCERS = 10_000
@@ -34,13 +33,14 @@ class Producer(msgspec.Struct, eq=False):
         newest = self.newest
         if newest is None or position.sequence > newest.sequence:
             return None
-        receipts = decode_receipts(newest.answer)
+        runs = decode_runs(newest.answer)
         if position.sequence < newest.sequence:
             reason = (
                 f"push {position.sequence} of '{position.client}' was taken before; its newest one is {newest.sequence}"
             )
-            receipts = (Receipt(True, receipts[-1].sequence if receipts else 0, "suppressed", reason),) * events
-        return PushSummary(receipts, is_duplicate=True)
+            sequence = runs[-1].last_sequence if runs else 0
+            runs = (ReceiptRun(True, "suppressed", reason, sequence, events),) if events else ()
+        return PushSummary(runs, is_duplicate=True)
 
 
 class KnownProducers:

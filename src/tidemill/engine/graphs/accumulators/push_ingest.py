@@ -1,18 +1,24 @@
-"""Awaited pushes: those that need not wait take the fast path at once, and only a sample of them is timed.
+"""Pushes: events that need not wait take the fast path at once, one by one or many in a loop.
 
 Two reads of the clock and three coroutines cost more than a light graph. `push_now` has neither: it processes an event
 of the declared class while the fast path is open and no pusher waits, and returns None for any other, which `push` then
-takes. It also leaves every 64th event to `push`, which times it and yields to the event loop from time to time.
+takes. It also leaves every 64th event to `push`, which times it and yields to the event loop from time to time. Many
+events run through the push loop, which leaves the unusual ones among them to the same two.
 """
 
 import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.firing.fast_path import FastPathState
+from tidemill.engine.graphs.firing.push_loop import LoopEnd, PushLoop, build_push_loop, decline_next
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.pushes import PushHandle, PushSummary, ReceiptTally
 from tidemill.graphs.result import Receipt
+from tidemill.kernel.errors import FullError
 
 PUSHES_PER_YIELD = 256  # pushes in a row before the event loop gets a turn
 MAX_UNTIMED = 63  # direct pushes between two that are timed
@@ -30,6 +36,7 @@ class PushIngest(EventIngest):
         self._untimed = 0  # direct pushes since the last one that was timed
         self._direct_seconds = 0.0  # how long that one took
         self._next_yield = PUSHES_PER_YIELD
+        self._push_loop: PushLoop | None = None  # built when many events are pushed
 
     # -- counters
 
@@ -60,8 +67,7 @@ class PushIngest(EventIngest):
 
         `offset` is the position of the source after this event, if it came from one.
         """
-        if self.targets:
-            self._try_fast_path()
+        self._try_fast_path()
         direct: Receipt | None = None
         started = self.clock.monotonic()
         try:
@@ -74,10 +80,14 @@ class PushIngest(EventIngest):
                 self._take_sample(seconds)
         if self.is_journaled and receipt.outcome == "dead_lettered":
             await self.runtime.durability.flush_dead_letters()
-        if self.push_count >= self._next_yield:  # a tight loop of pushes must not starve the node
+        await self._yield_in_turn()
+        return receipt
+
+    async def _yield_in_turn(self) -> None:
+        """Give the event loop a turn now and then: a tight loop of pushes must not starve the node."""
+        if self.push_count >= self._next_yield:
             self._next_yield = self.push_count + PUSHES_PER_YIELD
             await asyncio.sleep(0)
-        return receipt
 
     def push_now(self, event: Any) -> Receipt | None:
         """Process an event that need not wait, and return its receipt; None if `push` must take the event."""
@@ -101,7 +111,67 @@ class PushIngest(EventIngest):
         sequence = self._fast_path.call(event)
         return self._slow_receipt if sequence is None else Receipt(True, sequence, "emitted")
 
+    # -- many events
+
+    async def _push_each(self, events: Sequence[Any], encoding: str, tally: ReceiptTally) -> None:
+        """Push events in order, as many as possible by the push loop, and add their receipts."""
+        remaining = iter(events)
+        while tally.count < len(events):
+            started, before = self.clock.monotonic(), tally.count
+            is_declined = self._take_many(islice(remaining, PUSHES_PER_YIELD), tally)
+            self._count_pushes(tally.count - before, self.clock.monotonic() - started)
+            if is_declined:
+                tally.add(await self.push(events[tally.count], encoding))
+            else:
+                await self._yield_in_turn()
+
+    def _take_many(self, events: Iterator[Any], tally: ReceiptTally) -> bool:
+        """Run events through the push loop; return whether the last one that was taken from `events` is still to do."""
+        while True:
+            end = (decline_next if self._waiting_pushers else self._find_push_loop())(events, tally)
+            if end is LoopEnd.ANSWERED:
+                tally.add(self._slow_receipt)
+            elif end is not LoopEnd.INTERRUPTED:
+                return end is LoopEnd.DECLINED
+
+    def push_many_now(self, events: Iterable[Any]) -> PushSummary:
+        """Push events in order without waiting, and return their receipts; this is `many` of a handle."""
+        if self._successor is not None:
+            return self._successor().handle().many(events)
+        events, tally = list(events), ReceiptTally()
+        remaining = iter(events)
+        try:
+            while tally.count < len(events):
+                if self._take_many(remaining, tally):
+                    tally.add(self._push_declined(events[tally.count]))
+        except FullError as error:
+            error.taken = tally.count
+            raise
+        return PushSummary(tuple(tally.runs))
+
+    def _push_declined(self, event: Any) -> Receipt:
+        """Push an event that the loop has declined, without waiting; a full queue rejects it first."""
+        may_be_full = bool(self.queue_gates) and not self.targets[0][0].fast_path_state.credit
+        sequence = self.push_slow(event) if may_be_full else self._fast_path.call(event)
+        return self._slow_receipt if sequence is None else Receipt(True, sequence, "emitted")
+
     # -- the fast path
+
+    def handle(self) -> PushHandle:
+        """Return the synchronous push function for hot loops; it stays valid across restarts and reloads."""
+        handle = super().handle()
+        handle.many = self.push_many_now
+        return handle
+
+    def _find_push_loop(self) -> PushLoop:
+        """Return the loop of the open fast path; one that declines every event if there is none."""
+        if self._push_loop is None:
+            self._try_fast_path()
+            self._push_loop = decline_next
+            if (graph := self._fast_path.graph) is not None:
+                ((reactor, index),) = self.targets
+                self._push_loop = build_push_loop(graph, self._fast_path_source(), index, reactor.fast_path_target)
+        return self._push_loop
 
     def _try_fast_path(self) -> None:
         if self._fast_path_tried:
@@ -114,5 +184,5 @@ class PushIngest(EventIngest):
 
     def close_fast_path(self) -> None:
         """Close the fast path because something on it has changed."""
-        self._direct_class = self._queueing_state = None
+        self._direct_class = self._queueing_state = self._push_loop = None
         super().close_fast_path()

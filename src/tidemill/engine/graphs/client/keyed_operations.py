@@ -239,7 +239,8 @@ class KeyedOperations:
         for indexes, summary in zip(groups.values(), summaries, strict=True):
             receipts |= zip(indexes, summary.receipts, strict=True)
         is_duplicate = bool(summaries) and all(one.is_duplicate for one in summaries)
-        return PushSummary(tuple(receipts[index] for index in range(len(events))), is_duplicate)
+        in_order = (receipts[index] for index in range(len(events)))
+        return PushSummary.of(in_order, is_duplicate=is_duplicate)
 
     async def _push_group(
         self,
@@ -262,7 +263,7 @@ class KeyedOperations:
                 return summary
         rest = originals[len(receipts) :]
         later = await self._router.at(part).push_many(part.tenant, part.name, rest, encoding, position, patience)
-        return PushSummary((*receipts, *later.receipts), later.is_duplicate and not receipts)
+        return PushSummary.of((*receipts, *later.receipts), is_duplicate=later.is_duplicate and not receipts)
 
     async def push_numbered(
         self, part: PartKey, events: Sequence[Any], encoding: str, position: ProducerPosition

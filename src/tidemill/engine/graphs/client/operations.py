@@ -30,7 +30,7 @@ from tidemill.engine.graphs.dead_letters import DeadLetterQueue
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.handle import ReactorHandle, accumulator_state
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.graphs.pushes import ProducerPosition, PushSummary
+from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptRun, ReceiptTally
 from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
 from tidemill.kernel.errors import RequestError
@@ -203,18 +203,18 @@ class GraphOperations:
             select = found.selector_of(events[0], encoding) if events else None
             rejection = await wait_for_space(found, patience, select)
             if rejection is not None:
-                return PushSummary((rejection,) * len(events))
+                return PushSummary((ReceiptRun.of(rejection, len(events)),) if events else ())
         if position is not None or patience is None or (size := free_space(found)) is None:
             return await found.push_many(events, encoding, position)
-        receipts: list[Receipt] = []
-        while len(receipts) < len(events):
-            select = found.selector_of(events[len(receipts)], encoding)
+        tally = ReceiptTally()
+        while tally.count < len(events):
+            select = found.selector_of(events[tally.count], encoding)
             if (rejection := await wait_for_space(found, patience, select)) is not None:
-                receipts += [rejection] * (len(events) - len(receipts))
+                tally.add(rejection, len(events) - tally.count)
                 break
             size = free_space(found) or size
-            receipts += (await found.push_many(events[len(receipts) : len(receipts) + size], encoding)).receipts
-        return PushSummary(tuple(receipts))
+            tally.extend((await found.push_many(events[tally.count : tally.count + size], encoding)).runs)
+        return PushSummary(tuple(tally.runs))
 
     async def batch_space(self, tenant: str, name: str) -> int:
         """Return how many events are worth pushing together: those that share a commit, and need not wait for space."""

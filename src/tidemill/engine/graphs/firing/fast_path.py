@@ -7,7 +7,7 @@ they are queued, and fired after it. A change that must stop fast firings closes
 """
 
 from collections.abc import Callable, Collection, Mapping
-from types import CodeType, MappingProxyType
+from types import CodeType, FunctionType, MappingProxyType
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from tidemill.annotations.validation import TypeValidator
 from tidemill.graphs.codegen import FunctionWriter
 from tidemill.graphs.compiler import CompiledGraph, GeneratedFunction
 from tidemill.graphs.inputs import Inputs
+from tidemill.graphs.pushes import PushHandle
 from tidemill.graphs.routes import Routes
 from tidemill.graphs.wiring_model import Wiring
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
@@ -62,7 +63,8 @@ class SequenceCounter:
         self.sequence = 0
 
 
-PushHandle = Callable[[Any], int | None]
+PushEvent = Callable[[Any], int | None]
+"""Pushes an event; returns the number of the boundary that it emitted, or None."""
 
 BYTES_TYPES = frozenset([bytes, bytearray, memoryview])
 
@@ -93,7 +95,7 @@ class FastPathSource(msgspec.Struct, frozen=True):
     event_validator: TypeValidator
     boundary_validator: TypeValidator
     counter: SequenceCounter
-    push_slow: PushHandle
+    push_slow: PushEvent
     """Takes an event of another class than declared."""
     dead_letter: Callable[[Any, BaseException], None]
     """Takes an event for which the author's function raised."""
@@ -130,20 +132,23 @@ class FastFiringFailure:
 class FastPath:
     """The callable that users hold. It never changes; its code does, when the graph or the reactor behind it does."""
 
-    def __init__(self, push_slow: PushHandle) -> None:
+    def __init__(self, push_slow: PushEvent) -> None:
         self._slow_namespace = {"push_slow": push_slow}
         self._namespace: dict[str, Any] = dict(self._slow_namespace)
         defined: dict[str, Any] = {}
         exec("def push(event):\n    return push_slow(event)\n", self._namespace, defined)
+        self._function: FunctionType = defined["push"]
         self.call: PushHandle = defined["push"]
-        self._slow_code = self.call.__code__
+        self._slow_code = self._function.__code__
         self.is_open = False
+        self.graph: CompiledGraph | None = None  # the one that it leads to, if it leads to one
 
     def _switch_to(self, code: CodeType, namespace: dict[str, Any]) -> None:
         """Replace the code behind the callable. No name of the old code stays, so that no old graph is kept alive."""
+        self.graph = None
         self._namespace.clear()
         self._namespace.update(namespace)
-        self.call.__code__ = code
+        self._function.__code__ = code
 
     def open(
         self,
@@ -170,6 +175,7 @@ class FastPath:
             target.fail_fast_firing(FastFiringFailure(index, boundary, started, error, generated))
 
         self.open_to_function(generated, {writer.failed: failed, FIRING_ON_STACK: target.describe_fast_firing})
+        self.graph = graph
 
     def open_to_function(self, generated: GeneratedFunction, added: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Run events through this function from now on; `added` are further names that it refers to."""

@@ -25,7 +25,7 @@ from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.keys import Key, KeyReader
-from tidemill.graphs.pushes import ProducerPosition
+from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptTally
 from tidemill.graphs.result import DeadLetter, Receipt, Rejection
 from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.storage.graph_ports import StoredPush
@@ -185,7 +185,7 @@ class KeyedIngest(RunningAccumulator):
         self.keys.select(key_state)
         return (value,)
 
-    def _begin_unblocked(self, events: Sequence[Any], encoding: str) -> Iterator[PendingReceipt]:
+    def _begin_unblocked(self, events: Iterable[Any], encoding: str) -> Iterator[PendingReceipt]:
         for event in events:
             selected = self._select_key_of(event, encoding)
             if isinstance(selected, Receipt):
@@ -204,16 +204,18 @@ class KeyedIngest(RunningAccumulator):
 
     # -- many events
 
-    async def _push_all(self, events: Sequence[Any], encoding: str) -> list[Receipt]:
+    async def _push_all(self, events: Sequence[Any], encoding: str) -> ReceiptTally:
         try:
             async with self.keys.memory.holding(self.keys_of(events, encoding)):
                 return await super()._push_all(events, encoding)
         except StoreError:  # only events of keys that are not in memory are rejected
-            return [await self.push(event, encoding) for event in events]
+            tally = ReceiptTally()
+            await self._push_each(events, encoding, tally)
+            return tally
 
     async def _push_atomically(
         self, events: Sequence[Any], encoding: str, position: ProducerPosition
-    ) -> tuple[list[Receipt], StoredPush | None]:
+    ) -> tuple[PushSummary, StoredPush | None]:
         async with self.keys.memory.holding(self.keys_of(events, encoding)):
             return await super()._push_atomically(events, encoding, position)
 
@@ -280,7 +282,7 @@ class KeyedIngest(RunningAccumulator):
     # -- the fast path
 
     def _try_fast_path(self) -> None:
-        if self._fast_path_tried:
+        if self._fast_path_tried or not self.targets:
             return
         self._fast_path_tried = True
         validator, (target, index) = self.event_validator, self.targets[0]
@@ -319,11 +321,10 @@ class KeyedIngest(RunningAccumulator):
             message = f"accumulator '{self.name}': {selected.reason}; use `await node.push(...)`, which reads it"
             raise RequestError(message, code="key_not_in_memory", status=409)
         if isinstance(selected, Receipt):
+            self._slow_receipt = selected
             return None
         self._check_queue_space()
-        if self._queue_rejection() is not None:
-            return None
-        receipt = self.process_now(selected[0])
+        receipt = self._slow_receipt = self._queue_rejection() or self.process_now(selected[0])
         return receipt.sequence if receipt.outcome == "emitted" else None
 
     # -- the journal

@@ -4,16 +4,18 @@ It knows the handle of the partition for each key that it has seen, so that an e
 dictionary. What it knows ends when a partition stops here, and when the reactor is replaced by a newer version.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any, Protocol
 
 from tidemill.annotations.validation import TypeValidator
-from tidemill.engine.graphs.firing.fast_path import BYTES_TYPES, FastPath, PushHandle
+from tidemill.engine.graphs.firing.fast_path import BYTES_TYPES, FastPath
 from tidemill.engine.graphs.partitions.partitioned import EventPartitioner, PartitionedReactor
 from tidemill.graphs.keys import PLAIN_CLASSES, Key, KeyReader, is_plain_tuple
 from tidemill.graphs.partitions import PartitionName
+from tidemill.graphs.pushes import PushHandle, PushSummary, ReceiptTally
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.errors import FullError, RequestError
 
 MAX_KNOWN_HANDLES = 100_000
 """Keys whose handles are remembered for each accumulator: as many as a node keeps in memory by default."""
@@ -84,6 +86,30 @@ class FrontPath(FastPath):
             message = f"partition {number} of accumulator '{self._name}' runs on another node"
             raise RequestError(f"{message}: use `await node.push(...)`", code="needs_push", status=409)
         return accumulator
+
+    def handle(self) -> PushHandle:
+        """Return the callable that users hold."""
+        self.call.many = self.push_many_routed
+        return self.call
+
+    def push_many_routed(self, events: Iterable[Any]) -> PushSummary:
+        """Push events in order, each to the partition of its key; consecutive ones of a partition go together.
+
+        All partitions are found first, so that nothing is pushed if one of them runs on another node.
+        """
+        keyed = self._loaded.keyed_accumulators.get((self._tenant, self._name))
+        if keyed is None:
+            return self._loaded.accumulator(self._tenant, self._name).handle().many(events)
+        routed = [keyed.partitioners[self._name].route(event) for event in events]
+        handles = {number: self._find_partition(number).handle() for number in {one.partition for one in routed}}
+        tally = ReceiptTally()
+        try:
+            for partition, group in groupby(routed, lambda one: one.partition):
+                tally.extend(handles[partition].many(one.event for one in group).runs)
+        except FullError as error:
+            error.taken += tally.count
+            raise
+        return PushSummary(tuple(tally.runs))
 
     # -- what it knows
 
