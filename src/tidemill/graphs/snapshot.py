@@ -145,8 +145,8 @@ class KeyedJournalRecord(JournalRecord, frozen=True, array_like=True):
     key: bytes = b""
 
 
-def encode_stored(part: ReactorPart | AccumulatorPart | KeyPart | JournalRecord) -> bytes:
-    """Return a part or a record as bytes; UnstorableError if a source's offset cannot be encoded."""
+def encode_stored(part: ReactorPart | AccumulatorPart | KeyPart) -> bytes:
+    """Return a part as bytes; UnstorableError if a source's offset cannot be encoded."""
     return encode_msgpack(part)
 
 

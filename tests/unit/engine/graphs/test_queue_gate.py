@@ -93,9 +93,9 @@ def test_reserved_space_counts_as_taken(overflow: Any, verdict: str) -> None:
     """A boundary that is being committed will need its place."""
     gated = Gated(overflow)
     gated.fill(1)
-    gated.gate.reserve(+1)
+    gated.gate.reserved += 1
     assert getattr(gated.gate, verdict)
-    gated.gate.reserve(-1)
+    gated.gate.release()
     assert not getattr(gated.gate, verdict)
 
 
@@ -117,11 +117,11 @@ async def test_waiters_continue_when_a_reservation_is_released() -> None:
     """A refused commit frees its place."""
     gated = Gated("block")
     gated.fill(1)
-    gated.gate.reserve(+1)
+    gated.gate.reserved += 1
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         tasks.create_task(gated.gate.wait())
         await asyncio.sleep(0)
-        gated.gate.reserve(-1)
+        gated.gate.release()
 
 
 async def test_a_closed_gate_blocks_no_one() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tidemill.annotations.codec import Codec, UnstorableError, build_codec
+from tidemill.annotations.codec import Codec, UnstorableError, build_codec, encode_msgpack
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.engine.graphs.durability.journal import JournalStep, JournalWriter, StepKind
 from tidemill.engine.graphs.firing.fast_path import SequenceCounter
@@ -22,13 +22,7 @@ from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
 from tidemill.graphs.keys import decode_key, encode_key
 from tidemill.graphs.result import Outcome, Receipt, Rejection, RejectionCode
-from tidemill.graphs.snapshot import (
-    JournalRecord,
-    KeyedJournalRecord,
-    compute_digest,
-    encode_stored,
-    journal_checksum_seed,
-)
+from tidemill.graphs.snapshot import JournalRecord, KeyedJournalRecord, compute_digest, journal_checksum_seed
 from tidemill.storage.graph_ports import JournalKey, PartKey
 
 PendingReceipt = Receipt | asyncio.Future[Receipt]
@@ -54,20 +48,23 @@ class AccumulatorCodecs(msgspec.Struct, frozen=True):
         digest = compute_digest([boundary.schema, buffered.schema, None if state is None else state.schema])
         return cls(boundary, buffered, state, digest)
 
-    def to_record(self, step: JournalStep) -> JournalRecord:
-        """Return the stored form of a step, or raise UnstorableError: also if its value could not be read back."""
-        value = b"" if step.kind == "released" else self._encode_checked(self._codec_for(step.kind), step.value)
-        if step.key is None:
-            return JournalRecord(step.kind, value, step.count, step.offset)
-        return KeyedJournalRecord(step.kind, value, step.count, step.offset, encode_key(step.key))
+    def encode_step(self, step: JournalStep) -> bytes:
+        """Return a step as the bytes of a `JournalRecord`, or raise UnstorableError: also if it could not be read back.
 
-    def _encode_checked(self, codec: Codec, value: Any) -> bytes:
-        encoded = codec.encode(value)
-        try:
-            codec.decode(encoded)
-        except TypeMismatchError as error:
-            raise UnstorableError(f"it does not fit its own annotation, and would not come back: {error}") from error
-        return encoded
+        A tuple is encoded as the record would be, and costs less: this is done for each event.
+        """
+        value = b""
+        if step.kind != "released":
+            codec = self._codec_for(step.kind)
+            value = codec.encode(step.value)
+            try:
+                codec.decode(value)
+            except TypeMismatchError as error:
+                message = f"it does not fit its own annotation, and would not come back: {error}"
+                raise UnstorableError(message) from error
+        if step.key is None:
+            return encode_msgpack((step.kind, value, step.count, step.offset))
+        return encode_msgpack((step.kind, value, step.count, step.offset, encode_key(step.key)))
 
     def from_record(self, record: JournalRecord) -> JournalStep:
         """Return the step of a record, or raise TypeMismatchError."""
@@ -201,13 +198,14 @@ class BoundaryEmitter(ABC):
     def append_to_journal(self, step: JournalStep, event: Any) -> "PendingReceipt":
         """Begin to commit a step. Later steps of the accumulator build on it, and are refused with it."""
         try:
-            payload = encode_stored(self.codecs.to_record(step))
+            payload = self.codecs.encode_step(step)
         except UnstorableError as error:
             return self._dead_letter(event, error)
         if step.kind == "boundary" and self.definition.state is not None:
             self.state = step.value
-        if self.queue_gates:
-            self._reserve_queue(step, +1)
+        if self.queue_gates and self.emits_boundary(step):
+            for gate in self.queue_gates:
+                gate.reserved += 1
         journal = self.runtime.durability.journal
         assert journal is not None, "an accumulator is journaled only with a store"
         return journal.append(self.journal_writer, step, payload)
@@ -221,7 +219,7 @@ class BoundaryEmitter(ABC):
     def on_committed(self, step: JournalStep, position: int) -> Receipt:
         """Apply a committed step, and return its receipt."""
         if self.queue_gates:
-            self._reserve_queue(step, -1)
+            self._release_queue(step)
         self.position = position
         boundary = self.apply_step(step)
         if boundary is None:
@@ -251,7 +249,7 @@ class BoundaryEmitter(ABC):
     def on_refused(self, step: JournalStep, reason: str) -> Receipt:
         """Roll back a step that was not committed, and all that were prepared on top of it."""
         if self.queue_gates:
-            self._reserve_queue(step, -1)
+            self._release_queue(step)
         self.state = self.committed_state
         receipt = self._not_stored(reason, is_lost=not self.will_be_retried(step))
         for target, _ in self.targets:  # the next checkpoint finds out when the store works again
@@ -264,10 +262,10 @@ class BoundaryEmitter(ABC):
             self._count_drop("not_stored")
         return self.reject("not_stored", f"not stored: {reason}")
 
-    def _reserve_queue(self, step: JournalStep, delta: int) -> None:
+    def _release_queue(self, step: JournalStep) -> None:
         if self.emits_boundary(step):
             for gate in self.queue_gates:
-                gate.reserve(delta)
+                gate.release()
 
     def emits_boundary(self, step: JournalStep) -> bool:
         """Return whether a step emits a boundary."""

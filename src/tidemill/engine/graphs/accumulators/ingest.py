@@ -198,6 +198,10 @@ class EventIngest(BoundaryEmitter):
             self._waiting_pushers -= 1
         return await resolve_receipt(pending)
 
+    def begin_push(self, event: Any, encoding: str, offset: Any = None) -> "PendingReceipt | None":
+        """Begin to commit the outcome of an event; None if it has to wait for its turn or for the author's function."""
+        return None if self.is_async or self._is_blocked() else self.begin_event(event, encoding, offset)
+
     def begin_event(self, event: Any, encoding: str, offset: Any = None) -> "PendingReceipt":
         """Validate and process an event, and begin to commit its outcome; for synchronous functions."""
         if (rejection := self._rejection()) is not None:
@@ -366,7 +370,10 @@ class EventIngest(BoundaryEmitter):
     def _is_blocked(self) -> bool:
         if self._waiting_pushers:
             return True
-        return bool(self.queue_gates) and any(gate.is_blocked for gate in self.queue_gates)
+        for gate in self.queue_gates:  # noqa: SIM110 - spelled out, because this is done for each event
+            if gate.is_blocked:
+                return True
+        return False
 
     async def _wait_for_queue_space(self) -> None:
         await self._flowing.wait()

@@ -71,8 +71,11 @@ class PushIngest(EventIngest):
         direct: Receipt | None = None
         started = self.clock.monotonic()
         try:
-            direct = self._take_now(event) if offset is None else None
-            receipt = direct or await self._ingest(event, encoding, offset)
+            if self.is_journaled and (pending := self.begin_push(event, encoding, offset)) is not None:
+                receipt = pending if isinstance(pending, Receipt) else await pending
+            else:
+                direct = self._take_now(event) if offset is None else None
+                receipt = direct or await self._ingest(event, encoding, offset)
         finally:
             seconds = self.clock.monotonic() - started
             self._count_pushes(1, seconds)

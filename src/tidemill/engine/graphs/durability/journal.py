@@ -114,8 +114,9 @@ class Journal:
     def append(self, writer: JournalWriter, step: JournalStep, payload: bytes) -> "asyncio.Future[Receipt]":
         """Append a step; it happens when it is committed."""
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        if not self._pending:  # once per commit: this is done for each event
+            self._work_ready.set()
         self._pending.append((writer, step, payload, future))
-        self._work_ready.set()
         return future
 
     def append_push(

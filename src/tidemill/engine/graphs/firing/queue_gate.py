@@ -55,7 +55,7 @@ class QueueGate:
     @property
     def is_blocked(self) -> bool:
         """Whether pushers must wait."""
-        return self._is_full and self._policy.blocks and not self._is_closed
+        return self._policy.blocks and self._is_full and not self._is_closed
 
     @property
     def space(self) -> int:
@@ -66,7 +66,7 @@ class QueueGate:
     @property
     def is_rejecting(self) -> bool:
         """Whether a push is rejected."""
-        return self._is_full and self._policy.rejects
+        return self._policy.rejects and self._is_full
 
     @property
     def _is_full(self) -> bool:
@@ -91,11 +91,10 @@ class QueueGate:
             self._dropped["overflow"] += 1
         return True
 
-    def reserve(self, delta: int) -> None:
-        """Reserve space (+1) for a boundary that is being committed, or release it (-1)."""
-        self.reserved += delta
-        if delta < 0:
-            self.wake_waiters()
+    def release(self) -> None:
+        """Release the space that was reserved for a boundary while it was being committed."""
+        self.reserved -= 1
+        self._freed.set()
 
     async def wait(self) -> None:
         """Wait until there is space, or the gate is closed."""

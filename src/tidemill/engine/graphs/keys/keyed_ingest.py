@@ -163,6 +163,10 @@ class KeyedIngest(RunningAccumulator):
             return self.process_now(value)
         return super()._process_fast(value)
 
+    def begin_push(self, event: Any, encoding: str, offset: Any = None) -> PendingReceipt | None:  # noqa: ARG002
+        """Return None: the key of the event may have to be read from the store."""
+        return None
+
     def begin_event(self, event: Any, encoding: str, offset: Any = None) -> PendingReceipt:
         """Validate and process an event of an active key, and begin to commit its outcome."""
         selected = self._select_key_of(event, encoding)
