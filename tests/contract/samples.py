@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import (
-    JournalEntry,
+    JournalBlock,
     JournalKey,
     PartKey,
     PartKind,
@@ -67,9 +67,10 @@ def journal(name: str = "a", tenant: str = "public") -> JournalKey:
     return JournalKey(tenant, name)
 
 
-def entry(position: int, of: JournalKey | None = None, payload: bytes = b"event") -> JournalEntry:
-    """Return one entry of a journal."""
-    return JournalEntry(key=of or journal(), position=position, checksum=b"\x00\xff", payload=payload)
+def block(position: int, of: JournalKey | None = None, payload: bytes = b"event") -> JournalBlock:
+    """Return one block of a journal."""
+    key = of or journal()
+    return JournalBlock(key=key, position=position, layout=b"\x00lay", checksum=b"\x00\xff", payload=payload)
 
 
 def push(

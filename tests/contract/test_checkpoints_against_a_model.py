@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.contract.conftest import ContractDatabase, MemoryDatabase, SqliteFile
-from tests.contract.samples import entry, journal, key, part
+from tests.contract.samples import block, journal, key, part
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import HighWaterMarks, JournalEntry, JournalKey, JournalTrim, PartKey, SnapshotPart
+from tidemill.storage.graph_ports import HighWaterMarks, JournalBlock, JournalKey, JournalTrim, PartKey, SnapshotPart
 from tidemill.testing.faults.stores import fail_next
 
 OWNERS = [key(name, tenant) for tenant in ("a", "b") for name in ("x", "y")]
@@ -33,7 +33,7 @@ class CheckpointMachine(RuleBasedStateMachine):
         super().__init__()
         self.runner = asyncio.Runner()
         self.parts: dict[tuple[PartKey, int], SnapshotPart] = {}
-        self.journal: dict[tuple[JournalKey, int], JournalEntry] = {}
+        self.journal: dict[tuple[JournalKey, int], JournalBlock] = {}
         self.moment = 0
 
     def make_database(self) -> ContractDatabase:
@@ -68,7 +68,7 @@ class CheckpointMachine(RuleBasedStateMachine):
     @rule(appends=appends)
     def append(self, appends: list[tuple[JournalKey, int]]) -> None:
         taken = len(set(appends)) < len(appends) or any(at in self.journal for at in appends)
-        entries = [entry(position, of) for of, position in appends]
+        entries = [block(position, of) for of, position in appends]
         try:
             self.runner.run(self.store.checkpoints.append(entries))
         except StoreError:
@@ -90,7 +90,7 @@ class CheckpointMachine(RuleBasedStateMachine):
             assert await checkpoints.read_all_parts() == sorted(
                 self.parts.values(), key=lambda one: (one.key, -one.moment)
             )
-            assert await checkpoints.read_all_entries() == [self.journal[at] for at in sorted(self.journal)]
+            assert await checkpoints.read_all_blocks() == [self.journal[at] for at in sorted(self.journal)]
             found = await checkpoints.read_parts(OWNERS[:2])
             assert [one.moment for one in found] == sorted((one.moment for one in found), reverse=True)
             moments = [one.moment for one in self.parts.values()]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.contract.conftest import ContractDatabase
-from tests.contract.samples import entry, part
+from tests.contract.samples import block, part
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import FencedError, StoreError
 from tidemill.storage.graph_ports import JournalTrim, PartFence, PartKey, PartOwner
@@ -85,32 +85,32 @@ async def test_writes_of_a_former_owner_are_refused(store: Store) -> None:
     await acquired(store, BOTH, "one")
     former = [PartFence(BOOK, 1), PartFence(MARKET, 1)]
     await store.checkpoints.save([part(1)], fences=former)
-    await store.checkpoints.append([entry(1)], former[:1])
+    await store.checkpoints.append([block(1)], former[:1])
     await take_over(store, [BOOK], "two")
     with pytest.raises(FencedError, match="another node owns"):
-        await store.checkpoints.append([entry(2)], former[:1])
+        await store.checkpoints.append([block(2)], former[:1])
     with pytest.raises(FencedError):
-        await store.checkpoints.save([part(2)], [JournalTrim(entry(1).key, 1)], former)
+        await store.checkpoints.save([part(2)], [JournalTrim(block(1).key, 1)], former)
     assert await store.checkpoints.read_all_parts() == [part(1)]
-    assert await store.checkpoints.read_all_entries() == [entry(1)]
-    await store.checkpoints.append([entry(2)], [PartFence(BOOK, 2)])
+    assert await store.checkpoints.read_all_blocks() == [block(1)]
+    await store.checkpoints.append([block(2)], [PartFence(BOOK, 2)])
     await store.part_owners.release([PartFence(BOOK, 2)])
     with pytest.raises(FencedError):
-        await store.checkpoints.append([entry(3)], [PartFence(BOOK, 2)])
+        await store.checkpoints.append([block(3)], [PartFence(BOOK, 2)])
 
 
 async def test_a_refused_write_fails_no_other(store: Store) -> None:
     """The writes of one commit are judged one by one."""
     await acquired(store, [MARKET], "one")
     writes = [
-        store.checkpoints.append([entry(1)], [PartFence(MARKET, 7)]),
-        store.checkpoints.append([entry(2)], [PartFence(MARKET, 1)]),
+        store.checkpoints.append([block(1)], [PartFence(MARKET, 7)]),
+        store.checkpoints.append([block(2)], [PartFence(MARKET, 1)]),
         store.pauses.set_paused("public", "market", paused=True),
     ]
     refused, *others = await asyncio.gather(*writes, return_exceptions=True)
     assert isinstance(refused, StoreError)
     assert others == [None, None]
-    assert [one.position for one in await store.checkpoints.read_all_entries()] == [2]
+    assert [one.position for one in await store.checkpoints.read_all_blocks()] == [2]
 
 
 async def test_of_many_candidates_one_wins(database: ContractDatabase) -> None:

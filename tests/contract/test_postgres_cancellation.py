@@ -17,7 +17,7 @@ AFTERWARDS = 5  # turns in which the transport of a lost connection calls back
 
 Call = Callable[[PostgresStore], Awaitable[Any]]
 CALLS: dict[str, Call] = {
-    "read": lambda store: store.checkpoints.read_all_entries(),
+    "read": lambda store: store.checkpoints.read_all_blocks(),
     "write": lambda store: store.checkpoints.append([entry(1)]),
     "lease": lambda store: store.leases.acquire("leader", "owner", 60.0),
     "listen": lambda store: store.listen(lambda: None),

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tests.contract.proxy import Fault, Proxy, proxy_to
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import JournalEntry, JournalKey
+from tidemill.storage.graph_ports import JournalBlock, JournalKey
 from tidemill.storage.migrations import SchemaState
 from tidemill.storage.postgres.store import PostgresStore
 from tidemill.storage.workflow_ports import ScheduleCursor, ScheduleKey
@@ -23,9 +23,9 @@ KEY = JournalKey("public", "prices")
 PATIENCE = 20.0  # seconds until a test gives up
 
 
-def entry(position: int) -> JournalEntry:
+def entry(position: int) -> JournalBlock:
     """Return something to append."""
-    return JournalEntry(key=KEY, position=position, checksum=b"sum", payload=b"payload")
+    return JournalBlock(key=KEY, position=position, checksum=b"sum", payload=b"payload")
 
 
 @asynccontextmanager
@@ -65,7 +65,7 @@ async def url(postgres: PostgresServer) -> str:
 
 async def stored(store: PostgresStore) -> set[int]:
     """Return the positions that are in the journal."""
-    return {one.position for one in await store.checkpoints.read_all_entries()}
+    return {one.position for one in await store.checkpoints.read_all_blocks()}
 
 
 async def eventually(condition: Callable[[], Awaitable[object]]) -> None:
@@ -155,7 +155,7 @@ async def test_writes_fail_immediately_while_the_server_is_down(own_postgres: Po
             with pytest.raises(StoreError, match=r"nothing listens there|connection was lost"):
                 await store.checkpoints.append([entry(2)])
             with pytest.raises(StoreError, match=re.escape(store.title)):
-                await store.checkpoints.read_all_entries()
+                await store.checkpoints.read_all_blocks()
         own_postgres.start()
         positions = count(3)
         await eventually(lambda: accepts_writes(store, positions))
@@ -472,7 +472,7 @@ async def _refused(store: PostgresStore, position: int) -> str:
 
 async def _unreadable(store: PostgresStore) -> str:
     with pytest.raises(StoreError) as caught:
-        await store.checkpoints.read_all_entries()
+        await store.checkpoints.read_all_blocks()
     return str(caught.value)
 
 

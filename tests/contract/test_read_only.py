@@ -3,7 +3,7 @@
 import pytest
 
 from tests.contract.conftest import ContractDatabase
-from tests.contract.samples import entry, letter, part
+from tests.contract.samples import block, letter, part
 from tidemill.kernel.errors import StoreError
 
 
@@ -29,12 +29,12 @@ async def test_a_read_only_store_reads_one_moment(database: ContractDatabase) ->
     await onlooker.open_read_only()
     assert await onlooker.checkpoints.read_all_parts() == []
     await store.checkpoints.save([part()])
-    await store.checkpoints.append([entry(1)])
+    await store.checkpoints.append([block(1)])
     assert await onlooker.checkpoints.read_all_parts() == []
-    assert await onlooker.checkpoints.read_all_entries() == []
+    assert await onlooker.checkpoints.read_all_blocks() == []
     await onlooker.close()
     await onlooker.open_read_only()
-    assert await onlooker.checkpoints.read_all_entries() == [entry(1)]
+    assert await onlooker.checkpoints.read_all_blocks() == [block(1)]
     await onlooker.close()
     await store.close()
 

@@ -3,6 +3,7 @@
 import asyncio
 from importlib.resources import files
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -19,8 +20,10 @@ from tests.contract.run_samples import (
     run_of,
     run_row,
 )
-from tests.contract.samples import NOON, entry, journal, key, letter, part, recovery
+from tests.contract.samples import NOON, block, journal, key, letter, part, recovery
+from tidemill.engine.graphs.durability.journal_blocks import JournalEntry, unpack_blocks
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.graph_ports import JournalTrim
 from tidemill.storage.sqlite.run_rows import to_micros
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Lease, Owner, ScheduleCursor
@@ -120,6 +123,33 @@ async def test_fires_of_version_5_still_count(database: ContractDatabase) -> Non
     await store.close()
 
 
+async def test_journals_of_version_20_are_blocks_of_one_entry(database: ContractDatabase) -> None:
+    """G-24: what an older Tidemill acknowledged is still there, intact, and is deleted by the same positions."""
+    is_file = isinstance(database, SqliteFile)
+    values = ", ".join(
+        f"('public', 'a', {position}, {_bytes_literal(checksum, is_file)}, {_bytes_literal(b'event', is_file)})"
+        for position in (3, 4)
+        for checksum in [crc32(b"event", crc32(b"public/a") ^ position).to_bytes(4)]
+    )
+    table = "journal" if is_file else "tidemill.journal"
+    columns = "(tenant, accumulator, position, checksum, payload)"
+    await database.make_older(20, f"INSERT INTO {table} {columns} VALUES {values};")
+    store = database.store()
+    await store.open()
+    await store.checkpoints.append([block(6)])
+    *older, newest = await store.checkpoints.read_blocks([journal()])
+    assert unpack_blocks(older) == [JournalEntry(journal(), position, b"event") for position in (3, 4)]
+    assert newest == block(6)
+    await store.checkpoints.save([part()], [JournalTrim(journal(), 3)])
+    assert [one.position for one in await store.checkpoints.read_all_blocks()] == [4, 6]
+    assert await store.check_integrity() == []
+    await store.close()
+
+
+def _bytes_literal(data: bytes, is_file: bool) -> str:
+    return f"x'{data.hex()}'" if is_file else f"'\\x{data.hex()}'"
+
+
 async def test_owners_of_version_8_are_nodes_of_programs(database: ContractDatabase) -> None:
     """W-12: their claims are still theirs; they last beat when they began."""
     table, noon = ("owners", to_micros(NOON)) if isinstance(database, SqliteFile) else ("tidemill.owners", NOON)
@@ -162,9 +192,9 @@ async def test_stores_that_open_at_once_find_one_schema(database: ContractDataba
     """One migrates, the others wait and find it done; all of them work."""
     stores = [database.store() for _ in range(4)]
     await asyncio.gather(*(store.open() for store in stores))
-    await asyncio.gather(*(store.checkpoints.append([entry(number)]) for number, store in enumerate(stores)))
+    await asyncio.gather(*(store.checkpoints.append([block(number)]) for number, store in enumerate(stores)))
     for store in stores:
-        assert [found.position for found in await store.checkpoints.read_entries([journal()])] == [0, 1, 2, 3]
+        assert [found.position for found in await store.checkpoints.read_blocks([journal()])] == [0, 1, 2, 3]
         await store.close()
 
 
@@ -196,7 +226,7 @@ async def check_that_content_outlives(database: ContractDatabase) -> None:
     before = database.store()
     await before.open()
     await before.checkpoints.save([part()])
-    await before.checkpoints.append([entry(1)])
+    await before.checkpoints.append([block(1)])
     await before.dead_letters.upsert([letter("01")])
     await before.recoveries.add([recovery("01")])
     await before.pauses.set_paused("public", "r", paused=True)
@@ -211,7 +241,7 @@ async def check_that_content_outlives(database: ContractDatabase) -> None:
     after = database.store()
     await after.open()
     assert await after.checkpoints.read_parts([key()]) == [part()]
-    assert await after.checkpoints.read_entries([journal()]) == [entry(1)]
+    assert await after.checkpoints.read_blocks([journal()]) == [block(1)]
     assert await after.dead_letters.list_all() == [letter("01")]
     assert await after.recoveries.list_newest("public", 1) == [recovery("01")]
     assert await after.pauses.is_paused("public", "r")

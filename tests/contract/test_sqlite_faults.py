@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.disks import files_limited_to, small_disk, without_root
-from tests.contract.samples import entry, journal, outcomes, part
+from tests.contract.samples import block, journal, outcomes, part
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.sqlite.connections import BUSY_TIMEOUT
 from tidemill.storage.sqlite.database import Database
@@ -38,27 +38,27 @@ async def opened(path: Path) -> AsyncIterator[Store]:
 
 async def positions(store: Store) -> list[int]:
     """Return the positions in the one journal of these tests."""
-    return [found.position for found in await store.checkpoints.read_entries([journal()])]
+    return [found.position for found in await store.checkpoints.read_blocks([journal()])]
 
 
 async def refusal(store: Store, position: int, size: int = 10) -> str:
     """Append something that must be refused; return the sentence."""
     with pytest.raises(StoreError) as caught:
-        await store.checkpoints.append([entry(position, payload=bytes(size))])
+        await store.checkpoints.append([block(position, payload=bytes(size))])
     return str(caught.value)
 
 
 async def test_a_busy_file_is_reported_in_time_and_works_again(path: Path) -> None:
     """Reads continue meanwhile."""
     async with opened(path) as store:
-        await store.checkpoints.append([entry(1)])
+        await store.checkpoints.append([block(1)])
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             async with asyncio.timeout(BUSY_TIMEOUT + 2):
                 assert f"{path}: another process is writing to it" in await refusal(store, 2)
             assert await positions(store) == [1]
             other.execute("ROLLBACK")
-        await store.checkpoints.append([entry(3)])
+        await store.checkpoints.append([block(3)])
         assert await positions(store) == [1, 3]
 
 
@@ -74,7 +74,7 @@ async def test_a_busy_file_cannot_be_opened_until_it_is_free(path: Path, mode: s
                 await store.open()
         other.execute("ROLLBACK")
         await store.open()
-    await store.checkpoints.append([entry(1)])
+    await store.checkpoints.append([block(1)])
     await store.close()
 
 
@@ -83,7 +83,7 @@ async def test_a_path_may_have_any_name(tmp_path: Path) -> None:
     folder = tmp_path / "50% of #1? 🌊"
     folder.mkdir()
     async with opened(folder / "tide mill?mode=memory.db") as store:
-        await store.checkpoints.append([entry(1)])
+        await store.checkpoints.append([block(1)])
     assert [one.name for one in folder.iterdir()] == ["tide mill?mode=memory.db"]
 
 
@@ -93,7 +93,7 @@ async def test_a_full_disk_is_reported_and_recovers_when_there_is_space(tmp_path
     folder.mkdir()
     with small_disk(folder) as disk:
         async with opened(folder / "tidemill.db") as store:
-            await store.checkpoints.append([entry(1)])
+            await store.checkpoints.append([block(1)])
             if disk:
                 disk.fill()
                 assert "the disk is full; free some space" in await fill_up(store)
@@ -103,7 +103,7 @@ async def test_a_full_disk_is_reported_and_recovers_when_there_is_space(tmp_path
                 await limit_pages(store)
                 assert "the disk is full; free some space" in await refusal(store, 2, size=1_000_000)
                 before = await positions(store)
-            await store.checkpoints.append([entry(1_000_000)])
+            await store.checkpoints.append([block(1_000_000)])
             assert await positions(store) == [*before, 1_000_000]
             assert await store.check_integrity() == []
 
@@ -112,7 +112,7 @@ async def fill_up(store: Store) -> str:
     """Append until the room that the log still had is used up; return the refusal."""
     for position in range(2, 1_000):
         try:
-            await store.checkpoints.append([entry(position, payload=bytes(5_000))])
+            await store.checkpoints.append([block(position, payload=bytes(5_000))])
         except StoreError as error:
             assert max(await positions(store)) == position - 1
             return str(error)
@@ -135,7 +135,7 @@ async def test_a_disk_full_for_a_while_refuses_and_forgets_nothing(tmp_path: Pat
         async with opened(path) as store:
             for position in range(400):
                 try:
-                    await store.checkpoints.append([entry(position, payload=bytes(5_000))])
+                    await store.checkpoints.append([block(position, payload=bytes(5_000))])
                 except StoreError:
                     continue
                 acknowledged.append(position)
@@ -169,11 +169,11 @@ async def outcome(store: Store, generation: int) -> str:
 async def test_a_disk_that_refuses_to_write_is_told_and_recovers(path: Path) -> None:
     """G-26: the store reconnects after an error of the disk."""
     async with opened(path) as store:
-        await store.checkpoints.append([entry(1)])
+        await store.checkpoints.append([block(1)])
         with files_limited_to(64 * 1024):
             assert "the disk reports an error; check the disk" in await refusal(store, 2, size=1_000_000)
             assert await positions(store) == [1]
-        await store.checkpoints.append([entry(3, payload=bytes(1_000_000))])
+        await store.checkpoints.append([block(3, payload=bytes(1_000_000))])
         assert await positions(store) == [1, 3]
         assert await store.check_integrity() == []
 
@@ -183,7 +183,7 @@ async def test_a_file_that_may_not_be_written_to_is_told_at_once() -> None:
     with without_root() as folder:
         path = folder / "tidemill.db"
         async with opened(path) as store:
-            await store.checkpoints.append([entry(1)])
+            await store.checkpoints.append([block(1)])
         path.chmod(0o400)
         with pytest.raises(StoreError, match="it may not be written to; give this user the right to write"):
             await SqliteStore(str(path)).open()
@@ -195,7 +195,7 @@ async def test_a_file_that_may_not_be_written_to_is_told_at_once() -> None:
 async def test_a_file_that_was_deleted_is_not_written_to(path: Path) -> None:
     """What is acknowledged can be found again: SQLite alone would write to a file without a name."""
     async with opened(path) as store:
-        await store.checkpoints.append([entry(1)])
+        await store.checkpoints.append([block(1)])
         away = path.with_name("away.db")
         path.rename(away)
         assert "the file was deleted or moved while in use; put it back" in await refusal(store, 2)
@@ -203,7 +203,7 @@ async def test_a_file_that_was_deleted_is_not_written_to(path: Path) -> None:
             await positions(store)
         assert not path.exists()
         away.rename(path)
-        await store.checkpoints.append([entry(3)])
+        await store.checkpoints.append([block(3)])
         assert await positions(store) == [1, 3]
 
 
@@ -218,7 +218,7 @@ async def test_author_code_that_moves_the_process_does_not_take_the_file_away(
     monkeypatch.chdir(elsewhere)
     await store.open()
     try:
-        await store.checkpoints.append([entry(1)])
+        await store.checkpoints.append([block(1)])
         assert await positions(store) == [1]
         assert (await store.read_schema_state()).found > 0
         assert await store.check_integrity() == []
@@ -242,16 +242,16 @@ async def test_a_restored_backup_is_taken_up_once_the_old_log_is_gone(path: Path
     """SQLite alone would read the old log into the restored file."""
     backup = path.with_name("backup.db")
     async with opened(path) as store:
-        await store.checkpoints.append([entry(1)])
+        await store.checkpoints.append([block(1)])
     shutil.copy(path, backup)
     async with opened(path) as store:
-        await store.checkpoints.append([entry(2)])
+        await store.checkpoints.append([block(2)])
         path.unlink()
         shutil.copy(backup, path)
         assert f"{path}-wal belongs to the old one; delete" in await refusal(store, 3)
         for suffix in ("-wal", "-shm"):
             Path(f"{path}{suffix}").unlink()
-        await store.checkpoints.append([entry(4)])
+        await store.checkpoints.append([block(4)])
         assert await positions(store) == [1, 4]
         assert await store.check_integrity() == []
 
@@ -259,11 +259,11 @@ async def test_a_restored_backup_is_taken_up_once_the_old_log_is_gone(path: Path
 async def test_an_empty_file_put_in_place_becomes_a_database(path: Path) -> None:
     """An operator can start over without a restart."""
     async with opened(path) as store:
-        await store.checkpoints.append([entry(1)])
+        await store.checkpoints.append([block(1)])
         for one in path.parent.iterdir():
             one.unlink()
         path.touch()
-        await store.checkpoints.append([entry(2)])
+        await store.checkpoints.append([block(2)])
         assert await positions(store) == [2]
 
 
@@ -283,7 +283,7 @@ async def test_a_file_that_is_no_database_is_refused(path: Path, content: bytes)
 async def test_damage_inside_the_file_is_found(path: Path) -> None:
     """G-23: never silently empty."""
     async with opened(path) as store:
-        await store.checkpoints.append([entry(position, payload=bytes(500)) for position in range(100)])
+        await store.checkpoints.append([block(position, payload=bytes(500)) for position in range(100)])
         await store.checkpoints.save([part()])
     content = bytearray(path.read_bytes())
     content[-4096 * 8 :] = b"\xaa" * 4096 * 8  # the newest pages: some of the journal
@@ -291,7 +291,7 @@ async def test_damage_inside_the_file_is_found(path: Path) -> None:
     async with opened(path) as store:
         assert await store.check_integrity()
         with pytest.raises(StoreError, match="the file is damaged; restore it from a backup"):
-            await store.checkpoints.read_all_entries()
+            await store.checkpoints.read_all_blocks()
 
 
 def missing_folder(folder: Path) -> Path:
@@ -334,7 +334,7 @@ async def test_a_closed_store_leaves_no_thread_and_no_log(path: Path) -> None:
     """Everything is in the one file, which may be copied."""
     before = set(threading.enumerate())
     async with opened(path) as store:
-        await store.checkpoints.append([entry(1)])
+        await store.checkpoints.append([block(1)])
         await positions(store)
         threads = set(threading.enumerate()) - before
     for thread in threads:

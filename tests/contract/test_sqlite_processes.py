@@ -11,7 +11,7 @@ from tidemill.storage.sqlite.store import SqliteStore
 # Waits for a line; then opens the file, and appends so many entries to its journal. Prints what was acknowledged.
 WRITER = """
 import asyncio, sys
-from tidemill.storage.graph_ports import JournalEntry, JournalKey
+from tidemill.storage.graph_ports import JournalBlock, JournalKey
 from tidemill.storage.sqlite.store import SqliteStore
 
 async def write(path, first, step, count):
@@ -19,7 +19,7 @@ async def write(path, first, step, count):
     await store.open()
     key = JournalKey("public", "a")
     for position in range(first, first + step * count, step):
-        await store.checkpoints.append([JournalEntry(key=key, position=position, checksum=b"", payload=b"event")])
+        await store.checkpoints.append([JournalBlock(key=key, position=position, checksum=b"", payload=b"event")])
         print(position, flush=True)
     await store.close()
 
@@ -44,7 +44,7 @@ async def stored(path: Path) -> list[int]:
     """Open the file and return the positions in it."""
     store = SqliteStore(str(path))
     await store.open()
-    found = [entry.position for entry in await store.checkpoints.read_entries([journal()])]
+    found = [entry.position for entry in await store.checkpoints.read_blocks([journal()])]
     assert await store.check_integrity() == []
     await store.close()
     return found

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.contract.samples import entry, journal, letter, outcomes, part
+from tests.contract.samples import block, journal, letter, outcomes, part
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.store import Store
 from tidemill.testing.faults.stores import fail_next
@@ -12,19 +12,19 @@ from tidemill.testing.faults.stores import fail_next
 
 async def positions(store: Store) -> list[int]:
     """Return the positions in the one journal of these tests."""
-    return [found.position for found in await store.checkpoints.read_entries([journal()])]
+    return [found.position for found in await store.checkpoints.read_blocks([journal()])]
 
 
 async def test_writes_of_one_turn_share_one_transaction(store: Store) -> None:
     """A single failure reaches all of them, whatever port they came through."""
     fail_next(store, 1)
     calls = [
-        *(store.checkpoints.append([entry(number)]) for number in range(50)),
+        *(store.checkpoints.append([block(number)]) for number in range(50)),
         store.dead_letters.upsert([letter("01")]),
         store.pauses.set_paused("public", "r", paused=True),
     ]
     assert await outcomes(*calls) == ["refused"] * 52
-    await store.checkpoints.append([entry(99)])
+    await store.checkpoints.append([block(99)])
     assert await positions(store) == [99]
     assert (await store.dead_letters.list_all(), await store.pauses.list_paused()) == ([], [])
 
@@ -35,21 +35,21 @@ async def test_exactly_as_many_transactions_fail_as_were_asked_to(store: Store, 
     fail_next(store, times)
     for _ in range(times):
         with pytest.raises(StoreError, match="on purpose"):
-            await store.checkpoints.append([entry(1)])
-    await store.checkpoints.append([entry(1)])
+            await store.checkpoints.append([block(1)])
+    await store.checkpoints.append([block(1)])
     assert await positions(store) == [1]
 
 
 async def test_many_writers_are_all_heard(store: Store) -> None:
     """More than one transaction takes."""
-    await asyncio.gather(*(store.checkpoints.append([entry(number)]) for number in range(2_500)))
+    await asyncio.gather(*(store.checkpoints.append([block(number)]) for number in range(2_500)))
     assert await positions(store) == list(range(2_500))
 
 
 async def test_a_writer_reads_what_it_wrote(store: Store) -> None:
     """What was answered is committed, and a read that begins then sees it."""
     for number in range(50):
-        await store.checkpoints.append([entry(number)])
+        await store.checkpoints.append([block(number)])
         assert len(await positions(store)) == number + 1
 
 
@@ -72,18 +72,18 @@ async def test_a_reader_sees_a_checkpoint_whole_or_not_at_all(store: Store) -> N
 async def test_a_cancelled_writer_disturbs_no_other(store: Store) -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(20):
-            task = group.create_task(store.checkpoints.append([entry(number)]), name=f"writer {number}")
+            task = group.create_task(store.checkpoints.append([block(number)]), name=f"writer {number}")
             if number % 2:
                 await asyncio.sleep(0)
                 task.cancel()
     found = await positions(store)
     assert set(found) >= set(range(0, 20, 2))
-    await store.checkpoints.append([entry(100)])
+    await store.checkpoints.append([block(100)])
     assert await positions(store) == [*found, 100]
 
 
 async def test_a_cancelled_reader_disturbs_no_other(store: Store) -> None:
-    await store.checkpoints.append([entry(1)])
+    await store.checkpoints.append([block(1)])
     async with asyncio.TaskGroup() as group:
         for number in range(10):
             task = group.create_task(positions(store), name=f"reader {number}")
@@ -95,14 +95,14 @@ async def test_a_cancelled_reader_disturbs_no_other(store: Store) -> None:
 async def test_a_store_that_is_closed_refuses_writes(store: Store) -> None:
     await store.close()
     with pytest.raises(StoreError, match="not open"):
-        await store.checkpoints.append([entry(1)])
+        await store.checkpoints.append([block(1)])
     await store.close()  # a second time is no error
 
 
 async def test_an_end_leaves_no_writer_waiting(store: Store) -> None:
     """Each caller learns either that it was written, or that the store was closed."""
     async with asyncio.TaskGroup() as group:
-        calls = (store.checkpoints.append([entry(number)]) for number in range(100))
+        calls = (store.checkpoints.append([block(number)]) for number in range(100))
         writers = group.create_task(outcomes(*calls), name="writers")
         await asyncio.sleep(0)
         await store.close()

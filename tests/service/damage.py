@@ -6,11 +6,15 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import tidemill as tm
 from tests.service.samples import pair
 from tidemill.engine.graphs.audit.report import StoreReport, audit_store
+from tidemill.engine.graphs.durability.journal_blocks import unpack_blocks
+from tidemill.graphs.snapshot import journal_checksum_seed
 from tidemill.kernel.clock import DEFAULT_START
+from tidemill.storage.queries import build_block
 from tidemill.storage.sqlite.store import SqliteStore
 
 SAME_DAY = DEFAULT_START + timedelta(hours=12)
@@ -50,6 +54,27 @@ def change(path: Path, *statements: str) -> None:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         for statement in statements:
             assert connection.execute(statement).rowcount != 0, f"nothing to change: {statement}"
+        connection.commit()
+
+
+def make_version_20(path: Path) -> None:
+    """Turn the journal of a store into the one that schema version 20 had: one row for each entry."""
+    columns = "tenant, accumulator, position, layout, checksum, payload"
+    found = [build_block(*row) for row in rows(path, f"SELECT {columns} FROM journal")]
+    entries = [
+        (
+            *one.key,
+            one.position,
+            crc32(one.payload, journal_checksum_seed(*one.key) ^ one.position).to_bytes(4),
+            one.payload,
+        )
+        for one in unpack_blocks(found)
+    ]
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM journal")
+        connection.execute("ALTER TABLE journal DROP COLUMN layout")
+        connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", entries)
+        connection.execute("PRAGMA user_version = 20")
         connection.commit()
 
 

@@ -15,9 +15,10 @@ from tidemill.engine.audit_findings import Finding
 from tidemill.engine.graphs.checkpoints.double_writes import find_double_writes, group_by_journal
 from tidemill.engine.graphs.checkpoints.part_history import read_histories
 from tidemill.engine.graphs.durability.checksums import snapshot_part
+from tidemill.engine.graphs.durability.journal_blocks import JournalEntry
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.graphs.snapshot import AccumulatorPart, ReactorPart, encode_stored
-from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartFence, PartKey, SnapshotPart
+from tidemill.storage.graph_ports import JournalKey, PartFence, PartKey, SnapshotPart
 from tidemill.storage.sqlite.graph_tables import SqliteCheckpoints
 
 TWICE = "two nodes have run it at the same time: "
@@ -134,7 +135,7 @@ def at(position: int) -> AccumulatorPart:
 def entries(name: str, *positions: int) -> list[JournalEntry]:
     """Return entries of a journal."""
     key = JournalKey("public", name)
-    return [JournalEntry(key=key, position=position, checksum=b"", payload=b"") for position in positions]
+    return [JournalEntry(key, position, b"") for position in positions]
 
 
 def signs(parts: list[SnapshotPart], journal: list[JournalEntry] | None = None) -> list[tuple[PartKey, str]]:

@@ -1,11 +1,14 @@
 """What comes back after the death of the process: cache, flags, queue, windows, batches, running state."""
 
+import asyncio
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidemill as tm
+from tests.service.damage import change, copy, look_at, make_version_20, rows
 from tests.service.samples import observer, pair, raising, single
 
 KEPT = ["interval", "fire", "boundary"]
@@ -336,3 +339,25 @@ async def test_a_pending_retry_survives(store: str, durability: Any, strategy: A
         assert await node.reactor("r").dead_letters() == []
     assert (again.id, again.attempt, again.ok, set(again.results)) == (first.id, 2, True, {"g"})
     assert sample.seen == [1, 1]
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+async def test_commits_that_events_shared_are_restored_in_order(tmp_path: Path, is_older: bool) -> None:
+    """G-24: also from the journal of an older Tidemill, which had a row for each event; none is missing."""
+    sample = pair(durability="boundary", strategy="sequential")
+    async with tm.testing.node(f"sqlite:///{tmp_path}/living.db", load=sample.load) as node:
+        await node.reactor("r").pause()
+        await asyncio.gather(*(node.push("ab"[number % 2], number) for number in range(6)))
+        await node.push("a", 6)
+        copy(tmp_path / "living.db", tmp_path / "left.db")
+    change(tmp_path / "left.db", "UPDATE part_owners SET owner = NULL")
+    assert rows(tmp_path / "left.db", "SELECT accumulator, position FROM journal") == [("a", 5), ("a", 7), ("b", 6)]
+    if is_older:
+        make_version_20(tmp_path / "left.db")
+    async with tm.testing.node(f"sqlite:///{tmp_path}/left.db", load=sample.load) as node:
+        await node.reactor("r").resume()
+        await node.settle()
+        assert sample.seen == [(0, None), (0, 1), (2, 1), (2, 3), (4, 3), (4, 5), (6, 5)]
+        assert [firing.id.rpartition("-")[2] for firing in node.reactor("r").firings()][::-1] == list("1234567")
+        report = await look_at(tmp_path / "left.db")
+    assert (report.journal_entries, report.findings) == (7, [])

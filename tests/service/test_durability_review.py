@@ -248,7 +248,7 @@ async def test_what_is_committed_while_the_journal_is_read_comes_once(store: str
         await node.push("a", 1)
         await node.settle()
         checkpoints: Any = node.database.checkpoints
-        entries, append = checkpoints.read_entries, checkpoints.append
+        entries, append = checkpoints.read_blocks, checkpoints.append
         stored, may_happen = asyncio.Event(), asyncio.Event()
         begun: list[asyncio.Future[Any]] = []
 
@@ -270,7 +270,7 @@ async def test_what_is_committed_while_the_journal_is_read_comes_once(store: str
             await begun[0]
             return found
 
-        checkpoints.read_entries, checkpoints.append = read, slow_append
+        checkpoints.read_blocks, checkpoints.append = read, slow_append
         async with asyncio.TaskGroup() as tasks:
             await node.load(version(a, b))
             may_happen.set()

@@ -265,7 +265,7 @@ async def test_a_load_that_fails_leaves_the_reactor_to_other_nodes(
     """G-31, P-5: the store fails after the node has acquired the reactor."""
     sample = single(durability="interval")
     async with tm.testing.node(address) as first, tm.testing.node(address) as second:
-        monkeypatch.setattr(first.database.checkpoints, "read_entries", refuse)
+        monkeypatch.setattr(first.database.checkpoints, "read_blocks", refuse)
         with pytest.raises(tm.TidemillError, match="refused on purpose"):
             await first.load(sample.reactor)
         await second.load(sample.reactor)
@@ -282,7 +282,7 @@ async def test_a_restart_that_fails_leaves_the_reactor_to_other_nodes(
             await second.advance("8s")
             await former.advance("2s")
         with monkeypatch.context() as patch:
-            patch.setattr(former.database.checkpoints, "read_entries", refuse)
+            patch.setattr(former.database.checkpoints, "read_blocks", refuse)
             with pytest.raises(StoreError, match="refused on purpose"):
                 await former.reactor("r").restart()
         assert former.reactor("r").state().health == "failed"
@@ -312,7 +312,7 @@ async def test_an_unload_releases_nothing_that_is_being_loaded(address: str, mon
         module = ModuleType("leaving")
         module.reactor, module.graph = leaving.load  # type: ignore[attr-defined]
         await node.load(module)
-        read = node.database.checkpoints.read_entries
+        read = node.database.checkpoints.read_blocks
 
         async def read_slowly(journals: Any) -> Any:
             is_reading.set()
@@ -323,7 +323,7 @@ async def test_an_unload_releases_nothing_that_is_being_loaded(address: str, mon
         async with asyncio.TaskGroup() as group:
             unload = group.create_task(node.unload("leaving"))
             await asyncio.sleep(0)
-            monkeypatch.setattr(node.database.checkpoints, "read_entries", read_slowly)
+            monkeypatch.setattr(node.database.checkpoints, "read_blocks", read_slowly)
             load = group.create_task(node.load(tm.Reactor("arriving", [b], durability="boundary")))
             await is_reading.wait()
             may_end.set()

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidemill as tm
+from tidemill.kernel.errors import StoreError
+from tidemill.storage.committer import Ambiguous
 from tidemill.testing.faults.stores import intercept_transactions
 
 Told = list[tuple[str, tuple[Any, ...], list[tuple[str, Any]]]]
@@ -135,6 +137,57 @@ async def test_a_death_at_any_transaction_loses_nothing(takes_effect: bool) -> N
     """G-24, fault 51: every transaction of the story is once the last, before and after it took effect."""
     survive = 0
     while await live_and_die(survive, takes_effect=takes_effect):
+        survive += 1
+    assert survive > 8
+
+
+class Fault:
+    """Lets transactions of a memory store through, except one: it is refused, or its outcome is not known at first."""
+
+    def __init__(self, node: tm.testing.TestNode, survive: int, outcome: str) -> None:
+        self._left = survive
+        self._outcome = outcome
+        self.has_come = False
+        self.lift = intercept_transactions(node.database, self._transact, self._was_committed)
+
+    async def _transact(self, transact: Any, units: Any) -> Any:
+        self._left -= 1
+        if self._left != -1:
+            return await transact(units)
+        self.has_come = True
+        if self._outcome == "refused":
+            raise StoreError("refused on purpose")
+        results = (await transact(units)).results if self._outcome == "committed" else []
+        return Ambiguous(token=None, results=results, cause="the connection was lost")
+
+    async def _was_committed(self, token: None) -> bool:
+        assert token is None
+        return self._outcome == "committed"
+
+
+async def live_with_a_fault(survive: int, outcome: str) -> bool:
+    """Tell the story with one transaction refused or ambiguous, then crash; return whether it came."""
+    world = World(strategy="sequential", durability="boundary")
+    async with tm.testing.node(store="memory://", load=world.load) as node:
+        fault = Fault(node, survive, outcome)
+        await story(node, world)
+        await node.settle()
+        fault.lift()
+        node = await node.crash()
+        await world.push(node, "a", 100)
+        await node.advance("2s")
+        await node.settle()
+    world.check_sequential()
+    for name in "abc":
+        assert world.first_sights(name) == world.accepted[name], name
+    return fault.has_come
+
+
+@pytest.mark.parametrize("outcome", ["refused", "committed", "lost"])
+async def test_a_fault_of_any_transaction_is_answered_truthfully(outcome: str) -> None:
+    """G-24, 0009, 0010: exactly what was acknowledged happens, also for the commits that many events share."""
+    survive = 0
+    while await live_with_a_fault(survive, outcome):
         survive += 1
     assert survive > 8
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import tidemill as tm
-from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey, SnapshotPart
+from tidemill.storage.graph_ports import JournalBlock, JournalKey, PartKey, SnapshotPart
 
 REACTOR = PartKey("public", "reactor", "r")
 ACCUMULATOR = PartKey("public", "accumulator", "a")
@@ -194,7 +194,7 @@ async def test_generations_that_changed_places_are_both_refused() -> None:
 # -- the journal
 
 
-async def with_journal(damage: Callable[[JournalEntry], JournalEntry], which: int) -> tuple[list[int], list[Any]]:
+async def with_journal(damage: Callable[[JournalBlock], JournalBlock], which: int) -> tuple[list[int], list[Any]]:
     """Damage one of the entries of a journal; return the sums that are restored of it, and what is said."""
     async with tm.testing.node(store="memory://", load=definitions("boundary")) as node:
         await node.reactor("r").pause()
@@ -207,8 +207,8 @@ async def with_journal(damage: Callable[[JournalEntry], JournalEntry], which: in
         return node.probe.graphs.queued_values("r"), node.reactor("r").events()
 
 
-def flip_entry(field: str, position: int, bit: int) -> Callable[[JournalEntry], JournalEntry]:
-    def damage(entry: JournalEntry) -> JournalEntry:
+def flip_entry(field: str, position: int, bit: int) -> Callable[[JournalBlock], JournalBlock]:
+    def damage(entry: JournalBlock) -> JournalBlock:
         data = bytearray(getattr(entry, field))
         data[position % len(data)] ^= 1 << bit
         return replace(entry, **{field: bytes(data)})
@@ -229,6 +229,31 @@ def test_a_damaged_entry_is_left_out_aloud_and_others_are_replayed(damage: Any, 
     queue, events = asyncio.run(with_journal(damage, which))
     assert queue == [value for index, value in enumerate((1, 2, 4)) if index != which]
     assert [(event.action, event.name) for event in events] == [("restored", "b")]
+
+
+BLOCK_FIELDS = st.sampled_from(["payload", "layout", "checksum"])
+
+
+@FEW
+@given(damage=st.builds(flip_entry, BLOCK_FIELDS, st.integers(0, 1000), st.integers(0, 7)))
+def test_of_a_damaged_block_nothing_is_replayed_in_silence(damage: Any) -> None:
+    """G-23, G-24: its events are left out aloud, those of other commits are there."""
+
+    async def run() -> tuple[list[int], list[Any]]:
+        async with tm.testing.node(store="memory://", load=definitions("boundary")) as node:
+            await node.reactor("r").pause()
+            await node.push("b", 1)
+            await asyncio.gather(*(node.push("b", value) for value in (2, 4, 8)))
+            await node.push("b", 16)
+            journal = tables(node).journals[JournalKey("public", "b")]
+            assert sorted(journal) == [1, 4, 5]
+            journal[4] = damage(journal[4])
+            node = await node.crash()
+            return node.probe.graphs.queued_values("r"), node.reactor("r").events()
+
+    queue, events = asyncio.run(run())
+    assert queue == [1, 16]
+    assert {(event.action, event.name) for event in events} == {("restored", "b")}
 
 
 async def test_a_damaged_snapshot_is_made_up_for_by_the_journal() -> None:

@@ -17,6 +17,8 @@ NamedBoundary = tuple[str, bytes]
 """The name of an accumulator, and one of its boundaries."""
 
 DIGEST_SIZE = 16
+UNREADABLE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
+"""What msgspec raises for damaged bytes: a string that is no UTF-8 has an error of its own."""
 
 
 class StoredFiring(msgspec.Struct, frozen=True, array_like=True):
@@ -150,13 +152,13 @@ def encode_stored(part: ReactorPart | AccumulatorPart | KeyPart) -> bytes:
     return encode_msgpack(part)
 
 
-def journal_checksum(record: bytes, seed: int, position: int) -> bytes:
-    """Return the checksum of a journal record; cheap, because each event has one."""
-    return crc32(record, seed ^ position & 0xFFFFFFFF).to_bytes(4)
+def journal_checksum(layout: bytes, payload: bytes, seed: int, position: int) -> bytes:
+    """Return the checksum of a journal block; cheap, because each commit has some."""
+    return crc32(payload, crc32(layout, seed ^ position & 0xFFFFFFFF)).to_bytes(4)
 
 
 def journal_checksum_seed(tenant: str, accumulator: str) -> int:
-    """Return a seed that makes the checksums of one accumulator's records differ from another's."""
+    """Return a seed that makes the checksums of one accumulator's blocks differ from another's."""
     return crc32(f"{tenant}/{accumulator}".encode())
 
 

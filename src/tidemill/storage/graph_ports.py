@@ -61,16 +61,17 @@ class JournalKey(NamedTuple):
     accumulator: str
 
 
-class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of an accumulator, appended before it is acknowledged.
+class JournalBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """The events of one accumulator that were committed together, before they were acknowledged: one row.
 
     Positions grow over all journals of a node, so that they order what several accumulators emit to one reactor.
     """
 
     key: JournalKey
-    position: int
-    checksum: bytes
-    payload: bytes
+    position: int  # of its last entry
+    layout: bytes = b""  # positions and lengths of the entries before the last one; empty if there is one entry
+    checksum: bytes  # over key, position, layout and payload
+    payload: bytes  # of all entries, one after the other
 
 
 class StoredPush(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +85,7 @@ class StoredPush(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalTrim(NamedTuple):
-    """A journal, and the last position that checkpoints cover: entries up to it are no longer needed."""
+    """A journal, and the last position that checkpoints cover: blocks up to it are no longer needed."""
 
     key: JournalKey
     position: int
@@ -156,15 +157,15 @@ class Checkpoints(Protocol):
         fences: Collection[PartFence] = (),
         keys: Sequence[KeySnapshot] = (),
     ) -> None:
-        """Write parts and keys of one moment, each into its slot, and delete the journal entries that they cover."""
+        """Write parts and keys of one moment, each into its slot, and delete the journal blocks that they cover."""
 
     async def append(
         self,
-        entries: Sequence[JournalEntry],
+        blocks: Sequence[JournalBlock],
         fences: Collection[PartFence] = (),
         pushes: Sequence[StoredPush] = (),
     ) -> None:
-        """Append entries to journals, together with the pushes that they came with; StoreError if a position is taken.
+        """Append blocks to journals, together with the pushes that they came with; StoreError if a position is taken.
 
         A push replaces the one before it of the same client at the same accumulator. Each of them has at most one.
         """
@@ -172,8 +173,8 @@ class Checkpoints(Protocol):
     async def read_parts(self, keys: Sequence[PartKey]) -> list[SnapshotPart]:
         """Return every stored generation of these parts, newest moment first."""
 
-    async def read_entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
-        """Return all entries of these journals, by position."""
+    async def read_blocks(self, journals: Sequence[JournalKey]) -> list[JournalBlock]:
+        """Return all blocks of these journals, by position."""
 
     async def read_high_water_marks(self) -> HighWaterMarks:
         """Return the highest moment and position in use, over all tenants."""
@@ -181,8 +182,8 @@ class Checkpoints(Protocol):
     async def read_all_parts(self) -> list[SnapshotPart]:
         """Return every stored part of every tenant, by key, newest moment first; for audits."""
 
-    async def read_all_entries(self) -> list[JournalEntry]:
-        """Return every journal entry by key and position; for audits."""
+    async def read_all_blocks(self) -> list[JournalBlock]:
+        """Return every journal block by key and position; for audits."""
 
 
 class Producers(Protocol):

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from importlib.resources import files
 from types import MappingProxyType
+from typing import Any
 
-from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey, PartKind, SnapshotPart
+from tidemill.storage.graph_ports import JournalBlock, JournalKey, PartKey, PartKind, SnapshotPart
 
 _STATEMENT_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _FRAGMENT = re.compile(r"\{(\w+)\}")
@@ -68,9 +69,17 @@ def build_part(
     )
 
 
-def build_entry(tenant: str, accumulator: str, position: int, checksum: bytes, payload: bytes) -> JournalEntry:
-    """Build a journal entry from its columns."""
-    return JournalEntry(key=JournalKey(tenant, accumulator), position=position, checksum=checksum, payload=payload)
+def build_block(
+    tenant: str, accumulator: str, position: int, layout: bytes, checksum: bytes, payload: bytes
+) -> JournalBlock:
+    """Build a journal block from its columns."""
+    key = JournalKey(tenant, accumulator)
+    return JournalBlock(key=key, position=position, layout=layout, checksum=checksum, payload=payload)
+
+
+def block_columns(block: JournalBlock) -> tuple[Any, ...]:
+    """Return the columns of a journal block."""
+    return *block.key, block.position, block.layout, block.checksum, block.payload
 
 
 def check_timezone(time: datetime) -> None:

@@ -11,7 +11,7 @@ COUNTED_TABLES: Final = {
     "run events": "run_events",
     "log chunks": "logs",
     "fires": "fires",
-    "journal entries": "journal",
+    "journal blocks": "journal",
     "key snapshots": "key_snapshots",
     "dead letters": "dead_letters",
     "recoveries": "recoveries",

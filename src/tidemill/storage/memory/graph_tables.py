@@ -10,7 +10,7 @@ from tidemill.storage.graph_ports import (
     Checkpoints,
     DeadLetters,
     HighWaterMarks,
-    JournalEntry,
+    JournalBlock,
     JournalKey,
     JournalTrim,
     KeySnapshot,
@@ -60,7 +60,7 @@ class MemoryCheckpoints(MemoryTable, Checkpoints):
 
     async def append(
         self,
-        entries: Sequence[JournalEntry],
+        blocks: Sequence[JournalBlock],
         fences: Collection[PartFence] = (),
         pushes: Sequence[StoredPush] = (),
     ) -> None:
@@ -69,11 +69,11 @@ class MemoryCheckpoints(MemoryTable, Checkpoints):
         def write(tables: Tables) -> bool:
             if not _owns_parts(tables, fences):
                 return False
-            for entry in entries:
-                journal = tables.journals.setdefault(entry.key, {})
-                if entry.position in journal:
-                    raise _PositionTakenError(entry)
-                tables.put(journal, entry.position, entry)
+            for block in blocks:
+                journal = tables.journals.setdefault(block.key, {})
+                if block.position in journal:
+                    raise _PositionTakenError(block)
+                tables.put(journal, block.position, block)
             for push in stored:
                 tables.put(tables.pushes, (push.key, push.client), push)
             return True
@@ -92,9 +92,9 @@ class MemoryCheckpoints(MemoryTable, Checkpoints):
         slots = ((key, slot) for key in keys for slot in (0, 1))
         return (self._tables.parts[one] for one in slots if one in self._tables.parts)
 
-    async def read_entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
-        entries = [entry for key in set(journals) for entry in self._tables.journals.get(key, {}).values()]
-        return sorted(entries, key=lambda entry: entry.position)
+    async def read_blocks(self, journals: Sequence[JournalKey]) -> list[JournalBlock]:
+        blocks = [block for key in set(journals) for block in self._tables.journals.get(key, {}).values()]
+        return sorted(blocks, key=lambda block: block.position)
 
     async def read_high_water_marks(self) -> HighWaterMarks:
         moments = (part.moment for part in self._tables.parts.values())
@@ -104,9 +104,9 @@ class MemoryCheckpoints(MemoryTable, Checkpoints):
     async def read_all_parts(self) -> list[SnapshotPart]:
         return sorted(self._tables.parts.values(), key=lambda part: (part.key, -part.moment))
 
-    async def read_all_entries(self) -> list[JournalEntry]:
-        entries = [entry for journal in self._tables.journals.values() for entry in journal.values()]
-        return sorted(entries, key=lambda entry: (entry.key, entry.position))
+    async def read_all_blocks(self) -> list[JournalBlock]:
+        blocks = [block for journal in self._tables.journals.values() for block in journal.values()]
+        return sorted(blocks, key=lambda block: (block.key, block.position))
 
 
 def _owns_parts(tables: Tables, fences: Collection[PartFence]) -> bool:
@@ -115,10 +115,10 @@ def _owns_parts(tables: Tables, fences: Collection[PartFence]) -> bool:
 
 
 class _PositionTakenError(Exception):
-    """A unit's own error: the position of an entry is taken."""
+    """A unit's own error: the position of a block is taken."""
 
-    def __init__(self, entry: JournalEntry) -> None:
-        super().__init__(f"the journal of '{entry.key.accumulator}' already has an entry at {entry.position}")
+    def __init__(self, block: JournalBlock) -> None:
+        super().__init__(f"the journal of '{block.key.accumulator}' already has an entry at {block.position}")
 
 
 class MemoryProducers(MemoryTable, Producers):

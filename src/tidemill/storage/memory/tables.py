@@ -14,7 +14,7 @@ from tidemill.storage.access_ports import StoredKey
 from tidemill.storage.backfill_ports import Backfill
 from tidemill.storage.committer import Committed, GroupCommitter, Transactor
 from tidemill.storage.graph_ports import (
-    JournalEntry,
+    JournalBlock,
     JournalKey,
     KeySnapshot,
     PartKey,
@@ -74,7 +74,7 @@ class Tables(Transactor["MemoryUnit"]):
     # long: one line for each table
     def __init__(self) -> None:
         self.parts: dict[tuple[PartKey, int], SnapshotPart] = {}  # by key and slot
-        self.journals: dict[JournalKey, dict[int, JournalEntry]] = {}  # by position
+        self.journals: dict[JournalKey, dict[int, JournalBlock]] = {}  # by position
         self.key_snapshots: dict[tuple[PartKey, bytes, int], KeySnapshot] = {}  # by reactor, key and slot
         self.pushes: dict[tuple[JournalKey, str], StoredPush] = {}  # by accumulator and client
         self.mail: dict[str, StoredRequest] = {}

@@ -9,7 +9,7 @@ from tidemill.storage.graph_ports import (
     Checkpoints,
     DeadLetters,
     HighWaterMarks,
-    JournalEntry,
+    JournalBlock,
     JournalKey,
     JournalTrim,
     KeySnapshot,
@@ -28,7 +28,7 @@ from tidemill.storage.graph_ports import (
 from tidemill.storage.postgres.database import PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
 from tidemill.storage.postgres.writes import FoldableWrite, StatementRows, to_columns
-from tidemill.storage.queries import build_entry, build_part, check_timezone
+from tidemill.storage.queries import block_columns, build_block, build_part, check_timezone
 
 
 class PostgresCheckpoints(PostgresTable, Checkpoints):
@@ -51,12 +51,12 @@ class PostgresCheckpoints(PostgresTable, Checkpoints):
 
     async def append(
         self,
-        entries: Sequence[JournalEntry],
+        blocks: Sequence[JournalBlock],
         fences: Collection[PartFence] = (),
         pushes: Sequence[StoredPush] = (),
     ) -> None:
-        rows = [(*entry.key, entry.position, entry.checksum, entry.payload) for entry in entries]
-        steps = [StatementRows(self._queries.append_entries, rows, as_arrays=True)]
+        rows = [block_columns(block) for block in blocks]
+        steps = [StatementRows(self._queries.append_blocks, rows, as_arrays=True)]
         if pushes:
             check_timezones(*pushes)
             stored = [(*one.key, one.client, one.sequence, one.answer, one.at) for one in pushes]
@@ -83,9 +83,9 @@ class PostgresCheckpoints(PostgresTable, Checkpoints):
         columns = [[key[index] for key in keys] for index in range(len(PartKey._fields))]
         return [build_part(*row) for row in await self._read(self._queries.parts, *columns)]
 
-    async def read_entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
+    async def read_blocks(self, journals: Sequence[JournalKey]) -> list[JournalBlock]:
         columns = [[key[index] for key in journals] for index in range(len(JournalKey._fields))]
-        return [build_entry(*row) for row in await self._read(self._queries.entries, *columns)]
+        return [build_block(*row) for row in await self._read(self._queries.blocks, *columns)]
 
     async def read_high_water_marks(self) -> HighWaterMarks:
         [row] = await self._read(self._queries.high_water_marks)
@@ -94,8 +94,8 @@ class PostgresCheckpoints(PostgresTable, Checkpoints):
     async def read_all_parts(self) -> list[SnapshotPart]:
         return [build_part(*row) for row in await self._read(self._queries.all_parts)]
 
-    async def read_all_entries(self) -> list[JournalEntry]:
-        return [build_entry(*row) for row in await self._read(self._queries.all_entries)]
+    async def read_all_blocks(self) -> list[JournalBlock]:
+        return [build_block(*row) for row in await self._read(self._queries.all_blocks)]
 
 
 def _encode_part(part: SnapshotPart) -> tuple[Any, ...]:

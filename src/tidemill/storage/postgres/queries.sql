@@ -45,9 +45,9 @@ ON CONFLICT (tenant, kind, name, slot) DO UPDATE SET
 -- name: trim_journal
 DELETE FROM tidemill.journal WHERE tenant = $1 AND accumulator = $2 AND position <= $3;
 
--- name: append_entries
-INSERT INTO tidemill.journal (tenant, accumulator, position, checksum, payload)
-SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bytea[]);
+-- name: append_blocks
+INSERT INTO tidemill.journal (tenant, accumulator, position, layout, checksum, payload)
+SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::bytea[], $6::bytea[]);
 
 -- name: put_pushes
 -- In one order, so that two transactions never wait for each other.
@@ -71,8 +71,8 @@ FROM tidemill.parts
 WHERE (tenant, kind, name) IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))
 ORDER BY moment DESC, tenant, kind, name, generation DESC;
 
--- name: entries
-SELECT tenant, accumulator, position, checksum, payload
+-- name: blocks
+SELECT tenant, accumulator, position, layout, checksum, payload
 FROM tidemill.journal
 WHERE (tenant, accumulator) IN (SELECT * FROM unnest($1::text[], $2::text[]))
 ORDER BY position, tenant, accumulator;
@@ -87,8 +87,8 @@ SELECT tenant, kind, name, generation, moment, taken_at, digest, checksum, paylo
 FROM tidemill.parts
 ORDER BY tenant, kind, name, moment DESC, generation DESC;
 
--- name: all_entries
-SELECT tenant, accumulator, position, checksum, payload
+-- name: all_blocks
+SELECT tenant, accumulator, position, layout, checksum, payload
 FROM tidemill.journal
 ORDER BY tenant, accumulator, position;
 

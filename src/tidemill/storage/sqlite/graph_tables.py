@@ -10,7 +10,7 @@ from tidemill.storage.graph_ports import (
     Checkpoints,
     DeadLetters,
     HighWaterMarks,
-    JournalEntry,
+    JournalBlock,
     JournalKey,
     JournalTrim,
     KeySnapshot,
@@ -26,7 +26,7 @@ from tidemill.storage.graph_ports import (
     StoredRecovery,
     fenced_error,
 )
-from tidemill.storage.queries import build_entry, build_part
+from tidemill.storage.queries import block_columns, build_block, build_part
 from tidemill.storage.sqlite.database import SqliteTable
 from tidemill.storage.sqlite.key_tables import encode_key_snapshot
 from tidemill.storage.sqlite.run_rows import from_micros, to_micros
@@ -52,13 +52,13 @@ class SqliteCheckpoints(SqliteTable, Checkpoints):
 
     async def append(
         self,
-        entries: Sequence[JournalEntry],
+        blocks: Sequence[JournalBlock],
         fences: Collection[PartFence] = (),
         pushes: Sequence[StoredPush] = (),
     ) -> None:
-        rows = [(*entry.key, entry.position, entry.checksum, entry.payload) for entry in entries]
+        rows = [block_columns(block) for block in blocks]
         stored = [(*one.key, one.client, one.sequence, one.answer, to_micros(one.at)) for one in pushes]
-        await self._write_fenced([(self._queries.append_entry, rows), (self._queries.put_push, stored)], fences)
+        await self._write_fenced([(self._queries.append_block, rows), (self._queries.put_push, stored)], fences)
 
     async def _write_fenced(self, writes: _StatementRows, fences: Collection[PartFence]) -> None:
         """Run statements, each for its rows, if all fences hold: no other transaction runs meanwhile."""
@@ -81,12 +81,12 @@ class SqliteCheckpoints(SqliteTable, Checkpoints):
         parts = map(_decode_part, await self._database.read(query))
         return sorted(parts, key=lambda part: (-part.moment, part.key))
 
-    async def read_entries(self, journals: Sequence[JournalKey]) -> list[JournalEntry]:
+    async def read_blocks(self, journals: Sequence[JournalKey]) -> list[JournalBlock]:
         def query(connection: sqlite3.Connection) -> list[Any]:
-            return [row for key in set(journals) for row in connection.execute(self._queries.entries_of, key)]
+            return [row for key in set(journals) for row in connection.execute(self._queries.blocks_of, key)]
 
-        entries = starmap(build_entry, await self._database.read(query))
-        return sorted(entries, key=lambda entry: entry.position)
+        blocks = starmap(build_block, await self._database.read(query))
+        return sorted(blocks, key=lambda block: block.position)
 
     async def read_high_water_marks(self) -> HighWaterMarks:
         (row,) = await self._fetch_all(self._queries.high_water_marks)
@@ -95,8 +95,8 @@ class SqliteCheckpoints(SqliteTable, Checkpoints):
     async def read_all_parts(self) -> list[SnapshotPart]:
         return [_decode_part(row) for row in await self._fetch_all(self._queries.all_parts)]
 
-    async def read_all_entries(self) -> list[JournalEntry]:
-        return list(starmap(build_entry, await self._fetch_all(self._queries.all_entries)))
+    async def read_all_blocks(self) -> list[JournalBlock]:
+        return list(starmap(build_block, await self._fetch_all(self._queries.all_blocks)))
 
 
 def _encode_part(part: SnapshotPart) -> tuple[Any, ...]:

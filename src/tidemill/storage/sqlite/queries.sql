@@ -14,8 +14,8 @@ ON CONFLICT (tenant, kind, name, slot) DO UPDATE SET
 -- name: trim_journal
 DELETE FROM journal WHERE tenant = ? AND accumulator = ? AND position <= ?;
 
--- name: append_entry
-INSERT INTO journal (tenant, accumulator, position, checksum, payload) VALUES (?, ?, ?, ?, ?);
+-- name: append_block
+INSERT INTO journal (tenant, accumulator, position, layout, checksum, payload) VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: put_push
 INSERT INTO pushes (tenant, accumulator, client, sequence, answer, at) VALUES (?, ?, ?, ?, ?, ?)
@@ -38,12 +38,12 @@ FROM parts WHERE tenant = ? AND kind = ? AND name = ?;
 SELECT tenant, kind, name, generation, moment, taken_at, digest, checksum, payload
 FROM parts ORDER BY tenant, kind, name, moment DESC;
 
--- name: entries_of
-SELECT tenant, accumulator, position, checksum, payload
+-- name: blocks_of
+SELECT tenant, accumulator, position, layout, checksum, payload
 FROM journal WHERE tenant = ? AND accumulator = ? ORDER BY position;
 
--- name: all_entries
-SELECT tenant, accumulator, position, checksum, payload
+-- name: all_blocks
+SELECT tenant, accumulator, position, layout, checksum, payload
 FROM journal ORDER BY tenant, accumulator, position;
 
 -- name: high_water_marks

@@ -141,17 +141,22 @@ Transact = Callable[[Sequence[Any]], Awaitable[Any]]
 
 
 def intercept_transactions(
-    store: Store, intercept: Callable[[Transact, Sequence[Any]], Awaitable[Any]]
+    store: Store,
+    intercept: Callable[[Transact, Sequence[Any]], Awaitable[Any]],
+    was_committed: Callable[[Any], Awaitable[bool]] | None = None,
 ) -> Callable[[], None]:
-    """Call `intercept` with the original function for each transaction of a memory store; return the undo function."""
+    """Call `intercept` with the original function for each transaction of a memory store; return the undo function.
+
+    It may return that a transaction is ambiguous; `was_committed` is asked then.
+    """
     transactor: Any = store._committer.transactor  # type: ignore[attr-defined]
-    transact = transactor.transact
+    transact, asked_before = transactor.transact, transactor.was_committed
 
     async def intercepted(units: Sequence[Any]) -> Any:
         return await intercept(transact, units)
 
     def undo() -> None:
-        transactor.transact = transact
+        transactor.transact, transactor.was_committed = transact, asked_before
 
-    transactor.transact = intercepted
+    transactor.transact, transactor.was_committed = intercepted, was_committed or asked_before
     return undo

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from tidemill.engine.audit_findings import Finding, format_count, format_numbers, note_finding, problem_finding
 from tidemill.engine.graphs.audit.parts import decode_entry
 from tidemill.engine.graphs.checkpoints.part_history import PartHistory
+from tidemill.engine.graphs.durability.journal_blocks import JournalEntry
 from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord
-from tidemill.storage.graph_ports import JournalEntry, JournalKey
+from tidemill.storage.graph_ports import JournalKey
 
 JOURNAL_LENGTH_LIMIT = 50_000
 """Entries of one accumulator: a few seconds of the fastest stream, and snapshots are written five times a second."""

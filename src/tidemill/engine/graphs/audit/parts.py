@@ -8,14 +8,14 @@ import msgspec
 from tidemill.engine.audit_findings import Finding, format_count, format_time, format_timespan, problem_finding
 from tidemill.engine.graphs.checkpoints.double_writes import Journals
 from tidemill.engine.graphs.checkpoints.part_history import Generation, PartHistory, accumulators_named_in
-from tidemill.engine.graphs.durability.checksums import is_entry_intact
+from tidemill.engine.graphs.durability.journal_blocks import JournalEntry
 from tidemill.graphs.snapshot import JournalRecord, ReactorPart
-from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey
+from tidemill.storage.graph_ports import JournalKey, PartKey
 
 
 def decode_entry(entry: JournalEntry) -> JournalRecord | str | None:
     """Return the record of a journal entry, the reason why it cannot be read, or None if it is damaged."""
-    if not is_entry_intact(entry):
+    if not entry.is_intact:
         return None
     try:
         return msgspec.msgpack.decode(entry.payload, type=JournalRecord)

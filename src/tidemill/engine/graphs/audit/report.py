@@ -25,7 +25,8 @@ from tidemill.engine.graphs.audit.recoveries import audit_recoveries
 from tidemill.engine.graphs.checkpoints.dead_letter_store import decode_payload
 from tidemill.engine.graphs.checkpoints.double_writes import find_double_writes, group_by_journal
 from tidemill.engine.graphs.checkpoints.part_history import PartHistory, read_histories
-from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey, PartKind, SnapshotPart, StoredDeadLetter
+from tidemill.engine.graphs.durability.journal_blocks import JournalEntry, unpack_blocks
+from tidemill.storage.graph_ports import JournalKey, PartKey, PartKind, SnapshotPart, StoredDeadLetter
 from tidemill.storage.store import Store
 
 ORPHAN_AGE_LIMIT = timedelta(days=7)  # age from which dead letters of an unknown component are reported
@@ -70,7 +71,8 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
 
 async def audit_store(store: Store, now: datetime) -> StoreReport:
     """Audit a store that is open, also read-only; `now` is the caller's time."""
-    parts, entries = await store.checkpoints.read_all_parts(), await store.checkpoints.read_all_entries()
+    parts, blocks = await store.checkpoints.read_all_parts(), await store.checkpoints.read_all_blocks()
+    entries = unpack_blocks(blocks)
     dead_letters, pauses = await store.dead_letters.list_all(), await store.pauses.list_paused()
     damage = [problem_finding("database", sentence) for sentence in await store.check_integrity()]
     known = {part.key for part in parts}

@@ -10,8 +10,9 @@ import msgspec
 
 from tidemill.engine.audit_findings import format_count, format_numbers
 from tidemill.engine.graphs.checkpoints.part_history import Generation, PartHistory, accumulators_named_in
+from tidemill.engine.graphs.durability.journal_blocks import JournalEntry
 from tidemill.graphs.snapshot import AccumulatorPart, ReactorPart
-from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartKey
+from tidemill.storage.graph_ports import JournalKey, PartKey
 
 _TWO_NODES = "two nodes have run it at the same time"
 

@@ -26,8 +26,9 @@ from tidemill.engine.graphs.checkpoints.key_restore import KeyRestorer
 from tidemill.engine.graphs.checkpoints.named_values import NamedDecoder
 from tidemill.engine.graphs.checkpoints.part_history import read_histories
 from tidemill.engine.graphs.checkpoints.state_reader import Component, StoredState, durable_accumulators, part_key
-from tidemill.engine.graphs.durability.checksums import is_entry_intact, is_part_intact
+from tidemill.engine.graphs.durability.checksums import is_part_intact
 from tidemill.engine.graphs.durability.journal import JournalStep
+from tidemill.engine.graphs.durability.journal_blocks import JournalEntry
 from tidemill.engine.graphs.firing.firing_log import FiringRecord, FiringSeries
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
@@ -39,6 +40,7 @@ from tidemill.engine.graphs.staging import ManagedGraph
 from tidemill.graphs.inputs import FiringInputs
 from tidemill.graphs.keys import Key, decode_key
 from tidemill.graphs.snapshot import (
+    UNREADABLE_ERRORS,
     AccumulatorPart,
     JournalRecord,
     KeyedJournalRecord,
@@ -47,7 +49,7 @@ from tidemill.graphs.snapshot import (
     StoredOutboxEntry,
 )
 from tidemill.graphs.subscription import NodeOutput, Subscription
-from tidemill.storage.graph_ports import JournalEntry, PartKey, SnapshotPart
+from tidemill.storage.graph_ports import PartKey, SnapshotPart
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
@@ -146,7 +148,7 @@ class StateRestorer:
         durable: list[Component] = [*self._restorable, *(one for one in self._reactors if one.durability.is_durable)]
         components = {part_key(one): one for one in durable}
         stored = [part for key in components for part in self._stored_state.parts.get(key, ())]
-        journals = group_by_journal(entry for entry in self._stored_state.entries if is_entry_intact(entry))
+        journals = group_by_journal(entry for entry in self._stored_state.entries if entry.is_intact)
         for one in find_double_writes(read_histories(stored), journals):
             self._report(components[one.key], one.reason)
 
@@ -312,14 +314,14 @@ class StateRestorer:
         try:
             kind = KeyedJournalRecord if isinstance(accumulator, KeyedIngest) else JournalRecord
             record = msgspec.msgpack.decode(entry.payload, type=kind)
-            if not is_entry_intact(entry):
+            if not entry.is_intact:
                 self._report(accumulator, f"entry {entry.position} of its journal is damaged and was left out")
             elif accumulator in self._kind_changed and (record.kind != "boundary" or accumulator.definition.is_window):
                 return None
             else:
                 return self._without_count(accumulator, accumulator.codecs.from_record(record))
-        except (TypeMismatchError, msgspec.DecodeError) as error:
-            what = "no longer fits, and" if is_entry_intact(entry) else "is damaged and"
+        except (TypeMismatchError, *UNREADABLE_ERRORS) as error:
+            what = "no longer fits, and" if entry.is_intact else "is damaged and"
             self._report(accumulator, f"entry {entry.position} of its journal {what} was left out: {error}")
         if (
             record is not None

@@ -7,13 +7,14 @@ import msgspec
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.checkpoints.key_restore import StoredKeys, read_stored_keys
 from tidemill.engine.graphs.durability.backend import DurabilityBackend
+from tidemill.engine.graphs.durability.journal_blocks import JournalEntry, unpack_blocks
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
 from tidemill.graphs.keys import MAX_PARTITIONS
-from tidemill.graphs.snapshot import KeyedJournalRecord, ReactorPart
+from tidemill.graphs.snapshot import UNREADABLE_ERRORS, KeyedJournalRecord, ReactorPart
 from tidemill.kernel.errors import OperationError
-from tidemill.storage.graph_ports import JournalEntry, PartKey, SnapshotPart, StoredDeadLetter
+from tidemill.storage.graph_ports import PartKey, SnapshotPart, StoredDeadLetter
 from tidemill.storage.store import Store
 
 Component = RunningReactor | RunningAccumulator
@@ -28,7 +29,7 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[PartKey, list[SnapshotPart]]
     """Every generation, newest moment first."""
     entries: list[JournalEntry]
-    """Of the accumulators that feed a durable reactor."""
+    """Of the accumulators that feed a durable reactor, by position."""
     dead_letters: dict[PartKey, list[StoredDeadLetter]]
     paused: frozenset[PartKey]
     newest_position: int
@@ -78,7 +79,7 @@ async def read_state(
     newest = (await store.checkpoints.read_high_water_marks()).position if some_start_empty else 0
     read_positions = {one: one.position for one in durable}
     journals = {one.journal_writer.key: one for one in durable}
-    entries = await store.checkpoints.read_entries(sorted(journals))
+    entries = unpack_blocks(await store.checkpoints.read_blocks(sorted(journals)))
     for entry in entries:
         one = journals[entry.key]
         read_positions[one] = max(read_positions[one], entry.position)
@@ -117,7 +118,7 @@ async def _read_keys(
 def _key_of(entry: JournalEntry) -> bytes | None:
     try:
         return msgspec.msgpack.decode(entry.payload, type=KeyedJournalRecord).key or None
-    except msgspec.DecodeError:  # it is damaged, and is reported when it is replayed
+    except UNREADABLE_ERRORS:  # it is damaged, and is reported when it is replayed
         return None
 
 

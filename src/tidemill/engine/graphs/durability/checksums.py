@@ -1,9 +1,9 @@
-"""Checksums of snapshot parts and journal entries: computes them, and detects damaged rows."""
+"""Checksums of snapshot parts and snapshots of keys: computes them, and detects damaged rows."""
 
 from datetime import datetime
 
-from tidemill.graphs.snapshot import journal_checksum, journal_checksum_seed, payload_checksum
-from tidemill.storage.graph_ports import JournalEntry, KeySnapshot, PartKey, SnapshotPart
+from tidemill.graphs.snapshot import payload_checksum
+from tidemill.storage.graph_ports import KeySnapshot, PartKey, SnapshotPart
 
 
 def snapshot_part(
@@ -47,8 +47,3 @@ def is_key_intact(row: KeySnapshot) -> bool:
     """Return whether the snapshot of a key is as it was written."""
     identity = (row.reactor, row.key.hex(), row.slot, row.moment, row.is_pending)
     return row.checksum == payload_checksum(row.payload, *identity)
-
-
-def is_entry_intact(entry: JournalEntry) -> bool:
-    """Return whether a journal entry is as it was appended."""
-    return entry.checksum == journal_checksum(entry.payload, journal_checksum_seed(*entry.key), entry.position)

@@ -1,7 +1,8 @@
 """The journal: commits the steps of accumulators that feed reactors with durability="boundary" before they happen.
 
-Steps gather while a commit is in progress; the next commit takes all of them. After a commit its steps happen in the
-order in which they were appended, and only then are they acknowledged. If the store refuses a commit, none of its steps
+Steps gather while a commit is in progress; the next commit takes all of them, and writes one block for each of their
+accumulators. After a commit its steps happen in the order in which they were appended, and only then are they
+acknowledged. If the store refuses a commit, none of its steps
 happens, and none of those appended behind it: they were prepared on top of it.
 
 A producer may number its pushes. The number is committed together with the steps of the push, and with its answer, so
@@ -11,18 +12,18 @@ that a repetition of the push is recognized however it was interrupted.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from tidemill.engine.graphs.durability.journal_blocks import pack_block
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.durability.pending_writes import PendingWrites
 from tidemill.engine.graphs.durability.write_health import StallWatch, WriteHealth
 from tidemill.graphs.result import Receipt
-from tidemill.graphs.snapshot import journal_checksum
 from tidemill.kernel.errors import FencedError, OperationError, StoreError
-from tidemill.storage.graph_ports import JournalEntry, JournalKey, PartFence, PartKey, StoredPush, fenced_error
+from tidemill.storage.graph_ports import JournalBlock, JournalKey, PartFence, PartKey, StoredPush, fenced_error
 from tidemill.storage.store import Store
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class JournalWriter(msgspec.Struct, eq=False):
     part_key: PartKey
     """The accumulator's part: a node that owns it owns its journal."""
     seed: int
-    """Starts the checksum of each entry; computed once, because this is done for each event."""
+    """Starts the checksum of each block; computed once, because this is done for each commit."""
     on_committed: Callable[[JournalStep, int], Receipt]
     """Applies a committed step at its position, and returns the receipt."""
     on_refused: Callable[[JournalStep, str], Receipt]
@@ -157,15 +158,17 @@ class Journal:
                 future.exception()  # marks it as retrieved: some have no waiter
 
     async def _commit(self, steps: list[AppendedStep], pushes: list[NumberedPush]) -> None:
-        entries = [self._next_entry(writer, payload) for writer, _, payload, _ in steps]
-        write_health = _write_health(steps)
+        first = self._position + 1
+        self._position += len(steps)
+        blocks, writers = _pack_blocks(steps, first)
+        write_health = _write_health(writers)
         self._stall_watch.watch(write_health)
         try:
             if self._pending_writes:  # first: an offset must not pass a dead letter that is not in the store
                 await self._pending_writes.write(self._store)
-            fences = self._fences({step[0].part_key for step in steps} | {push.writer.part_key for push in pushes})
+            fences = self._fences({one.part_key for one in (*writers, *(push.writer for push in pushes))})
             rows = _push_rows(pushes, steps)
-            await self._store.checkpoints.append(entries, fences, rows)
+            await self._store.checkpoints.append(blocks, fences, rows)
         except StoreError as error:
             if isinstance(error, FencedError):  # first: callers then know that another node owns the accumulator
                 await self._ownership.renew()
@@ -178,8 +181,8 @@ class Journal:
             health.pending_since = None
             if not health.is_clean:
                 health.mark_written()
-        for (writer, step, _, future), entry in zip(steps, entries, strict=True):
-            receipt = writer.on_committed(step, entry.position)
+        for position, (writer, step, _, future) in enumerate(steps, first):
+            receipt = writer.on_committed(step, position)
             if not future.done():
                 future.set_result(receipt)
         _resolve(pushes, rows)
@@ -192,18 +195,25 @@ class Journal:
         except KeyError:
             raise fenced_error() from None
 
-    def _next_entry(self, writer: JournalWriter, payload: bytes) -> JournalEntry:
-        self._position = position = self._position + 1
-        checksum = journal_checksum(payload, writer.seed, position)
-        return JournalEntry(key=writer.key, position=position, checksum=checksum, payload=payload)
-
     def _refuse(self, steps: list[AppendedStep], reason: str) -> None:
         for writer, step, _, future in steps:
             receipt = writer.on_refused(step, reason)
             if not future.done():
                 future.set_result(receipt)
-        for health in _write_health(steps):
+        for health in _write_health({writer for writer, *_ in steps}):
             health.mark_failed(reason)
+
+
+def _pack_blocks(steps: list[AppendedStep], first: int) -> tuple[list[JournalBlock], Collection[JournalWriter]]:
+    """Return the blocks of steps whose positions begin at `first`, one for each accumulator, and their writers."""
+    packed: dict[JournalWriter, tuple[list[int], list[bytes]]] = {}
+    for position, (writer, _, payload, _) in enumerate(steps, first):
+        if (block := packed.get(writer)) is None:
+            packed[writer] = ([position], [payload])
+        else:
+            block[0].append(position)
+            block[1].append(payload)
+    return [pack_block(writer.key, writer.seed, *block) for writer, block in packed.items()], packed.keys()
 
 
 def _push_rows(pushes: list[NumberedPush], steps: list[AppendedStep]) -> list[StoredPush]:
@@ -224,7 +234,6 @@ def _resolve(pushes: Sequence[NumberedPush], rows: Sequence[StoredPush | None]) 
             push.taken.set_result(row)
 
 
-def _write_health(steps: Iterable[AppendedStep]) -> list[WriteHealth]:
-    """Return the write health of all reactors that rely on these steps, each once."""
-    writers = {writer for writer, *_ in steps}
+def _write_health(writers: Iterable[JournalWriter]) -> list[WriteHealth]:
+    """Return the write health of all reactors that rely on these journals, each once."""
     return list(dict.fromkeys(health for writer in writers for health in writer.write_health))
