@@ -5,9 +5,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from benchmarks.measure import console
 from benchmarks.peers.environments import FOLDER, ROOT, InstallError, prepare, version_of
@@ -47,23 +48,30 @@ class Contestant:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.communicate()  # ends its input, and so the process
+        self._end()
 
     def do(self, work: str, count: int) -> dict[str, float]:
         """Let it do a piece of work; return its figures."""
         assert self._process.stdin is not None, "it is a pipe"
-        self._process.stdin.write(json.dumps({"work": work, "count": count}) + "\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended: there is no answer, and that is reported
+            self._process.stdin.write(json.dumps({"work": work, "count": count}) + "\n")
+            self._process.stdin.flush()
         return self._answer()
 
-    def _answer(self) -> dict:  # type: ignore[type-arg]
+    def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None, "it is a pipe"
         line = self._process.stdout.readline()
         if not line:
+            self._end()
             said = "\n".join(self._log.read_text().splitlines()[-LINES_OF_LOG:])
             raise ContestantError(f"{self._name} has ended:\n{said}")
-        found: dict[str, float] = json.loads(line)
+        found: dict[str, Any] = json.loads(line)
         return found
+
+    def _end(self) -> None:
+        """End the input, and so the process."""
+        if self._process.returncode is None:
+            self._process.communicate()
 
 
 @contextmanager
