@@ -3,7 +3,7 @@
 python -m benchmarks.capacity.page
 """
 
-import re
+from functools import partial
 from pathlib import Path
 
 from benchmarks.capacity.arithmetic import StreamPlan, plan_stream, plan_tasks
@@ -11,9 +11,9 @@ from benchmarks.capacity.costs import UnitCosts, read_costs
 from benchmarks.capacity.examples import MILLION_EVENTS, SIMULATED_SECONDS, TEN_MILLION_TASKS
 from benchmarks.capacity.stream_simulation import simulate_stream
 from benchmarks.capacity.task_simulation import simulate_tasks
+from benchmarks.written_tables import fill_blocks, render_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "scale.md"
-BLOCK = re.compile(r"(<!-- written: (?P<name>[a-z ]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 GIGABYTE = 1e9
 FEWER = (1.0, 0.8, 0.6, 0.5)
 """The shares of the planned hosts that are simulated: what happens with fewer than planned."""
@@ -27,12 +27,7 @@ def write_tables(costs: UnitCosts, page: Path = PAGE) -> None:
 def fill_tables(text: str, costs: UnitCosts) -> str:
     """Return the text of the page with its tables made from these costs."""
     tables = {"unit costs": _unit_costs, "events": _events, "hosts": _hosts, "tasks": _tasks}
-    return BLOCK.sub(lambda found: f"{found[1]}\n{tables[found['name']](costs)}\n", text)
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    return fill_blocks(text, {name: partial(render, costs) for name, render in tables.items()})
 
 
 def _unit_costs(costs: UnitCosts) -> str:
@@ -48,7 +43,7 @@ def _unit_costs(costs: UnitCosts) -> str:
         ["a task run on a worker: the leader", _us(costs.task_leader), _us(costs.task_database)],
         ["a task run on a worker: the worker", _us(costs.task_worker), "(the same)"],
     ]
-    table = _table(["what", "processor time of the process", "of PostgreSQL"], rows)
+    table = render_table(["what", "processor time of the process", "of PostgreSQL"], rows)
     stored = f"A finished task run leaves {costs.task_bytes:,.0f} bytes in PostgreSQL."
     return f"{table}\n{stored}\nMeasured on {costs.measured_on}: {costs.machine}.\n"
 
@@ -73,7 +68,9 @@ def _events(costs: UnitCosts) -> str:
         ]
         for name, (cost, database) in ways.items()
     ]
-    return _table(["way", "cost of an event", "events/s of a host, at most", "hosts", "cores of PostgreSQL"], rows)
+    return render_table(
+        ["way", "cost of an event", "events/s of a host, at most", "hosts", "cores of PostgreSQL"], rows
+    )
 
 
 def _hosts(costs: UnitCosts) -> str:
@@ -84,7 +81,7 @@ def _hosts(costs: UnitCosts) -> str:
         outcome = simulate_stream(load, plan, seconds=SIMULATED_SECONDS, takeover=costs.takeover)
         after = "never" if outcome.caught_up_after is None else f"{outcome.caught_up_after:.1f} s"
         rows.append([str(plan.hosts), f"{outcome.busiest:.0%}", f"{outcome.p99_wait * 1e3:,.0f} ms", after])
-    return _table(["hosts", "busiest host", "p99 of waiting", "a dead host is caught up after"], rows)
+    return render_table(["hosts", "busiest host", "p99 of waiting", "a dead host is caught up after"], rows)
 
 
 def _tasks(costs: UnitCosts) -> str:
@@ -104,7 +101,7 @@ def _tasks(costs: UnitCosts) -> str:
         ["PostgreSQL", f"{plan.database_cores:.1f} cores", ""],
         ["growth of the database", f"{plan.bytes_per_day / GIGABYTE:.0f} GB a day", ""],
     ]
-    return _table(["what", "arithmetic", "simulation"], rows)
+    return render_table(["what", "arithmetic", "simulation"], rows)
 
 
 def _us(seconds: float) -> str:

@@ -56,6 +56,12 @@ class Canvas:
         self._lines(area, lines)
         return area
 
+    def bar(self, x: float, y: float, width: float, height: float, look: Look) -> None:
+        """Draw a bar of a plot."""
+        self._elements.append(
+            f'<rect class="{look}" x="{x:g}" y="{y:g}" width="{width:.4g}" height="{height:g}" rx="3"/>'
+        )
+
     def cylinder(self, x: float, y: float, width: float, height: float, *lines: str) -> Area:
         """Draw a database."""
         half, depth = width / 2, 8.0
