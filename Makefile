@@ -78,12 +78,12 @@ versions: $(READY) ## Run the quick tests on every other supported version of Py
 
 check: lint test browser versions ## Do what CI does
 
-map: $(READY) ## Write the pages that come from the code: code map, routes, commands, Python API, drawings
+map: $(READY) ## Write the pages that come from the code: code map, routes, commands, Python API, drawings, benchmarks
 	$(BIN)/python -m scripts.code_map
 	$(BIN)/python -m scripts.http_routes
 	$(BIN)/python -m scripts.command_reference
 	$(BIN)/python -m scripts.python_reference
-	$(BIN)/python -m scripts.drawings.write
+	$(BIN)/python -m benchmarks.page
 
 client: $(READY) ## Write the blocking Python client from the asynchronous one
 	$(BIN)/python -m scripts.blocking_client

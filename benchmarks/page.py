@@ -11,8 +11,8 @@ from benchmarks.machine import Machine
 from benchmarks.measure import limit
 from benchmarks.peers import graph_comparison, workflow_comparison
 from benchmarks.result_files import Result, read_results
-from benchmarks.runner import PEERS
-from benchmarks.written_tables import fill_blocks, render_table
+from benchmarks.runner import PEERS, describe_benchmark, find_benchmarks
+from benchmarks.written_tables import LEFT, fill_blocks, render_table
 from scripts.drawings.write import write_drawings
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "speed.md"
@@ -22,7 +22,8 @@ CANNOT = "cannot"
 def fill_page(text: str, results: Mapping[str, Result]) -> str:
     """Return the text of the page with the tables of these results."""
     blocks = {"graphs": _graphs, "latency": _latency, "workflows": _workflows, "bounds": _bounds}
-    return fill_blocks(text, {name: partial(render, results) for name, render in blocks.items()})
+    tables = {name: partial(render, results) for name, render in blocks.items()}
+    return fill_blocks(text, {**tables, "benchmarks": _benchmarks})
 
 
 def _graphs(results: Mapping[str, Result]) -> str:
@@ -64,6 +65,12 @@ def _source(result: Result, peers: Sequence[str]) -> str:
     if missing:
         lines.append(f"Not installed on this machine: {', '.join(missing)}.")
     return "\n" + "\n".join([*lines, describe(result.machine)]) + "\n"
+
+
+def _benchmarks() -> str:
+    """Return what each benchmark measures, as the first paragraph of its module says."""
+    rows = [[f"`{name}`", describe_benchmark(name)] for name in find_benchmarks()]
+    return render_table(["benchmark", "measures"], rows, others=LEFT)
 
 
 def _bounds(results: Mapping[str, Result]) -> str:

@@ -1,5 +1,6 @@
 """Runs benchmarks one after the other, each in a process of its own, and says how far it is."""
 
+import ast
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -24,6 +25,12 @@ class Outcome(NamedTuple):
 def find_benchmarks() -> list[str]:
     """Return the names of all benchmarks, without the peers."""
     return sorted(file.stem.removeprefix(PREFIX) for file in Path(__file__).parent.glob(f"{PREFIX}*.py"))
+
+
+def describe_benchmark(name: str) -> str:
+    """Return the first paragraph of a benchmark's module."""
+    module = ast.parse((Path(__file__).parent / f"{PREFIX}{name}.py").read_text())
+    return " ".join((ast.get_docstring(module) or "").partition("\n\n")[0].split())
 
 
 def run_benchmarks(names: Iterable[str], *, quick: bool) -> Outcome:
