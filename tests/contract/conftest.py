@@ -12,6 +12,7 @@ import pytest
 
 from tests.contract.samples import NOON
 from tests.postgres import PostgresServer
+from tests.sqlite import create_database
 from tidemill.kernel.clock import VirtualClock
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.migrations import load_migrations
@@ -119,6 +120,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualCl
     """An open store with nothing in it."""
     store: Store = MemoryStore(clock.now)
     if request.param == "sqlite":
+        create_database(tmp_path / "tidemill.db")
         store = SqliteStore(str(tmp_path / "tidemill.db"), clock.now)
     elif request.param == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres")

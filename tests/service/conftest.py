@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.sqlite import create_database
+
 
 @pytest.fixture
 def sqlite(tmp_path: Path) -> str:
-    """Return the address of a database file that outlives every node of the test."""
+    """Return the address of a database file that outlives every node of the test; it has no rows."""
+    create_database(tmp_path / "tidemill.db")
     return f"sqlite:///{tmp_path}/tidemill.db"
 
 
