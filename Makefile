@@ -13,6 +13,8 @@ PINS     := requirements/dev.txt
 PYTHONS  := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
 VERSIONS := 3.11 3.12 3.13 3.14
 QUICK    := tests/unit tests/architecture
+# One more than cores: system tests wait for leases and other processes, and a core without work is lost time.
+WORKERS  := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 UI       := src/tidemill/server/static/ui/index.html
 DOCS     := src/tidemill/server/static/docs/index.html
 
@@ -41,7 +43,7 @@ lint: $(READY) ## Check style, types and layers
 	$(BIN)/python -m scripts.ui check
 
 test: $(READY) $(UI) $(DOCS) ## Run the whole suite; narrow it with ARGS="-k reactor", choose a version with PYTHON=python3.13
-	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=10 --durations-min=10 $(ARGS)
 
 # A KUBECONFIG of the environment does not count: these tests create and delete pods, so the cluster is named each time.
 CLUSTER := $(if $(filter command,$(firstword $(origin KUBECONFIG))),$(KUBECONFIG))

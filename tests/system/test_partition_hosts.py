@@ -17,6 +17,7 @@ from tidemill.storage.graph_ports import PartKey
 
 PUBLIC = Caller("public", "test")
 PATIENCE = 60.0
+PAUSE = 0.005  # seconds between two events of a key: a push is on its way most of the time, and leases need the cores
 
 
 @asynccontextmanager
@@ -59,6 +60,7 @@ class Load:
                 continue
             if not summary.is_rejected:
                 self.acknowledged[key] = number
+            await asyncio.sleep(PAUSE)
 
     async def wait_for_more(self, events: int) -> None:
         """Wait until every key has so many more events."""
