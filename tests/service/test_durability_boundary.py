@@ -57,6 +57,29 @@ async def test_an_acknowledged_push_survives_a_crash_at_once(store: str, is_asyn
     assert [consumed for _, _, consumed in firings] == [[("a", 1)], [("b", 2)], [("b", 3)], [("a", 4)]]
 
 
+async def test_no_commit_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """G-24: events that come at once share one, and the next events need not wait for one without events."""
+    load, _ = recording(strategy="sequential")
+    async with tm.testing.node(store="memory://", load=load) as node:
+        checkpoints: Any = node.database.checkpoints
+        append, sizes = checkpoints.append, []
+
+        async def count(blocks: Any, *rest: Any) -> None:
+            sizes.append(len(blocks))
+            await append(blocks, *rest)
+
+        async def push_after(turns: int) -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await node.push("ab"[turns % 2], turns + 1)
+
+        monkeypatch.setattr(checkpoints, "append", count)
+        await asyncio.gather(*(push_after(turns) for turns in range(8)))
+        await push_after(20)
+    assert 0 not in sizes
+    assert 2 <= len(sizes) < 9
+
+
 async def test_a_push_returns_after_its_commit_and_the_firing_follows_it(store: str) -> None:
     """API: push awaits the group commit, and the firing follows the commit."""
     order: list[str] = []

@@ -143,7 +143,8 @@ class Journal:
                 await asyncio.sleep(0)  # steps appended in the same turn of the loop join this commit
                 steps, self._committing, self._pending = self._pending, self._pending, []
                 pushes, self._committing_pushes, self._pending_pushes = self._pending_pushes, self._pending_pushes, []
-                await self._commit(steps, pushes)
+                if steps or pushes:  # else they were part of the last commit, or were refused with it
+                    await self._commit(steps, pushes)
                 self._committing, self._committing_pushes = [], []
         finally:
             self._fail_waiters()
