@@ -1,6 +1,7 @@
 """The order in which a graph's nodes are written, and whether some of them can wait at the same time."""
 
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 
 from tidemill.graphs.routes import Guard, Routes, RouteTest
 from tidemill.graphs.wiring_model import WiredNode, Wiring
@@ -47,18 +48,22 @@ def topological_order(nodes: Sequence[WiredNode], guards: Mapping[str, Guard]) -
     for one in nodes:
         for source in {edge.source for edge in one.upstream_edges()}:
             downstream[source].append(one)
-    ready = [one for one in nodes if not missing[one.name]]
+    ready: dict[Guard, list[int]] = {}  # by guard, a heap of positions: most nodes share a few guards
+    for one in nodes:
+        if not missing[one.name]:
+            heappush(ready.setdefault(guards[one.name], []), position[one.name])
     ordered: list[WiredNode] = []
     current: Guard = ()
     while ready:
-        chosen = min(ready, key=lambda one: (-common_prefix_length(current, guards[one.name]), position[one.name]))
-        ready.remove(chosen)
+        current = min(ready, key=lambda guard: (-common_prefix_length(current, guard), ready[guard][0]))
+        chosen = nodes[heappop(ready[current])]
+        if not ready[current]:
+            del ready[current]
         ordered.append(chosen)
-        current = guards[chosen.name]
         for node in downstream[chosen.name]:
             missing[node.name] -= 1
             if not missing[node.name]:
-                ready.append(node)
+                heappush(ready.setdefault(guards[node.name], []), position[node.name])
     return ordered
 
 

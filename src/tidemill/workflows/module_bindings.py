@@ -41,7 +41,7 @@ ModuleBindings = dict[str, list[Definition | Import]]
 
 
 class _ReadModule(NamedTuple):
-    source: str
+    lines: list[str]
     bindings: ModuleBindings
 
 
@@ -52,12 +52,12 @@ _read_modules: WeakKeyDictionary[ModuleType, _ReadModule] = WeakKeyDictionary()
 def read_bindings(module: ModuleType) -> ModuleBindings:
     """Return the bindings of a module; none if it has no source."""
     try:
-        source = inspect.getsource(module)
+        lines, _ = inspect.findsource(module)  # which Python keeps: joined, they would be copied for every workflow
     except (OSError, TypeError):  # typed into a shell, or compiled
         return {}
     known = _read_modules.get(module)
-    if known is None or known.source != source:  # a module that is reloaded by hand remains the same object
-        known = _read_modules[module] = _ReadModule(source, _parse(source))
+    if known is None or known.lines != lines:  # a module that is reloaded by hand remains the same object
+        known = _read_modules[module] = _ReadModule(lines, _parse("".join(lines)))
     return known.bindings
 
 

@@ -151,16 +151,15 @@ class Workflow:
     def task(self, function: Any = None, /, **options: Any) -> Any:
         """Declare a task: its parameters name the tasks whose results it takes. The function stays callable."""
         if function is not None:
-            return self._declare_task(function, {}, caller_location())
-        location = caller_location()
-        return lambda call: self._declare_task(call, options, location)
+            return self._declare_task(function, {})
+        return lambda call: self._declare_task(call, options)
 
-    def _declare_task(self, call: Any, options: dict[str, Any], location: Location) -> Any:
+    def _declare_task(self, call: Any, options: dict[str, Any]) -> Any:
         try:
             function = AuthorFunction.capture(call, depth=2)
         except TypeError as error:
-            raise DefinitionError.single(f"workflow '{self.name}'", str(error), location) from error
-        self._add_task(Task(function=function, **read_options(options, function.name, self.name, location)))
+            raise DefinitionError.single(f"workflow '{self.name}'", str(error), caller_location(2)) from error
+        self._add_task(Task(function=function, **read_options(options, function.name, self.name, function.location)))
         return call
 
     def call(self, graph: CallableGraph | str, /, *, name: str | None = None, **options: Any) -> Task:

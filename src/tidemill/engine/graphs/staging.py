@@ -183,7 +183,7 @@ class GraphStager:
         """Stage everything, or raise and change nothing."""
         for reactor in self._change.reactors:
             self._check_storable(reactor)
-            self._check_not_shared(reactor)
+        self._check_not_shared()
         accumulators = {
             name: [self._resolve_accumulator(one, reactor) for one in reactor.accumulators]
             for name, reactor in self._incoming.items()
@@ -247,20 +247,24 @@ class GraphStager:
         if problems:
             raise DefinitionError(problems, f"reactor '{reactor.name}'")
 
-    def _check_not_shared(self, reactor: Reactor) -> None:
+    def _check_not_shared(self) -> None:
         """Reject a keyed reactor that shares an accumulator: what it holds is per key, of this reactor's keys."""
         incoming = {one.name for one in self._change.reactors}
         remaining = [one.reactor.definition for one in self._remaining.values() if not one.reactor.is_partition]
         remaining += [one.definition for one in self._remaining_keyed.values()]
-        for other in (*self._change.reactors, *(one for one in remaining if one.name not in incoming)):
-            shared = set(other.accumulator_names).intersection(reactor.accumulator_names)
-            if shared and other is not reactor and (reactor.is_keyed or other.is_keyed):
-                keyed, user = (reactor, other) if reactor.is_keyed else (other, reactor)
+        users: dict[str, list[Reactor]] = {}
+        for reactor in (*self._change.reactors, *(one for one in remaining if one.name not in incoming)):
+            for name in reactor.accumulator_names:
+                users.setdefault(name, []).append(reactor)
+        for name, sharing in users.items():
+            keyed = next((one for one in sharing if one.is_keyed), None)
+            user = next((one for one in sharing if one is not keyed), None)
+            if keyed is not None and user is not None:
                 message = (
-                    f"accumulator '{min(shared)}' belongs to the keyed reactor '{keyed.name}' alone, and reactor "
+                    f"accumulator '{name}' belongs to the keyed reactor '{keyed.name}' alone, and reactor "
                     f"'{user.name}' uses it too: declare one of its own for each"
                 )
-                raise DefinitionError.single(f"reactor '{reactor.name}'", message, reactor.location)
+                raise DefinitionError.single(f"reactor '{sharing[0].name}'", message, sharing[0].location)
 
     def _check_feeds(self, subscribers: Mapping[Key, Mapping[str, CompiledGraph]]) -> None:
         """Check the feeds of all graphs as they will be after the change."""

@@ -237,7 +237,7 @@ class RunningReactor(FiringHost):
     # -- health
 
     def update_health(self) -> None:
-        unhealthy = self.unhealthy_accumulators
+        unhealthy = self._has_unhealthy_accumulator()
         self.firing_loop.fast_path_state.close()
         if self.health is ReactorHealth.WARMING and not unhealthy and not self._is_inactive:
             self._set_health(ReactorHealth.LIVE)
@@ -245,6 +245,10 @@ class RunningReactor(FiringHost):
         if self.health.can_fire:
             self._set_health(ReactorHealth.DEGRADED if unhealthy or not self.write_health.is_ok else ReactorHealth.LIVE)
         self.firing_loop.fire_due()
+
+    def _has_unhealthy_accumulator(self) -> bool:
+        """Return whether an accumulator is not healthy; checks the last ones first: they start last."""
+        return any(not one.health.is_healthy for one in reversed(self.accumulators))
 
     @property
     def unhealthy_accumulators(self) -> list[str]:

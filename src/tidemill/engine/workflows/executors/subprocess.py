@@ -59,6 +59,7 @@ class FdSelector:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._selector = DefaultSelector()
+        self._callbacks: dict[int, Callable[[], object]] = {}
         loop.add_reader(self._selector.fileno(), self._call_ready)
 
     def close(self) -> None:
@@ -69,17 +70,18 @@ class FdSelector:
     def add(self, descriptor: int, callback: Callable[[], object]) -> None:
         """Call `callback` whenever the descriptor is readable or its other end is closed."""
         self._selector.register(descriptor, EVENT_READ, callback)
+        self._callbacks[descriptor] = callback
 
     def remove(self, descriptor: int) -> None:
         """Stop the callbacks of a descriptor, if there are any; call this before closing it."""
-        with suppress(KeyError):
+        if self._callbacks.pop(descriptor, None) is not None:
             self._selector.unregister(descriptor)
 
     def _call_ready(self) -> None:
-        registered = self._selector.get_map()
         for key, _ in self._selector.select(0):
-            if registered.get(key.fd) is key:  # an earlier callback may have removed it
-                key.data()
+            callback = self._callbacks.get(key.fd)
+            if callback is not None and callback is key.data:  # else an earlier callback has removed it
+                callback()
 
 
 class _ProcessAttempt(RunningAttempt):
@@ -334,9 +336,10 @@ class Subprocess(Executor):
             self._pool.renew_leases()
 
     def starts_now(self, version: VersionKey) -> bool:
-        with suppress(OperationError):
+        try:
             return self._pool.find_server(version) is not None
-        return False
+        except OperationError:  # `submit` reports it
+            return False
 
     async def submit(self, request: AttemptRequest) -> None:
         if self._attempts.is_known(request.key):
