@@ -19,8 +19,10 @@ from tests.service.workflows.pairs import until
 from tests.system.cluster import LedgerProducer, Server, cluster, get, push
 from tests.system.ledger_package import write_package
 
-SECONDS = float(os.environ.get("TIDEMILL_SOAK_SECONDS", "1"))
-"""Seconds under load before and after each fault."""
+SECONDS = float(os.environ.get("TIDEMILL_SOAK_SECONDS", "0"))
+"""Seconds under load before and after each fault, at least."""
+EVENTS = 20
+"""Events of each producer that are acknowledged before and after each fault, at least."""
 TAKEOVER_LIMIT = 5.0
 """Seconds between a fault and the first event that another server acknowledges."""
 
@@ -71,18 +73,17 @@ async def test_every_acknowledged_event_is_applied_once_whichever_server_dies(
         await until_ready(servers)
         producers = [LedgerProducer(f"p{index}", servers, index) for index in range(6)]
         async with under_load(producers):
-            await asyncio.sleep(SECONDS)  # real time: the load of other processes
-            assert all(one.acknowledged for one in producers), "all servers answer"
+            await push_a_while(producers)
             takeovers = {}
             for fault in (signal.SIGKILL, signal.SIGSTOP):
                 owner = await find_owner(postgres, store, servers)
                 owner.stop_answering(fault)
                 takeovers[fault] = await until_acknowledged(producers, time.monotonic())
-                await asyncio.sleep(SECONDS)
+                await push_a_while(producers)
             owner.process.send_signal(signal.SIGCONT)
             await until_forwarded(owner)
             owner.is_usable = True
-            await asyncio.sleep(SECONDS)
+            await push_a_while(producers)
         (survivor,) = [one for one in servers if one.is_usable and one is not owner]
         assert await find_owner(postgres, store, servers) is survivor
         accounts = await ledger(survivor)
@@ -91,6 +92,17 @@ async def test_every_acknowledged_event_is_applied_once_whichever_server_dies(
     for one in producers:
         one.check(accounts[one.name])
     assert max(takeovers.values()) < TAKEOVER_LIMIT
+
+
+async def push_a_while(producers: list[LedgerProducer]) -> None:
+    """Wait until every producer has got some more acknowledgements."""
+    goals = [len(one.acknowledged) + EVENTS for one in producers]
+
+    async def are_reached() -> bool:
+        return all(len(one.acknowledged) >= goal for one, goal in zip(producers, goals, strict=True))
+
+    await asyncio.sleep(SECONDS)  # real time: the load of other processes
+    await until(are_reached)
 
 
 @asynccontextmanager
