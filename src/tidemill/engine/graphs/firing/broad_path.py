@@ -128,27 +128,13 @@ class _BroadFiringWriter(FiringWriter):
         super().__init__(_wiring_without_nodes(f"fire_{broad.host.definition.name}"), broad.target)
         self.graphs = graphs
         self.broad = broad
-        self.namespace[self.failed] = self._fail_firing
+        self.namespace[self.failed] = _failure_handler(broad)
         self.namespace[FIRING_ON_STACK] = broad.target.describe_fast_firing
         self.inputs_name = self.bind_value("inputs", broad.target.inputs)
         self.dirty, self.snapshot = self.unique_name("dirty"), self.unique_name("snapshot")
         self.needs_consumed = broad.target.inputs.is_sequential or any(graph.needs_context for graph in graphs)
         self.consumed = self.unique_name("consumed") if self.needs_consumed else "None"
         self.values_names = [self.unique_name(f"{_to_identifier(graph.name)}_values") for graph in graphs]
-
-    def _fail_firing(
-        self,
-        snapshot: list[Any],
-        flags: int,
-        consumed: list[SourceBoundary] | None,
-        started: float,
-        error: BaseException,
-        *values: tuple[Any, ...] | None,
-    ) -> None:
-        if consumed is None:
-            consumed = self.broad.target.inputs.take_consumed(snapshot, flags)
-        inputs = FiringInputs(snapshot, consumed, flags)
-        self.broad.fail_firing(BroadFiringFailure(inputs, started, error, values))
 
     def write_function(self) -> GeneratedSource:
         """Write the whole function."""
@@ -225,6 +211,25 @@ class _BroadFiringWriter(FiringWriter):
         names = [self.bind_value(f"batch_{number}", batch) for number, batch in enumerate(host.batches)]
         self.write_line(f"if {' or '.join(f'{name}.buffered_count' for name in names)}:")
         self.write_line(f"    {flush}")
+
+
+def _failure_handler(broad: BroadPathTarget) -> Callable[..., None]:
+    """Return the function that the generated one calls when a graph has raised."""
+    inputs = broad.target.inputs
+
+    def fail(
+        snapshot: list[Any],
+        flags: int,
+        consumed: list[SourceBoundary] | None,
+        started: float,
+        error: BaseException,
+        *values: tuple[Any, ...] | None,
+    ) -> None:
+        if consumed is None:
+            consumed = inputs.take_consumed(snapshot, flags)
+        broad.fail_firing(BroadFiringFailure(FiringInputs(snapshot, consumed, flags), started, error, values))
+
+    return fail
 
 
 def _to_identifier(name: str) -> str:
