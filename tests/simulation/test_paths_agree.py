@@ -25,6 +25,8 @@ class Kind(msgspec.Struct, frozen=True):
     strategy: str = "latest"
     capacity: int = 3
     has_second_graph: bool = False
+    needs_b: bool = False
+    """Whether the second graph requires the source that comes less often."""
     has_context: bool = False
     has_window: bool = False
     has_batch: bool = False
@@ -43,6 +45,7 @@ class Kind(msgspec.Struct, frozen=True):
 KINDS = {
     "plain": Kind(),
     "two graphs": Kind(has_second_graph=True),
+    "two graphs, one incomplete": Kind(has_second_graph=True, needs_b=True, has_context=True),
     "context": Kind(has_context=True),
     "window": Kind(has_window=True),
     "batch": Kind(has_batch=True),
@@ -183,13 +186,15 @@ class World:
     def _second_graph(self, reactor: tm.Reactor) -> tm.Graph:
         graph = tm.Graph("h", reactor=reactor)
 
-        @graph.node
         def read(b: int | None, a: int | None) -> int:
             self.seen.append(("second", a, b))
             if a == OTHER_RAISES:
                 raise ValueError("second")
             return (b or 0) + 1
 
+        if self.kind.needs_b:
+            read.__annotations__["b"] = int
+        graph.node(read)
         return graph
 
     def _fed_reactor(self, graph: tm.Graph) -> list[Any]:

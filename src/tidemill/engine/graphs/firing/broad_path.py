@@ -34,6 +34,7 @@ class BroadFiringFailure(msgspec.Struct, frozen=True):
     inputs: FiringInputs
     started: float
     error: BaseException
+    graphs: Sequence[CompiledGraph]
     values: tuple[tuple[Any, ...] | None, ...]
     """By graph; None for the one that raised, and for those after it, which were not called."""
 
@@ -52,19 +53,30 @@ class BroadPathTarget(msgspec.Struct, frozen=True):
 
 
 class BroadPath:
-    """The broad path of one reactor, as long as its graphs stay the same."""
+    """The broad path of one reactor, as long as its graphs stay the same.
 
-    def __init__(self, graphs: Sequence[CompiledGraph], broad: BroadPathTarget) -> None:
-        self.graphs = tuple(graphs)
-        self._target = broad.target
-        writer = _BroadFiringWriter(self.graphs, broad)
-        self.fire: FireBroad = GeneratedFunction.build(
-            writer.write_function(), f"{broad.host.definition.name} fires"
-        ).function
+    Its function calls the graphs that have all required inputs. A boundary that fills an empty input takes the slow
+    path; after that, the function may be another one.
+    """
+
+    fire: FireBroad
+
+    def __init__(self, inputs: tuple[GraphInput, ...], broad: BroadPathTarget) -> None:
+        self._inputs = inputs
+        self._broad = broad
+        self.graphs: tuple[CompiledGraph, ...] = ()
+
+    def set_ready(self, graphs: Sequence[CompiledGraph]) -> None:
+        """Call these graphs from the next firing on."""
+        if self.graphs == (ready := tuple(graphs)):
+            return
+        source = _BroadFiringWriter(ready, self._broad).write_function()
+        self.graphs = ready
+        self.fire = GeneratedFunction.build(source, f"{self._broad.host.definition.name} fires").function
 
     def build_push(self, source: FastPathSource, index: int) -> GeneratedFunction:
         """Build the function that takes an event of the accumulator at `index`, and fires if the criteria are met."""
-        writer = _BroadPushWriter(self.graphs[0].wiring.inputs, source, index, self._target, self.fire)
+        writer = _BroadPushWriter(self._inputs, source, index, self._broad.target, self)
         return GeneratedFunction.build(writer.write_function(), f"{source.name} pushes")
 
 
@@ -86,12 +98,12 @@ class _BroadPushWriter(FastPathWriter):
         source: FastPathSource,
         index: int,
         target: FastPathTarget,
-        fire: FireBroad,
+        path: BroadPath,
     ) -> None:
         super().__init__(_wiring_without_nodes(f"push_{source.name}", inputs), source, index, target)
         self._inputs = target.inputs
         self.inputs_name = self.bind_value("inputs", target.inputs)
-        self.fire = self.bind_value("fire", fire)
+        self.path = self.bind_value("path", path)
         self.dirty = self.unique_name("dirty")
 
     def write_function(self) -> GeneratedSource:
@@ -106,8 +118,11 @@ class _BroadPushWriter(FastPathWriter):
         self.write_line(f"return {self.sequence}")
         return self.build_source()
 
+    def _unusual_test(self) -> str:
+        return f"{super()._unusual_test()} or {self.cache}[{self.index}] is None"
+
     def _write_decision(self, inputs: Inputs) -> None:
-        fired = f"{self.fire}({self.credit}, {self.dirty}, {self.started})"
+        fired = f"{self.path}.fire({self.credit}, {self.dirty}, {self.started})"
         flag, mask = 1 << self.index, inputs.criteria_mask
         self.write_line(f"{self.dirty} = {self.inputs_name}.dirty | {flag}")
         if not flag & mask:
@@ -128,7 +143,7 @@ class _BroadFiringWriter(FiringWriter):
         super().__init__(_wiring_without_nodes(f"fire_{broad.host.definition.name}"), broad.target)
         self.graphs = graphs
         self.broad = broad
-        self.namespace[self.failed] = _failure_handler(broad)
+        self.namespace[self.failed] = _failure_handler(graphs, broad)
         self.namespace[FIRING_ON_STACK] = broad.target.describe_fast_firing
         self.inputs_name = self.bind_value("inputs", broad.target.inputs)
         self.dirty, self.snapshot = self.unique_name("dirty"), self.unique_name("snapshot")
@@ -213,7 +228,7 @@ class _BroadFiringWriter(FiringWriter):
         self.write_line(f"    {flush}")
 
 
-def _failure_handler(broad: BroadPathTarget) -> Callable[..., None]:
+def _failure_handler(graphs: Sequence[CompiledGraph], broad: BroadPathTarget) -> Callable[..., None]:
     """Return the function that the generated one calls when a graph has raised."""
     inputs = broad.target.inputs
 
@@ -227,7 +242,8 @@ def _failure_handler(broad: BroadPathTarget) -> Callable[..., None]:
     ) -> None:
         if consumed is None:
             consumed = inputs.take_consumed(snapshot, flags)
-        broad.fail_firing(BroadFiringFailure(FiringInputs(snapshot, consumed, flags), started, error, values))
+        taken = FiringInputs(snapshot, consumed, flags)
+        broad.fail_firing(BroadFiringFailure(taken, started, error, graphs, values))
 
     return fail
 

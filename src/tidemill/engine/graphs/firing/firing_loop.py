@@ -128,14 +128,16 @@ class FiringLoop(DueFirings):
             state.credit = self._begin_burst()
 
     def _has_fast_inputs(self) -> bool:
-        """Return whether the inputs leave the next boundary to fast firings: all graphs are complete, none is due."""
-        inputs, graph = self.inputs, self.fast_graph
+        """Return whether the inputs leave the next boundary to fast firings: some graph is complete, none is due."""
+        inputs, graph, path = self.inputs, self.fast_graph, self.broad_path
         if inputs.queue:
             return False
         if graph is not None:
             return not inputs.dirty and graph.has_required_inputs(inputs.cache)
-        is_complete = self.broad_path is not None and len(self._ready_graphs(inputs.cache)) == len(self.graphs)
-        return is_complete and not inputs.is_criteria_met
+        if path is None or inputs.is_criteria_met or not (ready := self._ready_graphs(inputs.cache)):
+            return False
+        path.set_ready(ready)
+        return True
 
     def _begin_burst(self, number: int = 0) -> int:
         """Begin a run of fast firings, numbered at least from `number` on; return how many it may hold."""
@@ -160,7 +162,7 @@ class FiringLoop(DueFirings):
         """Take a boundary, and fire it directly if the fast path allows. `position` is its journal position."""
         state, graph = self.fast_path_state, self.fast_graph
         credit = state.credit
-        if credit and self.broad_path is not None:
+        if credit and self.broad_path is not None and self.inputs.cache[index] is not None:
             return self._put_broadly(self.broad_path, credit, index, boundary, position)
         if not credit or graph is None or not self.inputs.criteria_mask >> index & 1:
             self.put(index, boundary, position)
@@ -227,8 +229,7 @@ class FiringLoop(DueFirings):
         self._is_firing = True
         self.fast_path_state.credit = 0
         try:
-            graphs = list(self.graphs.values())
-            firing = self._new_firing(failure.inputs, graphs)
+            firing = self._new_firing(failure.inputs, list(failure.graphs))
             try:
                 if not isinstance(failure.error, AUTHOR_ERRORS):
                     raise failure.error
@@ -432,7 +433,7 @@ class FiringLoop(DueFirings):
             fail_firing=self._fail_broad_firing,
             fail_effects=self._fail_effects,
         )
-        return BroadPath(list(self.graphs.values()), target)
+        return BroadPath(next(iter(self.graphs.values())).wiring.inputs, target)
 
     # -- checkpoints
 
