@@ -242,6 +242,21 @@ class Push(msgspec.Struct, frozen=True):
         return receipt.outcome, receipt.sequence, receipt.reason
 
 
+class PushMany(msgspec.Struct, frozen=True):
+    """Several events that come in as one push."""
+
+    source: str
+    values: list[Any]
+    by_handle: bool = True
+
+    async def play(self, node: tm.testing.TestNode, world: World) -> Any:
+        if self.source == "many" and not world.kind.has_batch:
+            return None
+        if self.by_handle and world.kind.allows_handles:
+            return node.handle(self.source).many(self.values).receipts
+        return (await node.push_many(self.source, self.values)).receipts
+
+
 class Act(msgspec.Struct, frozen=True):
     """Something that an operator does, or that happens to the node."""
 
@@ -281,13 +296,15 @@ class Act(msgspec.Struct, frozen=True):
             return "no firing"
 
 
-Step = Push | Act
+Step = Push | PushMany | Act
 
 values = st.sampled_from([0, 1, 2, 3, SILENT, AUTHOR_RAISES, NODE_RAISES, OTHER_RAISES, PUSHES_B, PUSHES_A, ROUTED])
-events = st.builds(Push, st.sampled_from(["a", "b", "a", "many"]), values | st.just("x"), st.booleans())
+sources = st.sampled_from(["a", "b", "a", "many"])
+events = st.builds(Push, sources, values | st.just("x"), st.booleans())
+groups = st.builds(PushMany, sources, st.lists(values | st.just("x"), max_size=4), st.booleans())
 good = st.builds(Push, st.sampled_from(["a", "b"]), st.integers(0, 3))
 acts = st.builds(Act, st.sampled_from(["pause", "resume", "checkpoint", "reload", "fire", "wait"]))
-histories = st.lists(good | good | events | events | acts, max_size=24)
+histories = st.lists(good | good | events | events | groups | acts, max_size=24)
 
 
 def report(node: tm.testing.TestNode, world: World) -> dict[str, Any]:
