@@ -21,6 +21,7 @@ import tidemill as tm
 from benchmarks.bench_durability import load, raw_sqlite
 from benchmarks.market_maker import ACCUMULATE, SOURCES, by_hand, ledger, make_event, maker, market
 from benchmarks.measure import console, keep, percentile, show, verdict
+from benchmarks.result_files import Verdict
 
 BATCH = 1_000
 """Events of all feeds together in one round."""
@@ -115,7 +116,7 @@ async def in_memory(rounds: int) -> dict[str, list[float]]:
     return seconds
 
 
-def report_in_memory(seconds: dict[str, list[float]]) -> list[dict[str, Any]]:
+def report_in_memory(seconds: dict[str, list[float]]) -> list[Verdict]:
     """Show the ways beside the bare loop."""
     steady = {name: percentile(values, 0.05) for name, values in seconds.items()}
     shares = {name: steady["bare loop"] / value for name, value in steady.items()}
@@ -128,7 +129,7 @@ def report_in_memory(seconds: dict[str, list[float]]) -> list[dict[str, Any]]:
     ]
 
 
-async def durable(folder: Path, rounds: int) -> list[dict[str, Any]]:
+async def durable(folder: Path, rounds: int) -> list[Verdict]:
     """Push many events at a time with durability="boundary", beside the bare driver."""
     ledger.clear()
     seconds, busy = [], []
@@ -143,7 +144,7 @@ async def durable(folder: Path, rounds: int) -> list[dict[str, Any]]:
     return report_durable(seconds, busy, raw)
 
 
-def report_durable(seconds: Sequence[float], busy: Sequence[float], raw: float) -> list[dict[str, Any]]:
+def report_durable(seconds: Sequence[float], busy: Sequence[float], raw: float) -> list[Verdict]:
     """Show the rate of durable pushes, and what an event costs."""
     rate, cpu = 1 / statistics.median(seconds), statistics.median(busy) * 1e6
     title = f'await node.push_many with durability="boundary" on SQLite, {BATCH:,} events of three feeds at a time'
