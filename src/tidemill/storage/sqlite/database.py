@@ -25,6 +25,7 @@ from tidemill.storage.sqlite.errors import (
     primary_error_code,
     to_store_error,
 )
+from tidemill.storage.sqlite.write_ahead_log import TRANSACTIONS_BEFORE_STRETCH, stretch_log
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -163,6 +164,7 @@ class Database(CallbackTransactor[SqliteUnit]):
         self._path = path
         self._writer: ConnectionThread | None = None
         self._reader: ConnectionThread
+        self._transaction_count = 0
         self._is_open = False
 
     async def open(self) -> None:
@@ -235,6 +237,9 @@ class Database(CallbackTransactor[SqliteUnit]):
     def transact_with_callback(self, units: Sequence[SqliteUnit], on_done: Callback) -> None:
         assert self._writer is not None, "as above"
         self._writer.post(lambda connection: _run_in_transaction(connection, units), on_done)
+        self._transaction_count += 1
+        if self._transaction_count == TRANSACTIONS_BEFORE_STRETCH:
+            self._writer.post(lambda connection: stretch_log(connection, self._path), _ignore_outcome)
 
     def translate_error(self, error: Exception) -> Exception:
         if not isinstance(error, sqlite3.Error):
@@ -265,6 +270,10 @@ def _run_in_transaction(connection: sqlite3.Connection, units: Sequence[SqliteUn
                 raise
         else:
             return results
+
+
+def _ignore_outcome(result: None, error: BaseException | None) -> None:
+    """Do nothing: what keeps the log short also concerns the next transaction, and its caller gets the error."""
 
 
 def _noop(connection: sqlite3.Connection) -> None:
