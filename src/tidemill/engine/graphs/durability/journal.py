@@ -2,8 +2,8 @@
 
 Steps gather while a commit is in progress; the next commit takes all of them, and writes one block for each of their
 accumulators. After a commit its steps happen in the order in which they were appended, and only then are they
-acknowledged. If the store refuses a commit, none of its steps
-happens, and none of those appended behind it: they were prepared on top of it.
+acknowledged. If the store refuses a commit, none of its steps happens, and none of those appended behind it: they were
+prepared on top of it.
 
 A producer may number its pushes. The number is committed together with the steps of the push, and with its answer, so
 that a repetition of the push is recognized however it was interrupted.
@@ -114,7 +114,7 @@ class Journal:
 
     def append(self, writer: JournalWriter, step: JournalStep, payload: bytes) -> "asyncio.Future[Receipt]":
         """Append a step; it happens when it is committed."""
-        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Receipt] = asyncio.Future()
         if not self._pending:  # once per commit: this is done for each event
             self._work_ready.set()
         self._pending.append((writer, step, payload, future))
