@@ -187,20 +187,6 @@ def cold(folder: Path, rounds: int) -> list[dict[str, Any]]:
     return [verdict("cold start, ms", median(seconds), 250, at_least=False)]
 
 
-def command_help(rounds: int) -> list[dict[str, Any]]:
-    """From the start of `tidemill ... --help` to its exit; a shell waits as long for every completion."""
-    figures = []
-    for words in ([], ["runs", "list"]):
-        seconds = []
-        for _ in range(rounds + 1):
-            began = perf_counter()
-            subprocess.run([sys.executable, "-m", "tidemill", *words, "--help"], check=True, stdout=subprocess.DEVNULL)
-            seconds.append((perf_counter() - began) * 1e3)
-        figures.append((" ".join(["tidemill", *words, "--help"]), median(seconds[1:])))
-    show("Help", ["command", "ms"], [[command, f"{milliseconds:.0f}"] for command, milliseconds in figures])
-    return [verdict(f"{command}, ms", milliseconds, 150, at_least=False) for command, milliseconds in figures]
-
-
 async def starts(folder: Path, rounds: int, many: int) -> list[dict[str, Any]]:
     """Task starts of the subprocess executor, by the CPU that all processes together spend on one."""
     address = f"sqlite:///{folder / 'forks.db'}"
@@ -212,7 +198,10 @@ async def starts(folder: Path, rounds: int, many: int) -> list[dict[str, Any]]:
     ]
     columns = ["", "starts/s", "ms of CPU each: node, fork server, child", "starts per second of CPU"]
     show(f"Subprocess executor, {os.cpu_count()} cores; medians of {rounds} rounds of {many} starts", columns, rows)
-    return [verdict("subprocess starts/s per core, executor alone", 1 / alone.cpu, 400, at_least=True)]
+    return [
+        verdict("subprocess starts/s per core, executor alone", 1 / alone.cpu, 400, at_least=True),
+        verdict("subprocess starts/s per core, whole node", 1 / whole.cpu, 400, at_least=True),
+    ]
 
 
 class Starts(NamedTuple):
@@ -367,7 +356,6 @@ async def main(quick: bool) -> None:
         figures += await punctuality(folder, 3 if quick else 60)
         figures += await idleness(folder, 2.0 if quick else 10.0)
         figures += cold(folder, 1 if quick else 7)
-        figures += command_help(1 if quick else 7)
         figures += await starts(folder, *((1, FEW) if quick else (7, MANY)))
         figures += await history(folder, *((1_000, 50, 1) if quick else (100_000, 1_000, 5)))
     keep("workflows", {"verdicts": figures})

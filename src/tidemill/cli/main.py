@@ -10,6 +10,7 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]  # imported there, not exported
 
 from tidemill import __version__
+from tidemill.cli.event_loop import postpone_collection
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED
 from tidemill.cli.lazy_commands import LazyCommand, lazy_group
 from tidemill.cli.output import print_error, print_text, replace_unencodable
@@ -86,6 +87,7 @@ def tidemill(
 
 def main() -> None:
     """Run the command line; print errors of the user, operator or author without a traceback."""
+    postpone_collection()
     replace_unencodable()
     completion_init()
     try:

@@ -104,13 +104,16 @@ def run(
     if (server := named_server()) is not None:
         _run_on_server(server, place, context.args, param or (), options)
         return
+    from tidemill.cli.run_locally import run_locally
+
     with exit_on_error(), importing_graphs(place, load or ()) as graphs:
         workflow = _load_runnable_workflow(place, graphs, executor)
         params = read_cli_params(workflow, context.args, param or (), store)
         progress = _make_progress(options, workflow)
         interrupts = Interrupts(on_second=lambda: _restore_terminal(progress))
         with _isolating_task_output(options), interrupts.handling_signals(), progress:
-            result = run_async(_execute_run(workflow, params, options, progress, interrupts))
+            node = {"store": store, "executor": executor, "concurrency": concurrency}
+            result = run_async(run_locally(workflow, params, progress, interrupts, **node))
     _print_result(result, options)
     if interrupts.exit_code is not None:
         raise typer.Exit(interrupts.exit_code)
@@ -189,31 +192,6 @@ def _isolating_task_output(options: RunOptions) -> Iterator[None]:
         tasks.removeHandler(silent)
         tasks.propagate = propagated
         engine.removeHandler(silent)
-
-
-async def _execute_run(
-    workflow: "Workflow", params: Mapping[str, Any], options: RunOptions, progress: "Progress", interrupts: Interrupts
-) -> "RunResult":
-    import asyncio
-
-    from tidemill.cli.follow_run import follow_run
-    from tidemill.kernel.clock import SystemClock
-    from tidemill.script import ScriptNode
-
-    loop, cancel_requested = asyncio.get_running_loop(), asyncio.Event()
-
-    def request_cancel() -> None:
-        progress.set_status("cancelling; Ctrl-C again stops at once")  # not in the loop: author code may block it
-        loop.call_soon_threadsafe(cancel_requested.set)
-
-    interrupts.on_first(request_cancel)
-    node = ScriptNode(workflow, options.store, executor=options.executor, concurrency=options.concurrency)
-    async with node:
-        for sentence in node.executor_warnings():
-            progress.print_note(sentence)
-        handle = await node.start(workflow.name, params)
-        await follow_run(handle, cancel_requested, progress, node, SystemClock())
-        return await handle.state()
 
 
 def _print_result(result: "RunResult", options: RunOptions) -> None:
