@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from benchmarks.result_files import read_results
 from scripts.drawings.canvas import Canvas, Look, Point
 
-WIDTH = 720
+WIDTH = 744
 LABELS = 16.0  # where labels begin
 BARS = 232.0  # where bars begin
 LONGEST = 400.0  # the longest bar; its figure needs the rest
