@@ -1,7 +1,6 @@
-"""Measures on a noisy machine: contestants alternate in short rounds, and ratios compare times of the same round."""
+"""Measures on a noisy machine: contestants alternate in short rounds, and ratios compare their undisturbed rounds."""
 
 import re
-import statistics
 import sys
 from collections.abc import Callable, Mapping
 from time import perf_counter
@@ -16,6 +15,8 @@ from benchmarks.result_files import KEPT, QUICK, Result, Verdict, write_result
 BEGAN = perf_counter()
 """When this process began to measure: a benchmark is one process."""
 console = Console()
+UNDISTURBED = 0.05
+"""The percentile of rounds that ratios compare: what other processes take away during a round is no cost of code."""
 
 Round = Callable[[int], object]
 
@@ -32,8 +33,8 @@ def take_turns(contestants: Mapping[str, Round], *, events: int, rounds: int) ->
 
 
 def ratio(slower: list[float], faster: list[float]) -> float:
-    """Return the median, over the rounds, of how many times as fast `faster` is."""
-    return statistics.median(one / other for one, other in zip(slower, faster, strict=True))
+    """Return how many times as fast `faster` is, in rounds that the rest of the machine left alone."""
+    return percentile(slower, UNDISTURBED) / percentile(faster, UNDISTURBED)
 
 
 def percentile(values: list[float], share: float) -> float:

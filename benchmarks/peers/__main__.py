@@ -16,7 +16,7 @@ from benchmarks.peers.workflow_comparison import compare_workflows
 def main(*, quick: bool) -> None:
     """Prepare the peers, compare, and keep the figures."""
     peers, missing = prepare_peers((*graph_comparison.PEERS, *workflow_comparison.PEERS))
-    figures = compare_graphs(peers, rounds=2 if quick else 15)
+    figures = compare_graphs(peers, rounds=5 if quick else 30)
     workflows = compare_workflows(peers, rounds=1 if quick else 5)
     versions = {name: version_of(name) for name in peers}
     keep("peers", {**figures, "workflows": workflows, "versions": versions, "not installed": missing})

@@ -12,7 +12,7 @@ from benchmarks.peers.contestants import Contestant, ContestantError, running
 
 PEERS = ("csp", "bytewax", "reactivex")
 BARE = "bare loop"
-EVENTS = 50_000
+EVENTS = 20_000
 PACED_EVENTS = 1_000
 
 
@@ -34,7 +34,7 @@ EVALUATED = (
     Entry("csp, replay", "csp", "replay"),
     Entry("csp, real time", "csp", "real time"),
     Entry("bytewax, batches of 256", "bytewax", "batches"),
-    Entry("bytewax, one by one", "bytewax", "one by one", share=10),
+    Entry("bytewax, one by one", "bytewax", "one by one", share=5),
     Entry("reactivex", "reactivex", "evaluate"),
 )
 PACED = (
@@ -82,7 +82,7 @@ def pace(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, list[d
     """Push events at a pace in turns; return the percentiles of each round."""
     entries = [entry for entry in PACED if entry.program in contestants]
     found: dict[str, list[dict[str, float]]] = {entry.name: [] for entry in entries}
-    for _ in range(max(1, rounds // 3)):
+    for _ in range(max(1, rounds // 6)):
         for entry in entries:
             found[entry.name].append(contestants[entry.program].do(entry.work, PACED_EVENTS))
     return found
