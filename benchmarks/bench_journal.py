@@ -78,7 +78,7 @@ async def measure_folder(parent: Path | None, title: str, rounds: int, events: i
 
 async def run(*, quick: bool) -> list[dict[str, Any]]:
     """Measure with a free disk and on the disk, print tables, return verdicts."""
-    extent = (5, 4_000) if quick else (25, 20_000)
+    extent = (5, 4_000) if quick else (12, 20_000)
     in_memory, first_in_memory = await measure_folder(MEMORY, "a file in memory", *extent)
     _, first_on_disk = await measure_folder(None, "a file on the disk", *extent)
     title = f"The first {FIRST_COMMITS} commits into a new file, one event each"

@@ -12,6 +12,8 @@ import gc
 import statistics
 import sys
 import tracemalloc
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
@@ -22,8 +24,9 @@ from benchmarks.measure import keep, ratio, show, take_turns, verdict
 from tidemill.graphs.keys import DEFAULT_PARTITIONS
 from tidemill.graphs.state import KeyCounts
 
-ROUNDS, QUICK_ROUNDS = 7, 3
-EVENTS, QUICK_EVENTS = 50_000, 20_000
+ROUNDS, QUICK_ROUNDS = 35, 15
+EVENTS, QUICK_EVENTS = 10_000, 4_000
+STORED = (1, 1000, 100_000)  # keys of the nodes with a store, where to meet a million takes minutes
 ACTIVE = 1000  # keys that the node with idle keys keeps in memory
 
 
@@ -33,17 +36,39 @@ def key_of(event: dict[str, Any], keys: int) -> int:
     return number
 
 
-class Bare:
+class Contestant(ABC):
+    """Handles the events of all keys, from the first on."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    @abstractmethod
+    def handle(self, numbers: Iterable[int]) -> None:
+        """Handle the events with these numbers."""
+
+    def run(self, events: int) -> None:
+        """Handle the next events."""
+        self.handle(range(self.number, self.number + events))
+        self.number += events
+
+    def meet(self, keys: int) -> None:
+        """Handle the first event of each feed for every key: from then on, each event fires."""
+        events = keys * len(PATTERN)
+        self.handle(number for number in range(events) if number % len(PATTERN) < len(SOURCES))
+        self.number = events
+
+
+class Bare(Contestant):
     """The floor: keep the latest of each feed by key, and call the functions."""
 
     def __init__(self, keys: int) -> None:
+        super().__init__()
         self.keys = keys
         self.states: dict[int, list[Any]] = {}
-        self.number = 0
 
-    def run(self, events: int) -> None:
+    def handle(self, numbers: Iterable[int]) -> None:
         keys, states = self.keys, self.states
-        for number in range(self.number, self.number + events):
+        for number in numbers:
             source, event = make_event(number, number)
             key = key_of(event, keys)
             latest = states.get(key)
@@ -52,22 +77,20 @@ class Bare:
             latest[source] = ACCUMULATE[source](event)
             if None not in latest:
                 by_hand(*latest)
-        self.number += events
 
 
-class Engine:
+class Engine(Contestant):
     """Tidemill through `node.handle`."""
 
     def __init__(self, node: tm.Node) -> None:
+        super().__init__()
         self.handles = [node.handle(name) for name in SOURCES]
-        self.number = 0
 
-    def run(self, events: int) -> None:
+    def handle(self, numbers: Iterable[int]) -> None:
         handles = self.handles
-        for number in range(self.number, self.number + events):
+        for number in numbers:
             source, event = make_event(number, number)
             handles[source](event)
-        self.number += events
 
 
 def keyed_market(keys: int, partitions: int = 1) -> list[Any]:
@@ -85,7 +108,7 @@ async def throughput(keys: int, store: str | None, *, quick: bool, partitions: i
     async with tm.Node(store, load=keyed_market(keys, partitions), settings={"active_keys": 10_000_000}) as node:
         bare, engine = Bare(keys), Engine(node)
         for contestant in (bare, engine):
-            contestant.run(keys * len(PATTERN))
+            contestant.meet(keys)
         await node.settle()
         gc.collect()
         seconds: dict[str, list[float]] = {"bare": [], "tidemill": []}
@@ -102,7 +125,7 @@ async def active_bytes(keys: int) -> float:
     async with tm.Node(load=keyed_market(keys)) as node:
         gc.collect()
         tracemalloc.start()
-        Engine(node).run(keys * len(PATTERN))
+        Engine(node).meet(keys)
         taken, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     return taken / keys
@@ -149,7 +172,7 @@ async def main(*, quick: bool) -> None:
     with TemporaryDirectory() as folder:
         runs = [await throughput(keys, None, quick=quick) for keys in counts]
         runs.append(await throughput(1000, None, quick=quick, partitions=DEFAULT_PARTITIONS))
-        runs += [await throughput(keys, f"sqlite:///{folder}/{keys}.db", quick=quick) for keys in counts]
+        runs += [await throughput(keys, f"sqlite:///{folder}/{keys}.db", quick=quick) for keys in STORED]
         sizes = await memory(counts[-1] // 10, folder)
     rows = [
         [

@@ -76,7 +76,7 @@ async def run(*, quick: bool) -> dict[int, list[float]]:
     server = PostgresServer()
     await asyncio.to_thread(server.start)
     try:
-        return {count: await measure(await server.fresh_store(), count, 1 if quick else 5) for count in (1, 3)}
+        return {count: await measure(await server.fresh_store(), count, 1 if quick else 3) for count in (1, 3)}
     finally:
         await asyncio.to_thread(server.remove)
 

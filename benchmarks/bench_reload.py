@@ -95,7 +95,7 @@ async def run(saves: int, neighbours: int) -> dict[str, list[float]]:
 def main() -> None:
     """Measure and print."""
     quick = "--quick" in sys.argv
-    figures = asyncio.run(run(2, 2) if quick else run(30, 20))
+    figures = asyncio.run(run(2, 2) if quick else run(15, 20))
     rows = [
         [name, *(f"{seconds * 1000:,.0f} ms" for seconds in (statistics.median(took), percentile(took, 0.95)))]
         for name, took in figures.items()

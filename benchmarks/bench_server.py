@@ -220,7 +220,7 @@ async def main(*, quick: bool) -> None:
             verdicts += await batches(node, echo, 100 if quick else 1_000)
             figures |= await connections(node, [1, 100] if quick else [1, 100, 1_000], 500 if quick else 3_000)
             figures |= await starts(node, echo, 50 if quick else 500)
-        verdicts += await lists(folder, 2_000 if quick else 100_000)
+        verdicts += await lists(folder, 2_000 if quick else 30_000)
         verdicts += await cold_start(folder)
     keep("server", {"verdicts": verdicts, **figures})
 

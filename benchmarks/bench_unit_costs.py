@@ -148,8 +148,8 @@ async def _worker(address: str) -> AsyncIterator[int]:
         await process.communicate()
 
 
-async def measure_all(*, quick: bool) -> UnitCosts:
-    """Measure everything a few times, in turns; return the medians."""
+async def measure_all(*, rounds: int, quick: bool) -> UnitCosts:
+    """Measure everything so many times, in turns; return the medians."""
     database = PostgresServer(fsync=True)
     await asyncio.to_thread(database.start)
     share = 10 if quick else 1
@@ -162,7 +162,7 @@ async def measure_all(*, quick: bool) -> UnitCosts:
     ]
     found: dict[str, list[float]] = {}
     try:
-        for _ in range(1 if quick else 3):
+        for _ in range(rounds):
             for measure in measurements:
                 for name, value in (await measure()).items():
                     found.setdefault(name, []).append(value)
@@ -175,7 +175,8 @@ async def measure_all(*, quick: bool) -> UnitCosts:
 
 def main() -> None:
     """Measure, print, and keep the figures."""
-    costs = asyncio.run(measure_all(quick="--quick" in sys.argv))
+    rounds = 3 if "--write" in sys.argv else 1
+    costs = asyncio.run(measure_all(rounds=rounds, quick="--quick" in sys.argv))
     fields = {name: getattr(costs, name) for name in costs.__struct_fields__}
     rows = [
         [name, f"{value * 1e6:,.1f} us" if name != "task_bytes" else f"{value:,.0f} bytes"]
