@@ -6,9 +6,9 @@ that the parameter admits; a node runs when all its required edges are live, and
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from typing import Any
 
@@ -43,6 +43,8 @@ class SmallA(A):
 
 VARIANTS: tuple[Any, ...] = (A, B, C, None)
 UNSET: Any = inspect.Parameter.empty
+
+Picks = dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -85,31 +87,51 @@ def union(parts: tuple[Any, ...]) -> Any:
     return reduce(or_, dict.fromkeys(type(None) if part is None else part for part in parts))
 
 
-@st.composite
-def takes(draw: st.DrawFn, source: Spec) -> Take:
-    """Draw a parameter that takes some of the variants a node may return."""
-    real = [one for one in source.returns if one is not None]
-    admits = tuple(draw(st.lists(st.sampled_from(real), min_size=1, unique=True)))
-    optional = draw(st.booleans())
-    default = draw(st.sampled_from([UNSET, "instead", None])) if optional else UNSET
-    return Take(source.name, admits, optional, default, draw(st.booleans()))
+# Hypothesis checks every strategy that it meets first: these are made once, not once for each draw.
+
+COUNTS, FLAGS, DEFAULTS = st.integers(2, 9), st.booleans(), st.sampled_from([UNSET, "instead", None])
+
+
+@cache
+def some_of(values: Sequence[Any], least: int, most: int | None = None) -> st.SearchStrategy[list[Any]]:
+    """Draw different ones of some values."""
+    return st.lists(st.sampled_from(values), min_size=least, max_size=most, unique=True)
+
+
+@cache
+def runs_of(count: int) -> st.SearchStrategy[list[Picks]]:
+    """Draw six runs of a graph with so many nodes."""
+    picks = st.fixed_dictionaries({f"n{index}": st.integers(0, 11) for index in range(count)})
+    return st.lists(picks, min_size=6, max_size=6)
+
+
+@cache
+def orders_of(count: int) -> st.SearchStrategy[list[int]]:
+    """Draw an order in which the nodes are declared."""
+    return st.permutations(range(count))
 
 
 @st.composite
 def specs(draw: st.DrawFn, modes: tuple[str, ...]) -> list[Spec]:
     """Draw the nodes of a graph, each fed by some of those before it."""
     nodes: list[Spec] = []
-    for index in range(draw(st.integers(2, 9))):
-        sources = draw(st.lists(st.sampled_from(nodes), max_size=3, unique_by=lambda one: one.name)) if nodes else []
-        parameters = sorted((draw(takes(one)) for one in sources), key=lambda one: one.keyword_only)
+    for index in range(draw(COUNTS)):
+        sources = [nodes[one] for one in draw(some_of(range(index), 0, 3))] if nodes else []
+        parameters = sorted((draw_take(draw, one) for one in sources), key=lambda one: one.keyword_only)
         optional_last = sorted(parameters, key=lambda one: (one.keyword_only, one.default is not UNSET))
-        real = draw(st.lists(st.sampled_from(VARIANTS[:3]), min_size=1, unique=True))
-        returns = (*real, None) if draw(st.booleans()) else tuple(real)
+        real = draw(some_of(VARIANTS[:3], 1))
+        returns = (*real, None) if draw(FLAGS) else tuple(real)
         nodes.append(Spec(f"n{index}", tuple(optional_last), returns, draw(st.sampled_from(modes))))
     return nodes
 
 
-Picks = dict[str, int]
+def draw_take(draw: st.DrawFn, source: Spec) -> Take:
+    """Draw a parameter that takes some of the variants a node may return."""
+    real = tuple(one for one in source.returns if one is not None)
+    admits = tuple(draw(some_of(real, 1)))
+    optional = draw(FLAGS)
+    default = draw(DEFAULTS) if optional else UNSET
+    return Take(source.name, admits, optional, default, draw(FLAGS))
 
 
 def pick(spec: Spec, picks: Picks) -> Any:
@@ -194,9 +216,8 @@ class RecordedGraph:
 def recorded_graphs(draw: st.DrawFn, modes: tuple[str, ...]) -> tuple[RecordedGraph, list[Picks]]:
     """Draw a graph, declared in any order, and some runs of it."""
     nodes = draw(specs(modes))
-    recorded = RecordedGraph(nodes, draw(st.permutations(nodes)))
-    runs = st.fixed_dictionaries({spec.name: st.integers(0, 11) for spec in nodes})
-    return recorded, draw(st.lists(runs, min_size=6, max_size=6))
+    recorded = RecordedGraph(nodes, [nodes[one] for one in draw(orders_of(len(nodes)))])
+    return recorded, draw(runs_of(len(nodes)))
 
 
 @given(recorded_graphs(modes=("plain",)))
