@@ -1,7 +1,9 @@
 """A served node whose remote executor starts local processes, for tests."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +68,15 @@ class RemoteServer(NamedTuple):
         chunks = await self.node.store.logs.read(TaskKey(run.id, task, -1))
         records = [msgspec.msgpack.decode(chunk.payload, type=list[LogRecord]) for chunk in chunks]
         return [record.message for batch in records for record in batch]
+
+    async def until_renewed(self, run: RunHandle, times: int = 4, task: str = "count") -> None:
+        """Wait until the lease of a task's attempt was renewed so many times."""
+        seen: set[datetime | None] = set()
+        async with asyncio.timeout(TIMEOUT):
+            while len(seen) <= times:
+                (record,) = await self.node.store.runs.load([run.id])
+                seen.add(next(row.lease_until for row in record.tasks if row.task == task))
+                await asyncio.sleep(0.02)  # real time: another process renews it
 
     async def state_of(self, run: RunHandle, task: str = "count") -> TaskState:
         """Return the stored state of a task."""

@@ -135,7 +135,7 @@ async def test_any_server_of_the_store_takes_the_reports(store: str, launcher: L
         run = await server.begin(tmp_path)
         await until(lambda: starts(tmp_path))
         assert launcher.launches[0].environment["TIDEMILL_SERVER_URL"] == other.url
-        await asyncio.sleep(6.0)  # longer than a lease: the attempt renews it itself
+        await server.until_renewed(run)  # by the attempt itself
         assert await server.state_of(run) is TaskState.RUNNING
         (tmp_path / "gate").touch()
         result = await run.wait(timeout=TIMEOUT)

@@ -57,7 +57,7 @@ async def test_a_pending_unit_keeps_its_attempt(store: str, launcher: LocalLaunc
     launcher.pending = asyncio.Event()
     async with remote_node(store, launcher, **SHORT_LEASE) as server:
         run = await server.begin(tmp_path)
-        await asyncio.sleep(6.5)
+        await server.until_renewed(run)
         assert await server.state_of(run) is TaskState.QUEUED
         launcher.pending.set()
         (tmp_path / "gate").touch()

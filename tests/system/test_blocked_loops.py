@@ -84,7 +84,7 @@ async def test_a_task_that_blocks_the_loop_is_alive(fleet: Fleet, tmp_path: Path
         hog, other, run = await block(fleet)
         [execution] = hogs(fleet)
         await fleet.next_leader(execution.begin, SILENCE, but=hog)
-        await outlast(store, run, 3)
+        await outlast(store, run, 2)
         fleet.let_go()
         await all_ended(store)
         await hog.hear(LEADERSHIP_LOST, after=execution.begin)
