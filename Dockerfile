@@ -5,7 +5,7 @@
 ARG PYTHON=3.13
 
 FROM python:${PYTHON}-slim AS install
-ARG EXTRAS=postgres
+ARG EXTRAS=postgres,uvloop
 COPY . /src
 # The build of the package builds the web UI and the documentation too.
 RUN python -m venv /opt/tidemill \

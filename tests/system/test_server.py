@@ -108,6 +108,19 @@ def run_report(url: str) -> str:
     return run
 
 
+@pytest.mark.parametrize("event_loop", ["asyncio", "uvloop"])
+def test_a_server_runs_on_either_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event_loop: str) -> None:
+    """The setting `event_loop`: requests, tasks in processes of their own, and the drain work on both."""
+    monkeypatch.setenv("TIDEMILL_EVENT_LOOP", event_loop)
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "report.py").write_text(FLOW)
+    options = ("--no-auth", "--packages", str(tmp_path / "packages"), "--executor", "subprocess")
+    with server_process(f"sqlite:///{tmp_path}/tidemill.db", *options) as server:
+        run = run_report(server.url)
+        assert httpx.get(f"{server.url}/api/v1/runs/{run}").json()["state"] == "success"
+        assert server.stop() == 0
+
+
 def test_the_event_feed_continues_at_another_server_after_kill_9(postgres: PostgresServer, tmp_path: Path) -> None:
     """S-3: `Last-Event-ID` of a server that is gone; no event of a run is missing, and none comes twice."""
     (tmp_path / "report.py").write_text(FLOW)

@@ -34,7 +34,8 @@ def run_folder(node: Node, root: Path, address: str, port: int, *, open_browser:
     """
     interrupts = Interrupts(on_second=lambda: print_error("stopped without waiting for running tasks"))
     with hold_store_lock(address), interrupts.handling_signals():
-        run_async(_run_node(node, root, _display_address(address), interrupts, port, open_browser=open_browser))
+        work = _run_node(node, root, _display_address(address), interrupts, port, open_browser=open_browser)
+        run_async(work, node.settings.event_loop)
     return interrupts.exit_code
 
 

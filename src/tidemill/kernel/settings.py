@@ -17,6 +17,8 @@ from tidemill.kernel.limits import MAX_INTEGER, is_name
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.kernel.urls import mask_password
 
+EventLoop = Literal["auto", "asyncio", "uvloop"]
+"""The event loop of a command that runs a node; "auto" is uvloop if it is installed."""
 ENVIRONMENT_PREFIX = "TIDEMILL_"
 FILE_SUFFIX = "_FILE"
 """Ends the name of a variable that names a file with the value: secrets come as files, which no child inherits."""
@@ -120,6 +122,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     oidc_allow_private: bool = False
     server_url: str | None = None
     unfinished: Literal["pin", "upgrade", "cancel"] = "pin"
+    event_loop: EventLoop = "auto"
 
     def __repr__(self) -> str:
         """Show everything but the passwords in addresses, and the keys of secrets."""

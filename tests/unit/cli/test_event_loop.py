@@ -1,11 +1,15 @@
 """The event loop of a command, and the garbage collector around it."""
 
+import asyncio
 import gc
+import sys
 from collections.abc import Iterator
 
 import pytest
 
+import tidemill as tm
 from tidemill.cli.event_loop import postpone_collection, run_async
+from tidemill.kernel.settings import EventLoop
 
 
 @pytest.fixture(autouse=True)
@@ -36,3 +40,21 @@ def test_a_collector_that_was_not_postponed_is_left_alone() -> None:
     frozen = gc.get_freeze_count()
     assert run_async(is_collecting())
     assert gc.get_freeze_count() == frozen
+
+
+async def loop_module() -> str:
+    return type(asyncio.get_running_loop()).__module__.partition(".")[0]
+
+
+@pytest.mark.parametrize(("event_loop", "module"), [("auto", "uvloop"), ("uvloop", "uvloop"), ("asyncio", "asyncio")])
+def test_a_node_runs_on_the_chosen_loop(event_loop: EventLoop, module: str) -> None:
+    """uvloop is used where it is installed, unless the setting says otherwise."""
+    assert run_async(loop_module(), event_loop) == module
+
+
+def test_without_uvloop_only_those_who_ask_for_it_hear_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra is missing: "auto" takes asyncio's loop, "uvloop" says what to install."""
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert run_async(loop_module(), "auto") == "asyncio"
+    with pytest.raises(tm.OperationError, match=r"pip install 'tidemill\[uvloop\]'"):
+        run_async(loop_module(), "uvloop")

@@ -34,7 +34,7 @@ def host(
     with writing_logs(log_format.value, log_level.number), exit_on_error():
         given: dict[str, Any] = {} if packages is None else {"packages": packages}
         node = HostNode(resolve_address(store), load=load or (), settings=given, name=name)
-        run_async(_run_host(node, output))
+        run_async(_run_host(node, output), node.settings.event_loop)
 
 
 async def _run_host(node: "HostNode", output: Format) -> None:

@@ -73,7 +73,7 @@ def server(
         )
         app = make_server_app(node, has_authentication=not no_auth)
         with interrupts.handling_signals():
-            run_async(_serve(node, app, host, port, interrupts, output))
+            run_async(_serve(node, app, host, port, interrupts, output), node.settings.event_loop)
     raise typer.Exit(0)  # a signal is how this command ends
 
 

@@ -75,7 +75,7 @@ def worker(
             labels=filter(None, (one.strip() for one in labels.split(","))),
             name=name,
         )
-        run_async(_run_worker(node, output, _parse_timeout(drain_timeout)))
+        run_async(_run_worker(node, output, _parse_timeout(drain_timeout)), node.settings.event_loop)
 
 
 def _parse_timeout(text: str | None) -> float | None:
