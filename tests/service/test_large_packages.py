@@ -42,5 +42,5 @@ async def test_a_file_of_many_workflows_is_loaded(tmp_path: Path, tasks: int) ->
     async with tm.Node() as node:
         await node.load(tmp_path / "many.py")
         assert len(node.registry.workflows()) == tasks // 10
-        result = await (await node.start("flow_7")).wait(timeout=30)
-        assert result.outputs["flow_7_9"] == 3**10
+        result = await (await node.start("chain_7")).wait(timeout=30)
+        assert result.outputs["chain_7_9"] == 3**10

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
+from tidemill.engine.graphs.durability.journal_blocks import unpack_blocks
 
 
 class Ledger:
@@ -87,9 +88,9 @@ async def test_journaled_events_share_a_commit(store: str) -> None:
         appended: list[int] = []
         append = node.database.checkpoints.append
 
-        async def count(entries: Any, *rest: Any) -> None:
-            appended.append(len(entries))
-            await append(entries, *rest)
+        async def count(blocks: Any, *rest: Any) -> None:
+            appended.append(len(unpack_blocks(blocks)))
+            await append(blocks, *rest)
 
         node.database.checkpoints.append = count  # type: ignore[method-assign]
         await node.push_many("a", range(1, 101))
