@@ -46,6 +46,39 @@ def end(join: int) -> int:
     return join
 
 
+five_coroutines = tm.Workflow("five_coroutines")
+
+
+@five_coroutines.task
+async def async_begin() -> int:
+    """Start the workflow."""
+    return 1
+
+
+@five_coroutines.task
+async def async_left(async_begin: int) -> int:
+    """Run on one branch."""
+    return async_begin
+
+
+@five_coroutines.task
+async def async_right(async_begin: int) -> int:
+    """Run on the other branch."""
+    return async_begin
+
+
+@five_coroutines.task
+async def async_join(async_left: int, async_right: int) -> int:
+    """Join the branches."""
+    return async_left + async_right
+
+
+@five_coroutines.task
+async def async_end(async_join: int) -> int:
+    """End the workflow."""
+    return async_join
+
+
 chain = tm.Workflow("chain")
 
 

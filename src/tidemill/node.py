@@ -36,7 +36,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_new_thread
 from tidemill.kernel.errors import DefinitionError, RequestError
 from tidemill.kernel.ids import new_instance_id
-from tidemill.kernel.limits import validate_tenant
+from tidemill.kernel.limits import DEFAULT_CONCURRENCY, validate_tenant
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.node_arguments import check_count, check_pools
@@ -71,8 +71,9 @@ class Node(NodeOperations):
 
     `load` takes modules, definitions, and paths of package folders and archives. `store` is the address of a database,
     "sqlite:///path" or "postgresql://user@host:port/database"; without one, state is kept in memory and ends with the
-    node. Tasks of workflows run at `executor` unless they name another one, at most `concurrency` at a time. `pools`
-    sets the number of slots of pools: it is kept in the store, and holds for every process on it.
+    node. Tasks of workflows run at `executor` unless they name another one, at most `concurrency` at a time; by default
+    8, and 16 coroutines. `pools` sets the number of slots of pools: it is kept in the store, and holds for every
+    process on it.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Node(NodeOperations):
         load: Iterable[Any] = (),
         settings: Settings | Mapping[str, Any] | None = None,
         executor: str = "in_process",
-        concurrency: int = 8,
+        concurrency: int = DEFAULT_CONCURRENCY,
         pools: Mapping[str, int] | None = None,
         tenant: str = "public",
     ) -> None:
@@ -100,7 +101,7 @@ class Node(NodeOperations):
         self._store = self._make_store(store)
         self._is_single_node = self._store is None if parts.is_single_node is None else parts.is_single_node
         self._concurrency = check_count("concurrency", concurrency)
-        self._owner = parts.make_owner(concurrency)
+        self._owner = parts.make_owner(int(concurrency))
         self._checkpointer = self._make_checkpointer(clock, tasks)
         self._graph_runtime = runtime = GraphRuntime(
             clock=clock, settings=self.settings, tasks=tasks, durability=self._checkpointer

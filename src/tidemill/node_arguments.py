@@ -20,7 +20,7 @@ def parse_run_state(state: RunState | str) -> RunState:
 
 def check_count(name: str, value: int) -> int:
     """Return a number of something that there must be one of at least; DefinitionError otherwise."""
-    if type(value) is not int or not 1 <= value <= MAX_INTEGER:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_INTEGER:
         raise DefinitionError.single("node", f"{name} is a whole number from 1 to {MAX_INTEGER}, not {value!r}")
     return value
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.node import Node
@@ -24,7 +25,7 @@ class ScriptNode(Node):
         store: str | None = None,
         *,
         executor: str = "in_process",
-        concurrency: int = 8,
+        concurrency: int = DEFAULT_CONCURRENCY,
         settings: Settings | None = None,
     ) -> None:
         self._workflow = workflow

@@ -48,11 +48,12 @@ class Proxy:
     async def end(self) -> None:
         """End all connections, and wait until their sockets are closed."""
         self.release.set()
-        for stream in self._streams:
+        streams, self._streams = self._streams, []  # clients may connect again meanwhile: those connections live
+        for stream in streams:
             stream.transport.abort()
         if self._serving:
             await asyncio.wait(self._serving)
-        for stream in self._streams:
+        for stream in streams:
             with suppress(OSError):  # it was cut: that is how it ends here
                 await stream.wait_closed()
 

@@ -8,7 +8,10 @@ from typing import Annotated
 import typer
 
 ExecutorOption = Annotated[str, typer.Option(help="The executor of tasks that name none: in_process or subprocess.")]
-ConcurrencyOption = Annotated[int, typer.Option(min=1, help="The number of tasks that may run at a time.")]
+ConcurrencyOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="The number of tasks that may run at a time.", show_default="8, and 16 coroutines"),
+]
 PoolOption = Annotated[
     list[str] | None,
     typer.Option("--pool", metavar="NAME=N", help="The number of slots of a pool. May be repeated."),

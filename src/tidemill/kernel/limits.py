@@ -9,6 +9,15 @@ MAX_INTEGER = 2**31 - 1
 MAX_WORD_LENGTH = 200
 """The length of the longest word in characters."""
 
+
+class DefaultConcurrency(int):
+    """The number of slots that a node has if its user names none; a number that was named is a plain int."""
+
+
+DEFAULT_CONCURRENCY = DefaultConcurrency(8)
+COROUTINE_SLOTS = 16
+"""Slots for coroutines by default: as many as runs of a workflow are active by default, so that none waits."""
+
 WORD_RULE = f"a text of 1 to {MAX_WORD_LENGTH} characters that can be printed, without blanks around it"
 NAME_RULE = f"{WORD_RULE}, and without '/'"
 LABEL_RULE = f"{WORD_RULE}, and without ','"

@@ -16,6 +16,7 @@ from tidemill.engine.workflows.executors.remote.registry import LAUNCHER_KINDS
 from tidemill.engine.workflows.process_identity import HostLiveness
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.durations import Duration, parse_duration
+from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 from tidemill.kernel.settings import Settings
 from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
 from tidemill.node_parts import NodeParts, with_absolute_path
@@ -56,7 +57,7 @@ class TestNode(Node):
         load: Iterable[Any] = (),
         settings: Settings | Mapping[str, Any] | None = None,
         executor: str = "in_process",
-        concurrency: int = 8,
+        concurrency: int = DEFAULT_CONCURRENCY,
         pools: Mapping[str, int] | None = None,
         tenant: str = "public",
         start: datetime | None = None,

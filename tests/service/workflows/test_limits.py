@@ -1,8 +1,10 @@
 """How much runs at a time: places, pools, runs of a workflow; and who goes first."""
 
 import asyncio
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,63 @@ async def test_concurrency_is_never_exceeded(store: str | None, concurrency: int
         assert (await second.state()).ok
     assert gate.most == concurrency
     assert len(gate.entered) == 60
+
+
+async def test_by_default_coroutines_have_more_slots_than_threads(store: str | None) -> None:
+    """As many as runs of a workflow are active: 16 beside 8, each counted apart."""
+    gate, blocked, threads = Gate(), threading.Event(), threading.Semaphore(0)
+    plain = tm.Workflow("plain")
+
+    @plain.task
+    def numbers() -> list[int]:
+        return list(range(20))
+
+    @plain.task(each=numbers)
+    def work(numbers: int) -> None:
+        threads.release()
+        blocked.wait(20)
+
+    async with tm.testing.node(store, load=[crowd(gate, 30), plain]) as node:
+        runs = [await node.start(name) for name in ("plain", "crowd")]
+        await node.advance("3s")
+        assert gate.inside == 16
+        assert [threads.acquire(timeout=10) for _ in range(8)] == [True] * 8
+        assert not threads.acquire(blocking=False)
+        gate.is_open.set()
+        blocked.set()
+        await node.settle()
+        assert [(await run.state()).ok for run in runs] == [True, True]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_run_continues_in_the_slot_that_it_has_freed(is_async: bool) -> None:
+    """W-6: the end of a task and the claim of the next one are one change, although other runs wait for a slot."""
+    flow = tm.Workflow("chain")
+    for number in range(4):
+        flow.task(after=[f"link{number - 1}"] if number else [])(link(number, is_async=is_async))
+    async with tm.testing.node(load=[flow], concurrency=2) as node:
+        store, changes = node.database.runs, list[str]()
+        apply = store.apply
+        store.apply = lambda change: changes.append(change.run) or apply(change)  # type: ignore[func-returns-value,method-assign]
+        runs = [await node.start("chain") for _ in range(8)]
+        await node.settle()
+        assert [(await run.state()).ok for run in runs] == [True] * 8
+    created, first_claim, ends = 1, 1, 4
+    assert all(changes.count(run.id) <= created + first_claim + ends for run in runs), changes
+
+
+def link(number: int, *, is_async: bool) -> Callable[[], Any]:
+    """Return a task of a chain."""
+
+    async def awaited() -> None:
+        await asyncio.sleep(0)
+
+    def plain() -> None:
+        """Do nothing."""
+
+    function: Any = awaited if is_async else plain
+    function.__name__ = function.__qualname__ = f"link{number}"
+    return function  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("slots", [1, 2])

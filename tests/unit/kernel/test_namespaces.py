@@ -399,4 +399,4 @@ def test_thousands_of_loads_leave_the_process_as_it_was(tmp_path: Path) -> None:
     assert after[:2] == before[:2]
     assert abs(after[2] - before[2]) < 100
     assert after[3] == before[3]
-    assert abs(after[4] - before[4]) < 2_000
+    assert after[4] - before[4] < 2_000  # fewer are fine: what other tests have left may be released meanwhile

@@ -10,6 +10,7 @@ from tidemill.cli.dev_store import STORE_FOLDER, default_store_address
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED, exit_on_error
 from tidemill.cli.node_options import ConcurrencyOption, ExecutorOption, PoolOption, parse_pools
 from tidemill.kernel.errors import RequestError
+from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 from tidemill.kernel.settings import Settings
 
 
@@ -30,7 +31,7 @@ def dev(
         ),
     ] = None,
     executor: ExecutorOption = "in_process",
-    concurrency: ConcurrencyOption = 8,
+    concurrency: ConcurrencyOption = None,
     pool: PoolOption = None,
     unfinished: Annotated[
         UnfinishedChoice,
@@ -53,7 +54,9 @@ def dev(
         root, pools = _resolve_root(path), parse_pools(pool)
         settings = Settings.read({"packages": None, "unfinished": str(unfinished)})  # only this folder
         address = store or default_store_address(root)
-        node = Node(address, settings=settings, executor=executor, concurrency=concurrency, pools=pools)
+        node = Node(
+            address, settings=settings, executor=executor, concurrency=concurrency or DEFAULT_CONCURRENCY, pools=pools
+        )
         code = run_folder(node, root, address, port, open_browser=open_browser)
     # To stop it with Ctrl-C is how this command ends: nothing was interrupted that does not continue.
     raise typer.Exit(0 if code in (None, EXIT_INTERRUPTED) else code)

@@ -18,6 +18,7 @@ from tidemill.cli.node_options import ConcurrencyOption, ExecutorOption
 from tidemill.cli.output import Format, can_redraw, print_error, progress_console, show, show_json, terminal_width
 from tidemill.cli.targets import ServerTarget, named_server
 from tidemill.kernel.errors import RequestError
+from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 
 if TYPE_CHECKING:
     from tidemill.cli.progress import Progress
@@ -83,7 +84,7 @@ def run(
         typer.Option(metavar="ADDRESS", help="Store the run here. Default: in memory only.", show_default=False),
     ] = None,
     executor: ExecutorOption = "in_process",
-    concurrency: ConcurrencyOption = 8,
+    concurrency: ConcurrencyOption = None,
     output: Annotated[Format, typer.Option("-o", "--output", help="The output format of the result.")] = Format.TABLE,
     load: LoadOption = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress and no tracebacks.")] = False,
@@ -100,6 +101,7 @@ def run(
     from tidemill.cli.graph_imports import importing_graphs
     from tidemill.cli.params import read_cli_params
 
+    concurrency = concurrency or DEFAULT_CONCURRENCY
     options = RunOptions(store=store, executor=executor, concurrency=concurrency, output=output, quiet=quiet)
     if (server := named_server()) is not None:
         _run_on_server(server, place, context.args, param or (), options)

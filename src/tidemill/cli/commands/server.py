@@ -22,6 +22,7 @@ from tidemill.cli.node_options import (
 from tidemill.cli.output import Format, Output, print_error, print_text, ready_line
 from tidemill.cli.stores import StoreOption, resolve_address
 from tidemill.kernel.errors import RequestError
+from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 from tidemill.kernel.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def server(
         bool, typer.Option("--no-auth", help="Let every request of this machine in, without a key.")
     ] = False,
     executor: ExecutorOption = "in_process",
-    concurrency: ConcurrencyOption = 8,
+    concurrency: ConcurrencyOption = None,
     pool: PoolOption = None,
     log_format: LogFormatOption = LogFormatChoice.JSON,
     log_level: LogLevelOption = LogLevel.INFO,
@@ -68,7 +69,7 @@ def server(
             resolve_address(store),
             settings=Settings.read({"load_published": True, **({"packages": str(packages)} if packages else {})}),
             executor=executor,
-            concurrency=concurrency,
+            concurrency=concurrency or DEFAULT_CONCURRENCY,
             pools=parse_pools(pool),
         )
         app = make_server_app(node, has_authentication=not no_auth)

@@ -9,7 +9,7 @@ import typer
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.interrupts import HANDLED_SIGNALS
-from tidemill.cli.node_options import ConcurrencyOption, LogFormatChoice, LogFormatOption, LogLevel, LogLevelOption
+from tidemill.cli.node_options import LogFormatChoice, LogFormatOption, LogLevel, LogLevelOption
 from tidemill.cli.output import Format, Output, print_text
 from tidemill.cli.stores import StoreOption, resolve_address
 from tidemill.kernel.durations import parse_duration
@@ -46,7 +46,7 @@ DrainTimeoutOption = Annotated[
 
 def worker(
     store: StoreOption = None,
-    concurrency: ConcurrencyOption = 8,
+    concurrency: Annotated[int, typer.Option(min=1, help="The number of tasks that may run at a time.")] = 8,
     labels: LabelsOption = "",
     name: NameOption = None,
     packages: PackagesOption = None,

@@ -111,10 +111,7 @@ def to_micros(time: datetime) -> int:
 
 def to_micros_or_none(time: datetime | None) -> int | None:
     """Return a time as `to_micros` does; None for None."""
-    if time is None:
-        return None
-    known = _micros_cache.get(id(time))  # as in `to_micros`: this runs for every time of every row
-    return to_micros(time) if known is None else known[1]
+    return None if time is None else to_micros(time)
 
 
 def from_micros_or_none(number: int | None) -> datetime | None:
@@ -188,22 +185,24 @@ def encode_task(row: TaskRow, lease_until: int) -> Columns:
 
 def encode_progress(row: TaskRow, lease_until: int) -> Columns:
     """Return the columns that say how far a task run is, not where it runs."""
+    state, wake_at, since = row.state, row.wake_at, row.since
+    claimed_at, started_at, ended_at = row.claimed_at, row.started_at, row.ended_at
     return (
-        str(row.state),
+        str(state),
         row.variant,
         row.size,
-        to_micros_or_none(row.wake_at),
-        to_micros_or_none(row.since),
+        None if wake_at is None else to_micros(wake_at),  # spelled out: this runs for every row of every change
+        None if since is None else to_micros(since),
         row.attempt,
         row.tries,
         row.failures,
         row.recoveries,
         row.deferrals,
         row.claimed_by,
-        to_micros_or_none(row.claimed_at),
-        lease_until if row.state in CLAIMED_TASKS else None,
-        to_micros_or_none(row.started_at),
-        to_micros_or_none(row.ended_at),
+        None if claimed_at is None else to_micros(claimed_at),
+        lease_until if state in CLAIMED_TASKS else None,
+        None if started_at is None else to_micros(started_at),
+        None if ended_at is None else to_micros(ended_at),
         row.reason,
     )
 

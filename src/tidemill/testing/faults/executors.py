@@ -2,7 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor, LogRecord
+from tidemill.engine.workflows.executors.interface import (
+    AttemptListener,
+    AttemptRequest,
+    Executor,
+    LogRecord,
+    SlotClass,
+)
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import AttemptResult
@@ -46,6 +52,12 @@ class FaultyExecutor(Executor):
 
     def free_slots(self) -> int:
         return self._inner.free_slots()
+
+    def slot_class(self, version: VersionKey, task: str) -> SlotClass:
+        return self._inner.slot_class(version, task)
+
+    def free_slots_of(self, slot_class: SlotClass) -> int:
+        return self._inner.free_slots_of(slot_class)
 
     def starts_now(self, version: VersionKey) -> bool:
         return not self._delay and self._inner.starts_now(version)

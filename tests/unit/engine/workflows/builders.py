@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
+from tidemill.engine.workflows.executors.interface import COMMON_SLOTS
 from tidemill.engine.workflows.leader.active_runs import ActiveRun
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.workflows.plan import UNMAPPED
@@ -47,18 +48,24 @@ def active_run(run: RunRow, *rows: TaskRow) -> ActiveRun:
     return ActiveRun(RunRecord(run, list(rows)), VERSION, spec)
 
 
-def attempts_with(cold: Collection[VersionKey] = (), **slots: int) -> LocalAttempts:
+def attempts_with(cold: Collection[VersionKey] = (), coroutines: int | None = None, **slots: int) -> LocalAttempts:
     """Return a fake of the node's attempts: executors by name, each with so many free slots.
 
     Each starts attempts of every version at once, except of the `cold` versions: the dispatch queue has room for one.
+    With a number of `coroutines`, tasks whose names begin with "async" have so many slots of their own.
     """
 
     def starts_now(version: VersionKey) -> bool:
         return version not in cold
 
-    def free_slots(executor: str, version: VersionKey | None = None) -> int:
-        return min(slots[executor], 1) if version in cold else slots[executor]
+    def slot_class(_: VersionKey, task: str) -> str:
+        return "coroutines" if coroutines is not None and task.startswith("async") else COMMON_SLOTS
 
-    executors = {name: SimpleNamespace(starts_now=starts_now, blocked_tenants=frozenset) for name in slots}
+    def free_slots(executor: str, slot_class: str | None = None, version: VersionKey | None = None) -> int:
+        free = coroutines if slot_class == "coroutines" and coroutines is not None else slots[executor]
+        return min(free, 1) if version in cold else free
+
+    executor = SimpleNamespace(starts_now=starts_now, blocked_tenants=frozenset, slot_class=slot_class)
+    executors = dict.fromkeys(slots, executor)
     dispatcher = SimpleNamespace(pending=Counter(), free_queue_slots=1)
     return cast(LocalAttempts, SimpleNamespace(executors=executors, dispatcher=dispatcher, free_slots=free_slots))

@@ -1,7 +1,21 @@
 """Executor slots: which waiting task gets the next free slot, and that no slot is granted twice."""
 
+from collections import Counter
+from typing import Any
+
+import pytest
+
 from tests.unit.engine.workflows.builders import VERSION, attempts_with, later, task_row
-from tidemill.engine.workflows.leader.slots import ExecutorSlots
+from tidemill.engine.workflows.executors.interface import COMMON_SLOTS
+from tidemill.engine.workflows.leader.slots import KEPT_SLOT_LIMIT, ExecutorSlots
+from tidemill.kernel.clock import VirtualClock
+
+FAST = ("fast", COMMON_SLOTS)
+
+
+def slots_with(clock: VirtualClock | None = None, **attempts: Any) -> ExecutorSlots:
+    """Return the slots of a fake of the node's attempts."""
+    return ExecutorSlots(attempts_with(**attempts), clock or VirtualClock())
 
 
 def granted(slots: ExecutorSlots, only_run: str | None = None) -> list[tuple[str, str]]:
@@ -11,7 +25,7 @@ def granted(slots: ExecutorSlots, only_run: str | None = None) -> list[tuple[str
 
 def test_the_highest_priority_is_first() -> None:
     """W-6: whatever the order in which the tasks became ready."""
-    slots = ExecutorSlots(attempts_with(fast=3))
+    slots = slots_with(fast=3)
     for name, priority in [("low", 1), ("high", 9), ("middle", 5)]:
         slots.enqueue("r1", task_row(name, priority=priority), VERSION)
     assert granted(slots) == [("r1", "high"), ("r1", "middle"), ("r1", "low")]
@@ -19,7 +33,7 @@ def test_the_highest_priority_is_first() -> None:
 
 def test_older_runs_are_next_and_then_the_longest_wait() -> None:
     """W-6: begun work is finished first."""
-    slots = ExecutorSlots(attempts_with(fast=3))
+    slots = slots_with(fast=3)
     slots.enqueue("r2", task_row("b", since=later(0)), VERSION)
     slots.enqueue("r1", task_row("late", since=later(9)), VERSION)
     slots.enqueue("r1", task_row("early", since=later(1)), VERSION)
@@ -28,11 +42,11 @@ def test_older_runs_are_next_and_then_the_longest_wait() -> None:
 
 def test_no_more_is_granted_than_is_free() -> None:
     """W-6: a grant is reserved until it is released."""
-    slots = ExecutorSlots(attempts_with(fast=2))
+    slots = slots_with(fast=2)
     for number in range(3):
         slots.enqueue("r1", task_row(f"t{number}"), VERSION)
     assert len(granted(slots)) == 2
-    assert slots.free_slots("fast") == 0
+    assert slots.free_slots(FAST, VERSION) == 0
     assert granted(slots) == []
     slots.release("fast")
     assert granted(slots) == [("r1", "t2")]
@@ -40,7 +54,7 @@ def test_no_more_is_granted_than_is_free() -> None:
 
 def test_a_task_waits_once() -> None:
     """A task that is queued again, for whatever reason, is granted one slot."""
-    slots = ExecutorSlots(attempts_with(fast=5))
+    slots = slots_with(fast=5)
     slots.enqueue("r1", task_row(), VERSION)
     slots.enqueue("r1", task_row(), VERSION)
     assert granted(slots) == [("r1", "work")]
@@ -48,7 +62,7 @@ def test_a_task_waits_once() -> None:
 
 def test_a_task_that_is_no_longer_wanted_takes_no_slot() -> None:
     """It was cancelled or paused while it waited."""
-    slots = ExecutorSlots(attempts_with(fast=1))
+    slots = slots_with(fast=1)
     slots.enqueue("r1", task_row("gone"), VERSION)
     slots.enqueue("r1", task_row("there"), VERSION)
     found = list(slots.reserve_for_waiting(lambda task: task.ref[0] == "there"))
@@ -57,7 +71,7 @@ def test_a_task_that_is_no_longer_wanted_takes_no_slot() -> None:
 
 def test_a_run_in_progress_takes_slots_only_while_it_is_next() -> None:
     """It must not overtake a task of higher priority of another run."""
-    slots = ExecutorSlots(attempts_with(fast=9))
+    slots = slots_with(fast=9)
     slots.enqueue("r1", task_row("a", priority=5), VERSION)
     slots.enqueue("r2", task_row("b", priority=3), VERSION)
     slots.enqueue("r1", task_row("c", priority=1), VERSION)
@@ -67,7 +81,7 @@ def test_a_run_in_progress_takes_slots_only_while_it_is_next() -> None:
 
 def test_each_executor_has_its_own_queue() -> None:
     """A full executor holds up no task of another one."""
-    slots = ExecutorSlots(attempts_with(fast=0, slow=1))
+    slots = slots_with(fast=0, slow=1)
     slots.enqueue("r1", task_row("a"), VERSION)
     slots.enqueue("r1", task_row("b", executor="slow"), VERSION)
     assert granted(slots) == [("r1", "b")]
@@ -77,9 +91,9 @@ def test_each_executor_has_its_own_queue() -> None:
 def test_only_what_starts_later_needs_a_slot_of_the_dispatch_queue() -> None:
     """W-6: while the queue is full, tasks whose code is not imported yet stay scheduled."""
     cold = VERSION._replace(version="v2")
-    slots = ExecutorSlots(attempts_with(fast=3, cold=[cold]))
-    assert not slots.reserve([task_row("a"), task_row("b")], cold)
-    assert slots.reserve([task_row("a"), task_row("b")], VERSION)
+    slots = slots_with(fast=3, cold=[cold])
+    assert [slots.reserve("r1", task_row(name), cold, Counter()) for name in "ab"] == [True, False]
+    assert slots.reserve("r1", task_row("b"), VERSION, Counter())
     for _ in "ab":
         slots.release("fast")
     for name in ("a", "b"):
@@ -90,22 +104,57 @@ def test_only_what_starts_later_needs_a_slot_of_the_dispatch_queue() -> None:
     assert granted(slots) == [("r1", "b")]
 
 
-def test_several_are_reserved_together_or_not_at_all() -> None:
-    """A draft's ready tasks get their slots at once if all get one and no task waits."""
-    slots = ExecutorSlots(attempts_with(fast=2))
-    rows = [task_row("a"), task_row("b"), task_row("c")]
-    assert not slots.reserve(rows, VERSION)
-    assert slots.free_slots("fast") == 2
-    assert slots.reserve(rows[:2], VERSION)
-    assert slots.free_slots("fast") == 0
+def test_a_ready_task_gets_a_slot_unless_another_one_waits() -> None:
+    """A draft's ready tasks get their slots at once, as far as there are any."""
+    slots = slots_with(fast=2)
+    assert [slots.reserve("r1", task_row(name), VERSION, Counter()) for name in "abc"] == [True, True, False]
     slots.release("fast")
-    slots.enqueue("r1", task_row("waits"), VERSION)
-    assert not slots.reserve(rows[:1], VERSION)
+    slots.enqueue("r2", task_row("waits"), VERSION)
+    assert not slots.reserve("r1", task_row("c"), VERSION, Counter())
+
+
+def test_a_run_keeps_the_slots_that_its_tasks_have_freed() -> None:
+    """W-6: the end of a task and the claim of the next one are one change; each slot is kept once."""
+    slots, freed = slots_with(fast=2), Counter(fast=1)
+    slots.enqueue("r2", task_row("waits"), VERSION)
+    assert slots.reserve("r1", task_row("next"), VERSION, freed)
+    assert not slots.reserve("r1", task_row("beside"), VERSION, freed)
+    assert granted(slots) == [("r2", "waits")]
+
+
+def test_a_freed_slot_goes_to_a_task_of_higher_priority() -> None:
+    """W-6: priorities count across runs, also against the run that has freed the slot."""
+    slots = slots_with(fast=1)
+    slots.enqueue("r2", task_row("urgent", priority=1), VERSION)
+    assert not slots.reserve("r1", task_row("next"), VERSION, Counter(fast=1))
+    assert slots.reserve("r1", task_row("next", priority=2), VERSION, Counter(fast=1))
+
+
+@pytest.mark.parametrize(("waiting", "is_kept"), [("r1", False), ("r3", True)])
+def test_older_runs_wait_only_for_a_while_for_slots_that_younger_ones_free(waiting: str, is_kept: bool) -> None:
+    """W-6: a run with many tasks in a row must not hold up an older one until its end, and no younger one overtakes."""
+    clock = VirtualClock()
+    slots = slots_with(clock, fast=1)
+    slots.enqueue(waiting, task_row("waits"), VERSION)
+    assert slots.reserve("r2", task_row("next"), VERSION, Counter(fast=1))
+    slots.release("fast")
+    clock.step("-1h")  # the wall clock does not count
+    clock.advance_to(clock.monotonic() + 2 * KEPT_SLOT_LIMIT)
+    assert slots.reserve("r2", task_row("next"), VERSION, Counter(fast=1)) is is_kept
+
+
+def test_a_task_that_needs_another_class_of_slots_holds_up_none() -> None:
+    """Coroutines start while all threads are taken, in their own order."""
+    slots = slots_with(fast=0, coroutines=2)
+    slots.enqueue("r1", task_row("blocks", priority=9), VERSION)
+    for name in ("async_a", "async_b", "async_c"):
+        slots.enqueue("r1", task_row(name), VERSION)
+    assert granted(slots) == [("r1", "async_a"), ("r1", "async_b")]
 
 
 def test_a_parked_task_waits_for_its_pool() -> None:
     """Tasks parked on a pool are requeued when it frees a slot, and only those of that pool."""
-    slots = ExecutorSlots(attempts_with(fast=9))
+    slots = slots_with(fast=9)
     slots.park("r1", task_row("a", pool="db"), VERSION)
     slots.park("r1", task_row("b", pool="gpu"), VERSION)
     assert granted(slots) == []

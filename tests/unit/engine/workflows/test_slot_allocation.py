@@ -4,19 +4,24 @@ from types import SimpleNamespace
 from typing import cast
 
 from tests.unit.engine.workflows.builders import START, VERSION, active_run, attempts_with, run_row, task_row
+from tidemill.engine.workflows.executors.interface import COMMON_SLOTS
 from tidemill.engine.workflows.leader.active_runs import ActiveRun
 from tidemill.engine.workflows.leader.slots import SlotAllocator
 from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
+from tidemill.kernel.clock import VirtualClock
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.run_draft import RunDraft
 from tidemill.workflows.states import RunState, TaskState
+
+FAST = ("fast", COMMON_SLOTS)
 
 
 def allocator(active: dict[str, ActiveRun], slots: int, **pools: int) -> SlotAllocator:
     """Return an allocator for a node with executor `fast`, on which version v1 of `flow` is loaded."""
     runtime = SimpleNamespace(
+        clock=VirtualClock(),
         pools=SimpleNamespace(sizes=pools),
         owner=SimpleNamespace(id="node"),
         default_executor="fast",
@@ -55,7 +60,7 @@ def test_a_grant_that_is_not_needed_is_released() -> None:
     slots.assign()
     active.rows = {("a", UNMAPPED): task_row("a", TaskState.CANCELLED)}
     assert slots.claim(active, draft_of(active)) == []
-    assert slots.executor_slots.free_slots("fast") == 1
+    assert slots.executor_slots.free_slots(FAST, VERSION) == 1
 
 
 def test_a_full_pool_parks_tasks_until_it_frees_a_slot() -> None:
@@ -67,7 +72,7 @@ def test_a_full_pool_parks_tasks_until_it_frees_a_slot() -> None:
     slots.enqueue(active, active.waiting_tasks())
     assert slots.assign() == [active]
     assert slots.claim(active, draft_of(active)) == []
-    assert (slots.assign(), slots.executor_slots.free_slots("fast")) == ([], 5)
+    assert (slots.assign(), slots.executor_slots.free_slots(FAST, VERSION)) == ([], 5)
     before, active.rows = active.rows, active.rows | {("a", UNMAPPED): task_row("a", TaskState.SUCCESS, pool="db")}
     assert slots.update_pool_usage(active, before, active.rows)
     assert slots.assign() == [active]
@@ -109,6 +114,19 @@ def test_claims_that_were_not_written_wait_again() -> None:
     slots.enqueue(active, active.waiting_tasks())
     slots.assign()
     claimed = slots.claim(active, draft_of(active))
-    assert slots.executor_slots.free_slots("fast") == 0
+    assert slots.executor_slots.free_slots(FAST, VERSION) == 0
     slots.release_claims(active, claimed)
     assert slots.assign() == [active]
+
+
+def test_a_freed_slot_is_kept_until_the_change_of_its_run_is_made() -> None:
+    """W-6: no task of another run gets it in between, and it is free again if the run does not need it."""
+    ended = active_run(run_row("r1"), task_row("a", TaskState.RUNNING))
+    waiting = active_run(run_row("r2"), task_row("b"))
+    slots = allocator({"r1": ended, "r2": waiting}, slots=1)
+    slots.enqueue(waiting, waiting.waiting_tasks())
+    slots.keep_freed(ended, ("a", UNMAPPED))
+    slots.keep_freed(ended, ("removed", 3))  # a late report: nothing to keep
+    assert slots.assign() == []
+    slots.release_kept(ended)
+    assert slots.assign() == [waiting]

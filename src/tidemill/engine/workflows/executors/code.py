@@ -173,10 +173,16 @@ class VersionCache(Generic[Value]):
 
     def get(self, tenant: str, workflow: str, version: str) -> Value:
         """Return the value of a version, building it if needed; OperationError if the version is not loaded."""
-        key = VersionKey(tenant, workflow, version)
+        value = self.find(VersionKey(tenant, workflow, version))
+        if value is None:
+            raise OperationError(f"version {version} of workflow '{workflow}' is not loaded here")
+        return value
+
+    def find(self, key: VersionKey) -> Value | None:
+        """Return the value of a version as `get` does; None if the version is not loaded."""
         code = self._workflows.get(key)
         if code is None:
-            raise OperationError(f"version {version} of workflow '{workflow}' is not loaded here")
+            return None
         entry = self._entries.get(key)
         if entry is None or entry[0] is not code:
             self._evict_unloaded()  # here, because this branch is rare

@@ -21,20 +21,23 @@ from tidemill.engine.workflows.executors.attempt_output import OutputBuffer, mas
 from tidemill.engine.workflows.executors.attempt_table import AttemptTable, RunningAttempt
 from tidemill.engine.workflows.executors.code import LoadedWorkflows, VersionCache
 from tidemill.engine.workflows.executors.interface import (
+    COMMON_SLOTS,
     STOP_GRACE_PERIOD,
     AttemptListener,
     AttemptRequest,
     Executor,
     HandleCall,
     LogRecord,
+    SlotClass,
 )
 from tidemill.engine.workflows.executors.runner import CallEnvironment, TaskCall, TaskRunner, build_fallback_failure
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_new_thread, has_running_loop
+from tidemill.kernel.limits import COROUTINE_SLOTS, DEFAULT_CONCURRENCY, DefaultConcurrency
 from tidemill.kernel.masking import SecretMask
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled
 from tidemill.workflows.node_calls import NodeCall
-from tidemill.workflows.records import AttemptKey
+from tidemill.workflows.records import AttemptKey, VersionKey
 
 
 class DaemonThreadPool:
@@ -78,14 +81,27 @@ def _run_jobs(jobs: "SimpleQueue[Callable[[], None] | None]") -> None:
         del job  # an idle thread holds no value of its last task
 
 
+THREADS: SlotClass = "threads"
+COROUTINES: SlotClass = "coroutines"
+
+
+class _Slots:
+    """The slots of one class, and the attempts that wait for one in order of arrival."""
+
+    def __init__(self, size: int) -> None:
+        self.free = size
+        self.waiting: deque[_LocalAttempt] = deque()
+
+
 class _LocalAttempt(RunningAttempt):
     """An attempt in this process."""
 
-    __slots__ = ("call", "is_on_thread", "output", "task")
+    __slots__ = ("call", "is_on_thread", "output", "slots", "task")
 
-    def __init__(self, request: AttemptRequest, call: TaskCall) -> None:
+    def __init__(self, request: AttemptRequest, call: TaskCall, slots: _Slots) -> None:
         super().__init__(request)
         self.call = call
+        self.slots = slots
         self.task: asyncio.Task[Any] | None = None
         self.output: OutputBuffer | None = None
         """Its log; None until it logs something."""
@@ -93,7 +109,11 @@ class _LocalAttempt(RunningAttempt):
 
 
 class InProcess(Executor):
-    """Runs attempts in this process, at most `concurrency` at a time; further ones wait in order of arrival."""
+    """Runs attempts in this process, at most `concurrency` at a time; further ones wait in order of arrival.
+
+    A coroutine costs next to nothing, a plain function a thread. So by default there are more slots for coroutines, and
+    they are counted apart; with an explicit number, all attempts share the slots.
+    """
 
     name = "in_process"
     is_immediate = True
@@ -104,7 +124,7 @@ class InProcess(Executor):
         listener: AttemptListener,
         clock: Clock,
         *,
-        concurrency: int = 8,
+        concurrency: int = DEFAULT_CONCURRENCY,
         handle_call: HandleCall | None = None,
         mask: SecretMask | None = None,
         grace: float = STOP_GRACE_PERIOD,
@@ -116,8 +136,9 @@ class InProcess(Executor):
         self._mask = mask or SecretMask()
         self._grace = grace
         self._attempts: AttemptTable[_LocalAttempt] = AttemptTable()
-        self._waiting: deque[_LocalAttempt] = deque()
-        self._free_slots = concurrency
+        self._slots = {COMMON_SLOTS: _Slots(concurrency)}
+        if isinstance(concurrency, DefaultConcurrency):
+            self._slots = {THREADS: _Slots(concurrency), COROUTINES: _Slots(COROUTINE_SLOTS)}
         self._tasks = TaskScope()
         self._threads = DaemonThreadPool(concurrency, "task")
         self._thread_messages: deque[tuple[_LocalAttempt, LogRecord | AttemptResult]] = deque()
@@ -144,7 +165,8 @@ class InProcess(Executor):
 
     def _mute_and_cancel_all(self) -> None:
         """Mute all attempts and cancel their tasks."""
-        self._waiting.clear()
+        for slots in self._slots.values():
+            slots.waiting.clear()
         for attempt in self._attempts:
             attempt.is_reported = True
             attempt.cancel_watchdog()
@@ -152,7 +174,17 @@ class InProcess(Executor):
                 attempt.task.cancel()
 
     def free_slots(self) -> int:
-        return max(0, self._free_slots - len(self._waiting))
+        return min(map(self.free_slots_of, self._slots))
+
+    def free_slots_of(self, slot_class: SlotClass) -> int:
+        slots = self._slots[slot_class]
+        return max(0, slots.free - len(slots.waiting))
+
+    def slot_class(self, version: VersionKey, task: str) -> SlotClass:
+        if COMMON_SLOTS in self._slots:
+            return COMMON_SLOTS
+        runner = self._runners.find(version)
+        return COROUTINES if runner is not None and runner.get_call(task).is_async else THREADS
 
     def running(self) -> set[AttemptKey]:
         return self._attempts.keys()
@@ -164,12 +196,13 @@ class InProcess(Executor):
         if self._attempts.is_known(request.key):
             return
         runner = self._runners.get(request.tenant, request.workflow, request.version)
-        attempt = _LocalAttempt(request, runner.get_call(request.key.task))
+        slots = self._slots[self.slot_class(request.version_key, request.key.task)]
+        attempt = _LocalAttempt(request, runner.get_call(request.key.task), slots)
         self._attempts.add(attempt)
-        if self._free_slots:
+        if attempt.slots.free:
             self._start(attempt)
         else:
-            self._waiting.append(attempt)
+            attempt.slots.waiting.append(attempt)
 
     def on_leases_renewed(self) -> None:
         """Do nothing: attempts that run here cannot outlive the node."""
@@ -179,9 +212,10 @@ class InProcess(Executor):
         if attempt is None or attempt.stop_ending is not None:
             return
         attempt.stop_ending = Cancelled(reason)
-        if attempt in self._waiting:
-            self._waiting.remove(attempt)
-            self._free_slots -= 1  # `_finish` returns a slot, and this attempt has none
+        slots = attempt.slots
+        if attempt in slots.waiting:
+            slots.waiting.remove(attempt)
+            slots.free -= 1  # `_finish` returns a slot, and this attempt has none
             self._finish(attempt)
         elif attempt.is_on_thread:
             self._report(attempt, attempt.stop_ending)
@@ -191,7 +225,7 @@ class InProcess(Executor):
     # -- starting
 
     def _start(self, attempt: _LocalAttempt) -> None:
-        self._free_slots -= 1
+        attempt.slots.free -= 1
         if attempt.request.has_begun and not attempt.call.is_async:
             self._run_on_thread(attempt)
         else:
@@ -299,9 +333,10 @@ class InProcess(Executor):
         if attempt.is_on_thread:
             self._threads.mark_job_done()
         attempt.cancel_watchdog()
-        self._free_slots += 1
-        while self._waiting and self._free_slots:
-            self._start(self._waiting.popleft())
+        slots = attempt.slots
+        slots.free += 1
+        while slots.waiting and slots.free:
+            self._start(slots.waiting.popleft())
         self._report(attempt, attempt.stop_ending or ending)
 
     def _report(self, attempt: _LocalAttempt, ending: AttemptResult | None) -> None:

@@ -98,6 +98,11 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, object] = {}
 
 
+SlotClass = str
+"""The name of one kind of slots of an executor: each kind has a number of its own."""
+COMMON_SLOTS: SlotClass = ""
+"""The only class of most executors."""
+
 HandleCall = Callable[[AttemptRequest, NodeCall], Coroutine[Any, Any, Any]]
 """Makes a call of a running attempt on its node, and returns the answer."""
 
@@ -134,7 +139,15 @@ class Executor(Protocol):
         """Stop every running attempt within `timeout` seconds, without reports."""
 
     def free_slots(self) -> int:
-        """Return how many more attempts it can accept now."""
+        """Return how many more attempts it can accept now, whatever slots they need."""
+
+    def slot_class(self, version: VersionKey, task: str) -> SlotClass:  # noqa: ARG002
+        """Return the class of slots that attempts of a task need."""
+        return COMMON_SLOTS
+
+    def free_slots_of(self, slot_class: SlotClass) -> int:  # noqa: ARG002
+        """Return how many more attempts that need slots of a class it can accept now."""
+        return self.free_slots()
 
     def blocked_tenants(self) -> Collection[str]:
         """Return the tenants of which it accepts no attempt for a while."""

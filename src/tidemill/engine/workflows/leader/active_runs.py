@@ -40,6 +40,10 @@ class RunRequest(NamedTuple):
     """Whether no task can become ready by it: it claims tasks that were granted a slot, or records a start."""
 
 
+REPLAN = RunRequest(None)
+"""Asks to plan a run. One of them in a change is enough."""
+
+
 class NewRun(NamedTuple):
     """Marks a run that is not stored yet, and holds the fire that created it."""
 
@@ -61,6 +65,7 @@ class ActiveRun:
         "is_pool_full",
         "is_retry_scheduled",
         "is_stale",
+        "kept_slots",
         "outputs",
         "quarantine_reason",
         "requests",
@@ -78,6 +83,8 @@ class ActiveRun:
         self.requests: list[RunRequest] = []
         self.grants: list[TaskRef] = []
         """Tasks that were granted a slot and are yet to be claimed."""
+        self.kept_slots: list[str] = []
+        """The executors of slots that the run has freed, and keeps until its next change is made."""
         self.awaiting_inputs: list[TaskRow] = []
         """Claimed tasks whose inputs must be read before they are launched."""
         self.outputs: dict[TaskRef, bytes] = {}
@@ -116,6 +123,11 @@ class ActiveRun:
         self.rows = {(row.task, row.index): row for row in record.tasks}
         self.creation = None
         self.is_stale = self.is_planned = False
+
+    def take_requests(self) -> list[RunRequest]:
+        """Remove and return the requests."""
+        requests, self.requests = self.requests, []
+        return requests
 
     def waiting_tasks(self) -> list[TaskRow]:
         """Return the scheduled tasks that have no slot yet."""

@@ -25,10 +25,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from tidemill.engine.workflows.leader.active_runs import (
+    REPLAN,
     ActiveRun,
     DraftEdit,
     InFlightChange,
     NewRun,
+    Report,
     RunRequest,
     changed_tasks,
     mark_planned,
@@ -122,26 +124,33 @@ class RunCoordinator(AttemptObserver):
 
     def report(self, key: AttemptKey, result: AttemptResult) -> bool:
         """Accept the result of an attempt; False if its run is not coordinated here."""
-        active = self.active_runs.get(key.run)
-        if active is None or self.is_closed:
+        active = self._find(key.run)
+        if active is None:
             return False
         budgets = self._success_budgets
         if not isinstance(result, Succeeded):
             budgets = self._attempts.retry_budgets(active.version, key.task)
+        if not active.is_busy:  # else others can use the slot while the change is written
+            self.slots.keep_freed(active, (key.task, key.element))
         active.requests.append(RunRequest(lambda draft: draft.apply_result(key, result, budgets), report=(key, result)))
         self._enqueue(active)
         return True
 
     def begin(self, key: AttemptKey) -> "asyncio.Future[bool] | None":
         """Record that an attempt starts; None if its run is not coordinated here."""
-        return self.request(key.run, lambda draft: draft.mark_started(key), decides_nothing=True)
+        request = RunRequest(lambda draft: draft.mark_started(key), decides_nothing=True)
+        return self._request(active, request) if (active := self._find(key.run)) is not None else None
 
-    def request(self, run: str, edit: DraftEdit | None, **options: Any) -> "asyncio.Future[Any] | None":
-        """Edit a run, with options of RunRequest; None if it is not coordinated here. The future has the result."""
-        active = self.active_runs.get(run)
-        if active is None or self.is_closed:
-            return None
-        return self._request(active, RunRequest(edit, **options))
+    def request(
+        self, run: str, edit: DraftEdit, *, fail_fast: bool = False, report: Report | None = None
+    ) -> "asyncio.Future[Any] | None":
+        """Edit a run; None if it is not coordinated here. The future has the result."""
+        request = RunRequest(edit, report=report, fail_fast=fail_fast)
+        return self._request(active, request) if (active := self._find(run)) is not None else None
+
+    def _find(self, run: str) -> ActiveRun | None:
+        """Return a run that is coordinated here."""
+        return None if self.is_closed else self.active_runs.get(run)
 
     def _request(self, active: ActiveRun, request: RunRequest) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -151,12 +160,13 @@ class RunCoordinator(AttemptObserver):
 
     def replan(self, run: str) -> None:
         """Plan a run: something about it may have changed, if only the time."""
-        self.request(run, None)
+        if (active := self._find(run)) is not None and REPLAN not in active.requests:
+            active.requests.append(REPLAN)
+            self._enqueue(active)
 
     def mark_stale(self, run: str) -> None:
         """Read a run again: another process has changed it."""
-        active = self.active_runs.get(run)
-        if active is not None:
+        if (active := self.active_runs.get(run)) is not None:
             active.is_stale = True
             self.replan(run)
 
@@ -175,8 +185,7 @@ class RunCoordinator(AttemptObserver):
         for run in self.timers.pop_due(now):
             active = self.active_runs.get(run)
             if active is not None and not active.is_retry_scheduled:  # else the retry of the quarantined run plans it
-                later = [row for row in active.rows.values() if row.wake_at is not None and row.wake_at > now]
-                self.timers.schedule(run, later)
+                self.timers.schedule(run, active.rows.values(), after=now)
                 self.replan(run)
 
     def _on_poll_fulfilled(self, key: AttemptKey) -> None:
@@ -187,7 +196,7 @@ class RunCoordinator(AttemptObserver):
         self.is_closed = True
         self.deferral_polls.close()
         for active in self.active_runs.values():
-            self._drop_requests(active)
+            self._failures.drop(active.take_requests(), LeadershipLostError())
 
     # -- slots
 
@@ -229,18 +238,19 @@ class RunCoordinator(AttemptObserver):
 
     def _process_run(self, active: ActiveRun) -> None:
         """Submit the next change of a run; the run rests when it has no more requests."""
+        self.slots.release_kept(active)
         while not self._tasks.is_closed and (active.awaiting_inputs or self._has_work(active)):
             if active.awaiting_inputs or active.is_stale:
                 self._tasks.start(f"run: {active.run.id}: read", self._read_missing(active))
                 return
-            requests, active.requests = active.requests, []
+            requests = active.take_requests()
             try:
                 if self._submit_change(active, requests):
                     return
             except Exception as error:  # the error concerns this run only
                 self._on_error(active, requests, error)
-        if active.requests:
-            self._drop_requests(active)
+        if active.requests:  # of a run that was removed, or of a coordinator that is closed
+            self._failures.drop(active.take_requests(), LeadershipLostError())
         active.is_busy = False
         self.runs_in_progress -= 1
 
@@ -252,7 +262,8 @@ class RunCoordinator(AttemptObserver):
         draft = self._new_draft(active)
         results = [None if request.edit is None else request.edit(draft) for request in requests]
         passes_over = self._plan(active, draft, requests)
-        change = InFlightChange(active, draft, self.slots.claim(active, draft), requests, results)
+        ended = [request.report[0] for request in requests if request.report is not None]
+        change = InFlightChange(active, draft, self.slots.claim(active, draft, ended), requests, results)
         if self.slots.has_waiting and not self._is_assign_scheduled:  # after all results of this turn are reported
             self._is_assign_scheduled = True
             asyncio.get_running_loop().call_soon(self.assign_slots)
@@ -329,8 +340,7 @@ class RunCoordinator(AttemptObserver):
                 else:
                     self._drop_ended(active)
         except Exception as error:  # the error concerns this run only
-            requests, active.requests = active.requests, []
-            self._on_error(active, requests, error)
+            self._on_error(active, active.take_requests(), error)
         finally:
             self._process_run(active)
 
@@ -350,7 +360,7 @@ class RunCoordinator(AttemptObserver):
         self._attempts.stop_superseded(active.run.id, {})
         self._finish_run(active)
         self._notifier.notify_ended(active.run.id, None)
-        requests, active.requests = active.requests, []
+        requests = active.take_requests()
         resolve_requests(requests, [None] * len(requests))
         self._failures.report_without_plan(requests)
 
@@ -488,8 +498,3 @@ class RunCoordinator(AttemptObserver):
             self._remove_run(active)
         elif active.run.state is RunState.QUEUED:
             self._begin_next(active.run)  # which a quarantined run does not hold up
-
-    def _drop_requests(self, active: ActiveRun) -> None:
-        """Reject the requests for a run that was removed, or of a coordinator that is closed."""
-        requests, active.requests = active.requests, []
-        self._failures.drop(requests, LeadershipLostError())

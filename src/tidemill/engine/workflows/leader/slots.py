@@ -1,136 +1,36 @@
-"""Slot allocation on the leader: which runs may begin, and which of their tasks get this node's free slots.
+"""Slot allocation on the leader: which of the tasks that are ready get this node's free slots.
 
 A task waits here from the moment it is scheduled. It is granted a slot, which is reserved for it, and claimed with the
 next change of its run. A task that cannot run here, because its code, its executor or its pool is missing, is left for
 another node to claim.
 
 Slots go to the highest priority first, then to older runs, so that begun work is finished, then to the task that has
-waited longest. A granted slot stays reserved until it is used, so that no slot is granted twice.
+waited longest. A slot that a task frees is kept for what follows in its own run, so that the end of a task and the
+claim of the next one are one change; but not if a task of higher priority waits, or one of an older run that has waited
+for more than KEPT_SLOT_LIMIT. A granted slot stays reserved until it is used, so that no slot is granted twice.
 """
 
-from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from heapq import heappop, heappush, merge
-from itertools import count, islice
+from heapq import heappop, heappush
+from itertools import count
 from typing import NamedTuple
 
+from tidemill.engine.workflows.executors.interface import SlotClass
 from tidemill.engine.workflows.leader.active_runs import ActiveRun
+from tidemill.engine.workflows.leader.run_admission import RunAdmission, WorkflowKey
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
-from tidemill.workflows.records import RunRow, TaskRow, VersionKey
+from tidemill.kernel.clock import Clock
+from tidemill.workflows.records import AttemptKey, RunRow, TaskRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft, TaskRef
-from tidemill.workflows.states import RunState, TaskState
+from tidemill.workflows.states import TaskState
 
-WorkflowKey = tuple[str, str]
 ActiveRuns = dict[str, ActiveRun]
 Rows = Mapping[TaskRef, TaskRow]
-RunOrder = tuple[int, int, str]
-"""The turn of a run: its sequence number, its arrival if it is not stored yet, and its id."""
-UNSTORED = 2**63  # in place of the sequence number of a run that is not stored yet
-
-
-class RunAdmission:
-    """Decides which runs may begin: first come, first served, within the limits of their workflow and backfill.
-
-    The slot of a run that has ended is free once its end is written. A queued run that is quarantined is passed over,
-    and one whose backfill is at its limit holds up only the runs of that backfill.
-    """
-
-    def __init__(self) -> None:
-        self.is_open = False
-        """Whether runs may begin: not before all active runs are known."""
-        self.backfill_limits: dict[str, int] = {}
-        """By backfill: how many of its runs may run at a time."""
-        self.paused: set[WorkflowKey] = set()
-        self.quarantined: set[str] = set()
-        """Queued runs that cannot be processed at present."""
-        self._known: dict[str, tuple[RunOrder, RunRow]] = {}
-        """The queued and running runs, each with its turn."""
-        self._running: Counter[WorkflowKey] = Counter()
-        self._running_by_backfill: Counter[str] = Counter()
-        self._waiting: dict[WorkflowKey, dict[str | None, list[RunOrder]]] = {}
-        """By workflow and backfill: the turns of the queued runs, in order."""
-        self._arrivals = count()
-
-    def is_paused(self, run: RunRow) -> bool:
-        """Return whether the run's workflow is paused."""
-        return (run.tenant, run.workflow) in self.paused
-
-    def may_begin(self, run: RunRow) -> bool:
-        """Return whether a run is queued, and its turn has come."""
-        return run.state is RunState.QUEUED and run.id in self.next_runs(run.tenant, run.workflow)
-
-    def put(self, run: RunRow) -> None:
-        """Record the state of a run; the same again changes nothing."""
-        turn = self._take_out(run.id)
-        if run.state.is_terminal:
-            return
-        if run.sequence:
-            turn = (run.sequence, 0, run.id)
-        elif turn is None:  # it is being created: after all that are stored
-            turn = (UNSTORED, next(self._arrivals), run.id)
-        self._known[run.id] = turn, run
-        if run.state is RunState.RUNNING:
-            self._count(run, 1)
-        else:
-            queues = self._waiting.setdefault((run.tenant, run.workflow), {})
-            insort(queues.setdefault(run.backfill, []), turn)
-
-    def remove(self, run: str) -> None:
-        """Forget a run that has ended."""
-        self._take_out(run)
-        self.quarantined.discard(run)
-
-    def _take_out(self, id: str) -> RunOrder | None:
-        """Forget the state of a run; return its turn if it was known."""
-        turn, run = self._known.pop(id, (None, None))
-        if turn is None or run is None:
-            return None
-        if run.state is RunState.RUNNING:
-            self._count(run, -1)
-            return turn
-        queues = self._waiting[run.tenant, run.workflow]
-        queue = queues[run.backfill]
-        del queue[bisect_left(queue, turn)]
-        if not queue:
-            del queues[run.backfill]
-        return turn
-
-    def _count(self, run: RunRow, by: int) -> None:
-        self._running[run.tenant, run.workflow] += by
-        if run.backfill is not None:
-            self._running_by_backfill[run.backfill] += by
-
-    def running_count(self, tenant: str, workflow: str) -> int:
-        """Return how many runs of a workflow are running."""
-        return self._running[tenant, workflow]
-
-    def next_runs(self, tenant: str, workflow: str) -> list[str]:
-        """Return the queued runs of a workflow that may begin now, oldest first."""
-        key = tenant, workflow
-        if not self.is_open or key in self.paused:
-            return []
-        running, begins = self._running[key], list[str]()
-        queues = [self._candidates(key, backfill) for backfill in self._waiting.get(key, {})]
-        for _, _, run in merge(*queues):
-            if running + len(begins) >= self._known[run][1].max_active:
-                break
-            begins.append(run)
-        return begins
-
-    def _candidates(self, key: WorkflowKey, backfill: str | None) -> Iterator[RunOrder]:
-        """Yield the turns of a workflow's queued runs within the limit of their backfill, in order."""
-        waiting = (turn for turn in self._waiting[key][backfill] if turn[-1] not in self.quarantined)
-        if backfill is None:
-            return waiting
-        free = self.backfill_limits.get(backfill, 1) - self._running_by_backfill[backfill]
-        return islice(waiting, max(0, free))
-
-    def waiting_workflows(self) -> list[WorkflowKey]:
-        """Return the workflows that have queued runs."""
-        return [key for key, queues in self._waiting.items() if queues]
+KEPT_SLOT_LIMIT = 1.0
+"""Seconds for which a task of an older run may wait while younger runs keep the slots that their tasks free."""
 
 
 class WaitingTask(NamedTuple):
@@ -141,14 +41,24 @@ class WaitingTask(NamedTuple):
     version: VersionKey
 
 
+WaitingRank = tuple[int, str, float, int, float, WaitingTask]
+"""The order in which tasks get slots: by priority, run, the time since when they are ready, and arrival.
+
+Beside the task, the time of its arrival by the monotonic clock.
+"""
+SlotKey = tuple[str, SlotClass]
+"""An executor, and one of the classes of its slots."""
+
+
 class ExecutorSlots:
     """The reserved slots of this node's executors, and the tasks that wait for one."""
 
-    def __init__(self, attempts: LocalAttempts) -> None:
+    def __init__(self, attempts: LocalAttempts, clock: Clock) -> None:
         self._attempts = attempts
+        self._clock = clock
         self._executors = attempts.executors
         self._reserved: Counter[str] = Counter()
-        self._waiting: dict[str, list[tuple[int, str, float, int, WaitingTask]]] = {}
+        self._waiting: dict[SlotKey, list[WaitingRank]] = {}
         self._queued: set[WaitingTask] = set()
         self._parked: dict[str, list[tuple[WaitingTask, TaskRow]]] = {}
         self._sequence = count()
@@ -161,14 +71,21 @@ class ExecutorSlots:
         """Return whether an executor starts an attempt of a version as soon as it is submitted."""
         return self._executors[executor].starts_now(version)
 
-    def free_slots(self, executor: str, version: VersionKey | None = None) -> int:
-        """Return how many slots of an executor are neither used nor reserved: slots for a version, or for any."""
-        return self._attempts.free_slots(executor, version) - self._reserved[executor]
+    def free_slots(self, key: SlotKey, version: VersionKey) -> int:
+        """Return how many slots of an executor's class are neither used nor reserved, for tasks of a version.
+
+        Reserved slots count for every class of their executor: they are used, or released, in a moment.
+        """
+        executor, slot_class = key
+        return self._attempts.free_slots(executor, slot_class, version) - self._reserved[executor]
 
     def free_slots_for(self, executor: str, tenant: str) -> int:
-        """Return how many slots of an executor a tenant can get."""
+        """Return how many slots of an executor a tenant can get, whatever their class."""
         is_blocked = tenant in self._executors[executor].blocked_tenants()
-        return 0 if is_blocked else max(0, self.free_slots(executor))
+        return 0 if is_blocked else max(0, self._attempts.free_slots(executor) - self._reserved[executor])
+
+    def _key_of(self, row: TaskRow, version: VersionKey) -> SlotKey:
+        return row.executor, self._executors[row.executor].slot_class(version, row.task)
 
     def enqueue(self, run: str, row: TaskRow, version: VersionKey) -> None:
         """Queue a scheduled task for a slot, unless it is queued already."""
@@ -176,19 +93,30 @@ class ExecutorSlots:
         waiting = WaitingTask(run, (row.task, row.index), version)
         if waiting not in self._queued:
             self._queued.add(waiting)
-            rank = -row.priority, run, since, next(self._sequence), waiting
-            heappush(self._waiting.setdefault(row.executor, []), rank)
+            rank = -row.priority, run, since, next(self._sequence), self._clock.monotonic(), waiting
+            heappush(self._waiting.setdefault(self._key_of(row, version), []), rank)
 
-    def reserve(self, rows: Collection[TaskRow], version: VersionKey) -> bool:
-        """Reserve a slot for each of some tasks, if no task waits for one and all of them get one."""
-        for taken, row in enumerate(rows):
-            executor = row.executor
-            if self._waiting.get(executor) or self.free_slots(executor, version) <= 0:
-                for reserved in islice(rows, taken):
-                    self.release(reserved.executor)
+    def reserve(self, run: str, row: TaskRow, version: VersionKey, freed: "Counter[str]") -> bool:
+        """Reserve a slot for a task, if it need not wait: no other task does, or its own run has freed the slot.
+
+        `freed` counts the slots that the tasks of its run have just freed, by executor; a slot that is kept is used up.
+        """
+        key = self._key_of(row, version)
+        if self.free_slots(key, version) <= 0:
+            return False
+        if waiting := self._waiting.get(key):
+            if freed[row.executor] <= 0 or self._goes_first(waiting[0], run, row):
                 return False
-            self._reserved[executor] += 1
+            freed[row.executor] -= 1
+        self._reserved[row.executor] += 1
         return True
+
+    def _goes_first(self, first: WaitingRank, run: str, row: TaskRow) -> bool:
+        """Return whether the first waiting task gets a slot before a task of the run that has freed it."""
+        rank, waiting_run, _, _, arrival, _ = first
+        if rank != -row.priority:
+            return rank < -row.priority
+        return waiting_run < run and self._clock.monotonic() - arrival > KEPT_SLOT_LIMIT
 
     def park(self, run: str, row: TaskRow, version: VersionKey) -> None:
         """Park a task whose pool is full, until the pool frees a slot."""
@@ -205,14 +133,14 @@ class ExecutorSlots:
         self, is_still_wanted: Callable[[WaitingTask], bool], only_run: str | None = None
     ) -> Iterator[WaitingTask]:
         """Reserve free slots for waiting tasks that are still wanted; `only_run` stops at a task of another run."""
-        for executor, waiting in self._waiting.items():
+        for key, waiting in self._waiting.items():
             while waiting and only_run in (None, waiting[0][-1].run):
-                if self.free_slots(executor, waiting[0][-1].version) <= 0:
+                if self.free_slots(key, waiting[0][-1].version) <= 0:
                     break
                 task = heappop(waiting)[-1]
                 self._queued.discard(task)
                 if is_still_wanted(task):
-                    self._reserved[executor] += 1
+                    self._reserved[key[0]] += 1
                     yield task
 
     def has_waiting(self) -> bool:
@@ -223,8 +151,12 @@ class ExecutorSlots:
         """Return whether a task is next that its executor gets through the dispatch queue."""
         return any(
             waiting and not self.starts_now(executor, waiting[0][-1].version)
-            for executor, waiting in self._waiting.items()
+            for (executor, _), waiting in self._waiting.items()
         )
+
+    def hold(self, executor: str) -> None:
+        """Reserve a slot for no task in particular."""
+        self._reserved[executor] += 1
 
     def release(self, executor: str) -> None:
         """Release a reserved slot: it is used by now, or not needed."""
@@ -238,7 +170,7 @@ class SlotAllocator:
         self, runtime: WorkflowRuntime, active_runs: ActiveRuns, versions: WorkflowVersions, attempts: LocalAttempts
     ) -> None:
         self.admission = RunAdmission()
-        self.executor_slots = ExecutorSlots(attempts)
+        self.executor_slots = ExecutorSlots(attempts, runtime.clock)
         self.has_waiting = False
         """Whether tasks waited for a slot after the last claim."""
         self._runtime = runtime
@@ -315,9 +247,12 @@ class SlotAllocator:
             return False
         return row is None or row.state is TaskState.SCHEDULED or active.is_busy
 
-    def claim(self, active: ActiveRun, draft: RunDraft) -> list[TaskRow]:
-        """Claim the tasks of a run that were granted a slot, in a draft; return them. Unneeded slots are released."""
-        self._reserve_or_enqueue(active, draft)
+    def claim(self, active: ActiveRun, draft: RunDraft, ended: Collection[AttemptKey] = ()) -> list[TaskRow]:
+        """Claim the tasks of a run that were granted a slot, in a draft; return them. Unneeded slots are released.
+
+        The slots of the attempts that have `ended` are free, and kept for tasks that the draft made ready.
+        """
+        self._reserve_or_enqueue(active, draft, ended)
         claimed: list[TaskRow] = []
         room: dict[str, int] = {}
         self._reserve_for_run(active)
@@ -328,15 +263,31 @@ class SlotAllocator:
         self.has_waiting = self.executor_slots.has_waiting()
         return claimed
 
-    def _reserve_or_enqueue(self, active: ActiveRun, draft: RunDraft) -> None:
-        """Grant slots to the tasks that a draft made ready, if all of them get one; else queue them."""
+    def _reserve_or_enqueue(self, active: ActiveRun, draft: RunDraft, ended: Collection[AttemptKey]) -> None:
+        """Grant slots to the tasks that a draft made ready, as far as there are any; queue the others."""
         rows = self._runnable_here(active, draft.scheduled)
-        if rows and not active.grants and self.executor_slots.reserve(rows, active.version):
-            rows.sort(key=lambda row: -row.priority)  # each has a slot, but their pool may not have room for all
-            active.grants = [(row.task, row.index) for row in rows]
+        if not rows:
             return
+        freed = Counter(row.executor for key in ended if (row := active.rows.get((key.task, key.element))) is not None)
+        rows.sort(key=lambda row: -row.priority)
         for row in rows:
-            self.executor_slots.enqueue(active.run.id, row, active.version)
+            if self.executor_slots.reserve(active.run.id, row, active.version, freed):
+                active.grants.append((row.task, row.index))
+            else:
+                self.executor_slots.enqueue(active.run.id, row, active.version)
+
+    def keep_freed(self, active: ActiveRun, ref: TaskRef) -> None:
+        """Keep the slot that a task has freed until the next change of its run, which is made in this turn."""
+        row = active.rows.get(ref)
+        if row is not None and row.executor in self._attempts.executors:
+            active.kept_slots.append(row.executor)
+            self.executor_slots.hold(row.executor)
+
+    def release_kept(self, active: ActiveRun) -> None:
+        """Release the slots that were kept for a run: its change is made now, or not at all."""
+        for executor in active.kept_slots:
+            self.executor_slots.release(executor)
+        active.kept_slots.clear()
 
     def _reserve_for_run(self, active: ActiveRun) -> None:
         """Grant free slots to the tasks of a run that is being changed, while they are next in the queue."""

@@ -28,10 +28,10 @@ class RunTimers:
         self._next_by_run: dict[str, datetime] = {}
         self._heap: list[tuple[datetime, str]] = []
 
-    def schedule(self, run: str, rows: Iterable[TaskRow]) -> None:
-        """Set the timer of a run to the first wake-up of its tasks, unless an earlier one is set."""
+    def schedule(self, run: str, rows: Iterable[TaskRow], after: datetime | None = None) -> None:
+        """Set the timer of a run to the first wake-up of its tasks `after` a time, unless an earlier one is set."""
         times = [row.wake_at for row in rows if row.wake_at is not None and not row.state.is_terminal]
-        first = min(times, default=None)
+        first = min((one for one in times if after is None or one > after), default=None)
         if first is not None and (run not in self._next_by_run or first < self._next_by_run[run]):
             self._next_by_run[run] = first
             heappush(self._heap, (first, run))

@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tidemill.engine.workflows.leader.run_admission import RunAdmission
 from tidemill.engine.workflows.leader.scheduler import DueWork
-from tidemill.engine.workflows.leader.slots import RunAdmission
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, StartRequest
 from tidemill.engine.workflows.versions import WorkflowVersions

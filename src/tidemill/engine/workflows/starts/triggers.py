@@ -11,8 +11,8 @@ from datetime import datetime
 
 from tidemill.engine.guarded_call import GuardedCall
 from tidemill.engine.tasks import cancel_and_wait
+from tidemill.engine.workflows.leader.run_admission import RunAdmission
 from tidemill.engine.workflows.leader.scheduler import DueWork
-from tidemill.engine.workflows.leader.slots import RunAdmission
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, StartRequest, params_digest
 from tidemill.engine.workflows.versions import WorkflowVersions

@@ -14,7 +14,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor, LogRecord
+from tidemill.engine.workflows.executors.interface import (
+    AttemptListener,
+    AttemptRequest,
+    Executor,
+    LogRecord,
+    SlotClass,
+)
 from tidemill.engine.workflows.metrics import CLAIMS, DISPATCHED_AT_ONCE
 from tidemill.engine.workflows.runtime import StoreRetry, WorkflowRuntime
 from tidemill.engine.workflows.spans import attempt_span
@@ -125,12 +131,13 @@ class LocalAttempts(AttemptListener):
             if key in running or self.dispatcher.has_attempt(key) or not attempt.is_dispatched
         }
 
-    def free_slots(self, executor: str, version: VersionKey | None = None) -> int:
-        """Return how many more attempts an executor can be given now: attempts of a version, or of any."""
+    def free_slots(self, executor: str, slot_class: SlotClass | None = None, version: VersionKey | None = None) -> int:
+        """Return how many more attempts an executor can be given now: of a class and a version, or of any."""
         if self.is_closing:
             return 0
         target = self.executors[executor]
-        free = target.free_slots() - self.dispatcher.pending[executor]
+        free = target.free_slots() if slot_class is None else target.free_slots_of(slot_class)
+        free -= self.dispatcher.pending[executor]
         starts_now = target.is_immediate if version is None else target.starts_now(version)
         return free if starts_now else min(free, self.dispatcher.free_queue_slots)
 
