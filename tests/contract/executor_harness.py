@@ -126,6 +126,7 @@ class ExecutorHarness:
         self._numbers = 0
         self.calls: list[NodeCall] = []
         """The calls of tasks, in the order of their arrival."""
+        self._has_queue_space = asyncio.Event()  # of the accumulator `full`
         self.executor = self.build(self.listener)
 
     def build(self, listener: AttemptListener) -> Executor:
@@ -164,7 +165,7 @@ class ExecutorHarness:
             case "defect":
                 raise ZeroDivisionError("a defect")
             case "full":
-                await asyncio.Event().wait()
+                await self._has_queue_space.wait()
         return Receipt(True, len(self.calls), "emitted")
 
     @property
@@ -240,6 +241,7 @@ class ExecutorHarness:
 
     def release_all(self) -> None:
         """Let all long tasks end."""
+        self._has_queue_space.set()
         for name in ("it", "other", "third"):
             self.release(name)
 
