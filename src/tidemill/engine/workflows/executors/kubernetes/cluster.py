@@ -37,8 +37,12 @@ _TAIL_CHARACTERS = 4096
 _MISSING_RIGHT = re.compile(r'User "[^"]+" cannot \w+ resource')
 """In the message of a role that lacks a verb; admission rules have messages of their own."""
 
-_CLIENT_ERRORS = (httpx2.HTTPError, ValueError, KeyError)
-"""What the client raises: KeyError for an error without a content type, ValueError for an answer that is not JSON."""
+_CLIENT_ERRORS = (httpx2.HTTPError, ConfigError, OSError, ValueError, KeyError)
+"""What the client raises: KeyError for an error without a content type, ValueError for an answer that is not JSON.
+
+ConfigError and OSError are those of the program that a kubeconfig names to sign in, and of files that it names; and
+TimeoutError is an OSError.
+"""
 
 
 class UnavailableError(ClusterUnavailableError):
@@ -152,7 +156,7 @@ class Cluster:
             try:
                 async with self._slots, asyncio.timeout(self._config.request_timeout + _SLACK):
                     return await call()
-            except (*_CLIENT_ERRORS, TimeoutError) as error:
+            except _CLIENT_ERRORS as error:
                 explained = _explain(error, what)
                 if failures == tries or not isinstance(explained, UnavailableError):
                     raise explained from error

@@ -43,6 +43,8 @@ class PodWatch:
         self._streaks = FailureStreaks()
         self.is_synced = False
         """Whether the cluster answers, and its pods are known."""
+        self.problem = "they have not been listed yet"
+        """Why its pods are not known."""
 
     async def run(self) -> Never:
         """List and watch, again and again."""
@@ -57,7 +59,7 @@ class PodWatch:
                 continue
             except GoneError:
                 await self._clock.sleep(_BACKOFF.initial_delay / 10)
-            except OperationError as error:
+            except Exception as error:  # without its watch, the node would judge no pod of the namespace any more
                 failures += 1
                 self._record_failure(error)
                 await self._clock.sleep(_BACKOFF.delay(failures))
@@ -76,8 +78,9 @@ class PodWatch:
         async for kind, pod in stream:
             self._observer.on_change(kind, pod)
 
-    def _record_failure(self, error: OperationError) -> None:
-        self.is_synced = False
+    def _record_failure(self, error: Exception) -> None:
+        self.is_synced, self.problem = False, str(error)
         if (failures := self._streaks.record_failure(self._namespace, type(error).__name__)) is not None:
             extra = {"executor": "kubernetes", "namespace": self._namespace, "error": str(error), "failures": failures}
-            logger.warning(events.CLUSTER_UNAVAILABLE, extra=extra)
+            traceback = None if isinstance(error, OperationError) else error
+            logger.warning(events.CLUSTER_UNAVAILABLE, exc_info=traceback, extra=extra)
