@@ -77,13 +77,16 @@ async def open_launcher(
     clock: Clock | None = None,
     **config: Any,
 ) -> AsyncIterator[KubernetesLauncher]:
-    """An open launcher for one namespace. No scheduler takes its pods: the test decides what becomes of them."""
+    """A launcher that has seen the pods of a namespace. No scheduler takes its own: a test decides on them."""
     kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig", namespace)
     template = {"spec": {"schedulerName": "test"}}
     options = {"image": IMAGE, "namespace": namespace, "kubeconfig": str(kubeconfig), "template": template} | config
     launcher = KubernetesLauncher(KubernetesConfig(**options), clock or SystemClock())
     await launcher.open(observer, instance)
     try:
+        async with asyncio.timeout(TIMEOUT):
+            while not launcher.is_watching("public"):  # noqa: ASYNC110 - the launcher has no event for it
+                await asyncio.sleep(0.01)
         yield launcher
     finally:
         await launcher.close()

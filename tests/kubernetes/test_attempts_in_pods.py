@@ -130,6 +130,25 @@ async def test_an_image_that_cannot_be_pulled_fails_the_task_with_the_reason(
         await until_no_pods(pods)
 
 
+async def test_only_the_server_that_has_an_attempt_gives_up_its_pod(
+    store: str, cluster: Cluster, pods: Pods, tmp_path: Path
+) -> None:
+    """Two servers watch the same pods. One that does not start fails its attempt: it is not lost by a deletion."""
+    others = tmp_path / "other"
+    others.mkdir()
+    timeouts = {"pending_timeout": "2s", "lease": 20.0}
+    async with (
+        pod_node(store, cluster, pods.namespace, tmp_path, **timeouts) as server,
+        pod_node(store, cluster, pods.namespace, others, **timeouts) as other,
+    ):
+        runs = [await one.begin(tmp_path) for one in (server, other) for _ in range(2)]
+        for run in runs:
+            assert (await run.wait(timeout=TIMEOUT)).state is RunState.FAILED
+            (attempt,) = await server.attempts_of(run)
+            assert attempt.outcome == "not_started"
+        await until_no_pods(pods)
+
+
 async def test_a_deleted_pod_costs_no_retry(server: RemoteServer, pods: Pods, tmp_path: Path) -> None:
     """A person drains a node, or deletes the pod: the task runs again."""
     run = await server.begin(tmp_path)

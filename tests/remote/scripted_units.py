@@ -12,6 +12,7 @@ from tidemill.engine.workflows.executors.interface import AttemptListener, Execu
 from tidemill.engine.workflows.executors.remote.interface import (
     AttemptLauncher,
     Launch,
+    StartTimeouts,
     UnitObserver,
     UnitStatus,
 )
@@ -34,6 +35,10 @@ class Cluster:
         self.launched: list[AttemptKey] = []
         self.deleted: list[AttemptKey] = []
         self.undeletable: set[AttemptKey] = set()
+        self.is_full = False
+        """Whether its units wait for a machine."""
+        self.is_seen = True
+        """Whether the launchers see what happens."""
         self.delay = 0.0
         """Seconds that the cluster takes to accept a unit."""
         self.refusals: dict[str, OperationError] = {}
@@ -52,6 +57,7 @@ class ScriptedLauncher(AttemptLauncher):
     """Launches units of a cluster: they are running at once, and do nothing."""
 
     name = KUBERNETES_EXECUTOR
+    start_timeouts = StartTimeouts(pending=600.0, problem=60.0)
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster
@@ -69,6 +75,9 @@ class ScriptedLauncher(AttemptLauncher):
     def free_slots(self) -> int:
         return 100
 
+    def is_watching(self, tenant: str) -> bool:
+        return self._cluster.is_seen
+
     async def launch(self, launch: Launch) -> None:
         if self._cluster.delay:
             await self._clock.sleep(self._cluster.delay)
@@ -76,7 +85,7 @@ class ScriptedLauncher(AttemptLauncher):
             self._cluster.refused.append(launch.key)
             raise refusal
         self._cluster.launched.append(launch.key)
-        self._cluster.report(launch.key, UnitStatus(state="running"))
+        self._cluster.report(launch.key, UnitStatus(state="pending" if self._cluster.is_full else "running"))
 
     async def delete(self, key: AttemptKey, grace: float) -> None:
         if key in self._cluster.undeletable:

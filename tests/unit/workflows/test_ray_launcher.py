@@ -90,18 +90,32 @@ async def test_a_new_cluster_says_nothing_about_what_runs_on_the_old_one(
     assert units.states() == ["running", "missing"]
 
 
-async def test_a_unit_that_waits_for_too_long_is_given_up(
-    launcher: RayLauncher, units: Recorder, clock: VirtualClock
-) -> None:
+async def test_a_unit_that_runs_does_not_wait_again(launcher: RayLauncher, units: Recorder) -> None:
+    """W-11: a new gateway calls every unit pending until its actor has answered."""
     launcher.on_connected("one")
     see(launcher, "pending", "running")
-    clock.advance_to(clock.monotonic() + 59.0)
+    launcher.on_connected("one")
     launcher.on_listed(NAMES)
+    see(launcher, "pending", "pending")
     assert units.states() == ["pending", "running"]
-    clock.advance_to(clock.monotonic() + 1.0)
+
+
+async def test_units_are_known_once_their_statuses_have_followed_the_first_list(
+    launcher: RayLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit that is missing before was not yet seen."""
+    monkeypatch.setattr(launcher._gateway, "is_connected", True)
+    launcher.on_connected("one")
     launcher.on_listed(NAMES)
-    assert units.states() == ["ended", "running"]
-    assert units.last[KEYS[0]].cause == "pending_timeout"
+    assert not launcher.is_watching("public")
+    launcher.on_listed(NAMES)
+    assert launcher.is_watching("public")
+    launcher.on_connected("one")
+    assert not launcher.is_watching("public")
+    launcher.on_listed(NAMES)
+    launcher.on_listed(NAMES)
+    monkeypatch.setattr(launcher._gateway, "is_connected", False)
+    assert not launcher.is_watching("public")
 
 
 async def test_the_end_of_a_unit_is_final(launcher: RayLauncher, units: Recorder) -> None:

@@ -97,7 +97,9 @@ class Gateway:
 
     async def _watch(self, name: str, actor: Any) -> None:
         """Report the status of an actor until it is over."""
-        self._send_status(name, ProcessStatus(state="pending", reason="Ray has not started it yet"))
+        self._send_status(
+            name, ProcessStatus(state="pending", reason="no node of the Ray cluster has its resources free")
+        )
         status: ProcessStatus | None = None
         while status is None:
             try:

@@ -29,6 +29,13 @@ def test_what_would_happen_again_is_a_failure(cause: UnitCause, outcome: str) ->
     assert (result.outcome, result.error.message, result.exit) == (outcome, "no such image", 1)
 
 
+@pytest.mark.parametrize("cause", ["image_pull", "pending_timeout", "refused"])
+def test_an_attempt_that_has_begun_was_started(cause: UnitCause) -> None:
+    """W-11, do no harm: what the cluster says about its start is out of date."""
+    status = UnitStatus(state="ended", cause=cause, reason="no such image")
+    assert isinstance(judge_unit(status, TaskState.RUNNING), Lost)
+
+
 def test_a_unit_that_crashes_before_it_begins_shows_the_end_of_its_output() -> None:
     """Such as an image without Tidemill."""
     status = UnitStatus(state="ended", cause="error", exit=127, log_tail="tidemill: not found")

@@ -82,7 +82,7 @@ def test_a_status_says_whether_an_attempt_waits_runs_or_has_ended(
     status: dict[str, Any], state: str, cause: str | None, code: int | None
 ) -> None:
     """Memory, eviction, a lost node and the program's own error are told apart."""
-    found = read_pod(stored_pod(status)).status
+    found = read_pod(stored_pod(status))
     assert (found.state, found.cause, found.exit) == (state, cause, code)
 
 
@@ -98,9 +98,9 @@ def test_a_status_says_whether_an_attempt_waits_runs_or_has_ended(
     ],
 )
 def test_a_container_that_cannot_start_is_a_problem_that_may_pass(reason: str, problem: str | None) -> None:
-    """The pod still waits; the launcher decides for how long."""
-    view = read_pod(stored_pod({"phase": "Pending", "containerStatuses": container(waiting={"reason": reason})}))
-    assert (view.status.state, view.problem) == ("pending", problem)
+    """The pod still waits; the executor decides for how long."""
+    found = read_pod(stored_pod({"phase": "Pending", "containerStatuses": container(waiting={"reason": reason})}))
+    assert (found.state, found.problem) == ("pending", problem)
 
 
 def test_a_pod_whose_token_was_never_stored_is_not_the_authors_fault() -> None:
@@ -108,14 +108,14 @@ def test_a_pod_whose_token_was_never_stored_is_not_the_authors_fault() -> None:
     name = stored_pod()["metadata"]["name"]
     for secret, problem in ((name, "deleted"), ("of-the-author", "error")):
         waiting = {"reason": "CreateContainerConfigError", "message": f'secret "{secret}" not found'}
-        view = read_pod(stored_pod({"phase": "Pending", "containerStatuses": container(waiting=waiting)}))
-        assert view.problem == problem
+        found = read_pod(stored_pod({"phase": "Pending", "containerStatuses": container(waiting=waiting)}))
+        assert found.problem == problem
 
 
 def test_a_waiting_pod_says_what_it_waits_for() -> None:
     """The words are those of the cluster."""
-    assert read_pod(stored_pod(UNSCHEDULABLE)).status.reason == "Unschedulable: 0/3 nodes"
-    assert read_pod(stored_pod(NO_IMAGE)).status.reason == "ImagePullBackOff: Back-off pulling image"
+    assert read_pod(stored_pod(UNSCHEDULABLE)).reason == "Unschedulable: 0/3 nodes"
+    assert read_pod(stored_pod(NO_IMAGE)).reason == "ImagePullBackOff: Back-off pulling image"
 
 
 def test_a_deleted_pod_has_ended_as_it_said_or_without_a_trace() -> None:
@@ -132,4 +132,4 @@ def test_a_deleted_pod_has_ended_as_it_said_or_without_a_trace() -> None:
 def test_a_program_that_a_deletion_has_ended_did_not_fail_itself() -> None:
     """Exit code 143 is the SIGTERM of the deletion."""
     status = {"phase": "Failed", "containerStatuses": terminated(143)}
-    assert read_pod(stored_pod(status, deletionTimestamp="2026-01-01T00:00:00Z")).status.cause == "deleted"
+    assert read_pod(stored_pod(status, deletionTimestamp="2026-01-01T00:00:00Z")).cause == "deleted"

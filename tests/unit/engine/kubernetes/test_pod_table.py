@@ -1,12 +1,12 @@
-"""The pods that a launcher knows: what is news, what waits too long, what can be removed."""
+"""The pods that a launcher knows: what is news, and what can be removed."""
 
 from msgspec.structs import replace
 
 from tests.unit.engine.kubernetes.launches import CONFIG, KEY
-from tests.unit.engine.kubernetes.pods import FAILED, NO_IMAGE, RUNNING, SUCCEEDED, UNSCHEDULABLE, stored_pod
+from tests.unit.engine.kubernetes.pods import FAILED, RUNNING, SUCCEEDED, stored_pod
 from tidemill.engine.workflows.executors.kubernetes.pod_table import EXIT_TIMEOUT, PodTable
 
-SETTINGS = replace(CONFIG, pending_timeout=600.0, start_timeout=60.0, keep_failed_pods=300.0)
+SETTINGS = replace(CONFIG, keep_failed_pods=300.0)
 
 
 def states(table: PodTable, *statuses: dict[str, object]) -> list[str | None]:
@@ -72,41 +72,28 @@ def test_a_created_pod_does_not_undo_what_the_watch_has_seen() -> None:
     table.add_created(stored_pod(), 0.0)
     known = table.get(KEY)
     assert known is not None
-    assert known.view.status.state == "running"
+    assert known.status is not None
+    assert known.status.state == "running"
 
 
-def test_a_pod_that_was_given_up_is_not_reported() -> None:
-    """Its attempt begins anew; the end of the old pod would look like the end of the new one."""
+def test_a_pod_that_was_given_up_is_not_reported_and_stays_until_it_is_removed() -> None:
+    """Its attempt was handed back. If its deletion fails, the next sweep finds it."""
     table = PodTable(SETTINGS)
-    table.abandon(stored_pod())
+    known = table.abandon(KEY, stored_pod(), 0.0)
     assert table.see(stored_pod(), 0.0) is None
+    assert table.is_discarded(stored_pod())
+    assert (table.live_keys(), list(table.find_removable(0.0))) == (set(), [known])
     assert table.remove(stored_pod(), 0.0) is None
-    assert table.see(stored_pod(uid="uid-2"), 0.0) is not None
+    assert table.keys() == set()
 
 
-def test_pods_that_do_not_start_are_overdue() -> None:
-    """A missing image is given up sooner than a full cluster, and a problem that has passed is forgiven."""
+def test_a_pod_that_follows_one_that_was_given_up_is_another_one() -> None:
+    """It has another uid."""
     table = PodTable(SETTINGS)
-    table.see(stored_pod(NO_IMAGE), 0.0)
-    table.see(stored_pod({}), 50.0)
-    table.see(stored_pod(NO_IMAGE), 55.0)
-    assert list(table.find_overdue(100.0)) == []
-    ((_, status),) = table.find_overdue(115.0)
-    assert (status.cause, status.reason) == (
-        "image_pull",
-        "its container cannot be started for 1m: ImagePullBackOff: Back-off pulling image",
-    )
-    table.see(stored_pod(UNSCHEDULABLE), 120.0)
-    assert list(table.find_overdue(599.0)) == []
-    ((_, status),) = table.find_overdue(600.0)
-    assert (status.cause, status.reason) == ("pending_timeout", "it did not start within 10m: Unschedulable: 0/3 nodes")
-
-
-def test_a_running_pod_is_never_overdue() -> None:
-    """The timeout of the task is another matter."""
-    table = PodTable(SETTINGS)
-    table.see(stored_pod(RUNNING), 0.0)
-    assert list(table.find_overdue(10**6)) == []
+    table.abandon(KEY, stored_pod(), 0.0)
+    assert table.add_created(stored_pod(uid="uid-2"), 0.0) is not None
+    assert table.remove(stored_pod(), 0.0) is None
+    assert table.live_keys() == {KEY}
 
 
 def test_pods_are_removed_when_they_have_served() -> None:

@@ -178,6 +178,14 @@ class Executor(Protocol):
         """Forget an attempt that has reported its result itself. Unknown keys are ignored."""
         return
 
+    def adopt(self, request: AttemptRequest) -> None:
+        """Take over an attempt that another node has launched; only possible if its attempts outlive their node."""
+        raise OperationError(f"executor '{self.name}' cannot adopt {request.key}: its attempts end with their node")
+
+    def request_sweep(self) -> None:
+        """Look soon for what is left of attempts that are over, of all nodes; only the leader asks for it."""
+        return
+
     def on_leases_renewed(self) -> None:
         """Let the running attempts continue: the node has told the store that it owns them."""
 

@@ -18,7 +18,13 @@ from tidemill.engine.workflows.executors.kubernetes.pod_manifest import (
 from tidemill.engine.workflows.executors.kubernetes.pod_names import INSTANCE_LABEL, instance_label, read_key
 from tidemill.engine.workflows.executors.kubernetes.pod_table import PodTable, TrackedPod
 from tidemill.engine.workflows.executors.kubernetes.pod_watch import PodWatch
-from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher, Launch, UnitObserver, UnitStatus
+from tidemill.engine.workflows.executors.remote.interface import (
+    AttemptLauncher,
+    Launch,
+    StartTimeouts,
+    UnitObserver,
+    UnitStatus,
+)
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.settings import Settings
@@ -29,7 +35,7 @@ from tidemill.workflows.records import AttemptKey
 logger = logging.getLogger(__name__)
 
 _SWEEP_INTERVAL = 1.0
-_NO_OUTPUT = frozenset(["completed", "evicted", "node_lost", "pending_timeout", "image_pull", "deleted"])
+_NO_OUTPUT = frozenset(["completed", "evicted", "node_lost", "deleted"])
 """Causes whose pods have printed nothing that explains them."""
 
 
@@ -44,7 +50,9 @@ class KubernetesLauncher(AttemptLauncher):
         self._table = PodTable(config)
         self._tasks = TaskScope()
         self._launching: set[AttemptKey] = set()
-        self._watches: list[PodWatch] = []
+        self._watches: dict[str, PodWatch] = {}
+        """By namespace."""
+        self.start_timeouts = StartTimeouts(pending=config.pending_timeout, problem=config.start_timeout)
         self._cluster: Cluster | None = None
         self._observer: UnitObserver | None = None
         self._instance = ""
@@ -53,11 +61,12 @@ class KubernetesLauncher(AttemptLauncher):
         self._observer, self._instance = observer, instance
         self._cluster = Cluster(self._config, self._clock)
         labels = {INSTANCE_LABEL: instance_label(instance)}
-        self._watches = [
-            PodWatch(self._cluster, self._clock, namespace, labels, self) for namespace in self._config.namespaces()
-        ]
+        self._watches = {
+            namespace: PodWatch(self._cluster, self._clock, namespace, labels, self)
+            for namespace in self._config.namespaces()
+        }
         await self._tasks.open()
-        for watch in self._watches:
+        for watch in self._watches.values():
             self._tasks.start("watch pods", watch.run())
         self._tasks.start("sweep pods", self._sweep_forever())
 
@@ -67,9 +76,13 @@ class KubernetesLauncher(AttemptLauncher):
             await self._cluster.close()
 
     def free_slots(self) -> int:
-        if not any(one.is_synced for one in self._watches):
+        if not any(one.is_synced for one in self._watches.values()):
             return 0
         return max(0, self._config.concurrency - len(self._launching | self._table.live_keys()))
+
+    def is_watching(self, tenant: str) -> bool:
+        watch = self._watches.get(self._config.for_tenant(tenant).namespace)
+        return watch is not None and watch.is_synced
 
     async def launch(self, launch: Launch) -> None:
         self._launching.add(launch.key)
@@ -79,6 +92,9 @@ class KubernetesLauncher(AttemptLauncher):
             self._launching.discard(launch.key)
 
     async def _launch(self, launch: Launch) -> None:
+        namespace = self._config.for_tenant(launch.tenant).namespace
+        if not (watch := self._watches[namespace]).is_synced:
+            raise OperationError(f"the pods of the namespace {namespace} cannot be watched: {watch.problem}")
         try:
             manifest = build_pod(launch, self._instance, self._config)
             pod = await self._create(manifest)
@@ -88,8 +104,7 @@ class KubernetesLauncher(AttemptLauncher):
         try:
             await self._opened.put_secret(build_token_secret(launch, pod, pod["metadata"]["uid"]))
         except OperationError:  # the pod could never start
-            self._table.abandon(pod)
-            await self._delete_quietly(pod["metadata"]["namespace"], pod["metadata"]["name"])
+            await self._remove(self._table.abandon(launch.key, pod, self._clock.monotonic()))
             raise
         if (news := self._table.add_created(pod, self._clock.monotonic())) is not None:
             self._report_news(*news)
@@ -143,35 +158,23 @@ class KubernetesLauncher(AttemptLauncher):
         if self._observer is not None:
             self._observer.on_unit(key, status)
 
-    # -- pods that wait too long, or have served
+    # -- pods that have served
 
     async def _sweep_forever(self) -> None:
         while True:
             await self._clock.sleep(_SWEEP_INTERVAL)
-            now = self._clock.monotonic()
-            for known, status in self._table.find_overdue(now):
-                if known.report(status, now) is not None:
-                    self._report(known.key, status)
-                    known.discarded_at = now
-                    self._remove(known)
-            for known in self._table.find_removable(now):
-                self._remove(known)
+            for known in self._table.find_removable(self._clock.monotonic()):
+                self._tasks.start("delete a pod", self._remove(known))
 
-    def _remove(self, known: TrackedPod) -> None:
+    async def _remove(self, known: TrackedPod) -> None:
+        """Delete a pod that has served; if that fails, log it: the next sweep tries again."""
         known.is_being_deleted = True
-        self._tasks.start("delete a pod", self._remove_pod(known))
-
-    async def _remove_pod(self, known: TrackedPod) -> None:
-        known.is_being_deleted = await self._delete_quietly(known.namespace, known.name)
-
-    async def _delete_quietly(self, namespace: str, name: str) -> bool:
-        """Delete a pod; return False, and log, if that fails: the next sweep tries again."""
         try:
-            await self._opened.delete_pod(namespace, name)
+            await self._opened.delete_pod(known.namespace, known.name)
         except OperationError as error:
-            logger.warning(events.POD_DELETION_FAILED, extra={"pod": name, "namespace": namespace, "error": str(error)})
-            return False
-        return True
+            known.is_being_deleted = False
+            extra = {"pod": known.name, "namespace": known.namespace, "error": str(error)}
+            logger.warning(events.POD_DELETION_FAILED, extra=extra)
 
     async def _create(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Create a pod; one that exists already is returned, if it belongs to the same attempt."""
@@ -180,7 +183,7 @@ class KubernetesLauncher(AttemptLauncher):
             return await self._opened.create_pod(manifest)
         except ExistsError:
             found = await self._opened.get_pod(metadata["namespace"], metadata["name"])
-        if found is None or found["metadata"].get("deletionTimestamp") is not None:
+        if found is None or found["metadata"].get("deletionTimestamp") or self._table.is_discarded(found):
             raise OperationError(f"an older pod named {metadata['name']} is being deleted")
         if pod_labels_of(found) != pod_labels_of(manifest):
             message = f"a pod named {metadata['name']} in the namespace {metadata['namespace']} is not of this attempt"

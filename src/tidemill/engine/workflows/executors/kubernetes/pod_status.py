@@ -1,9 +1,7 @@
 """Reads the status of a pod: whether its attempt waits, runs or has ended, and why. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
-
-import msgspec
+from typing import Any
 
 from tidemill.engine.workflows.executors.kubernetes.pod_manifest import CONTAINER
 from tidemill.engine.workflows.executors.remote.interface import UnitCause, UnitStatus
@@ -41,41 +39,31 @@ _CAUSES_BY_DISRUPTION: Mapping[str, UnitCause] = {
     "DeletionByPodGC": "node_lost",
 }
 
-StartProblem = Literal["image_pull", "error", "deleted"]
-"""Why a pod does not start: the cause that it ends with, if the problem stays.
 
-"deleted": the Secret with its token is missing. Its server died before it stored the token, or a person deleted it.
-"""
-
-
-class PodView(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod as the launcher sees it."""
-
-    status: UnitStatus
-    problem: StartProblem | None = None
-    """What keeps its container from starting; it may pass."""
-
-
-def read_pod(pod: Mapping[str, Any]) -> PodView:
+def read_pod(pod: Mapping[str, Any]) -> UnitStatus:
     """Return the state of a pod that exists."""
     status = pod.get("status") or {}
     own, others = _container_statuses(status)
     is_deleted = pod["metadata"].get("deletionTimestamp") is not None
     if (ended := _state(own, "terminated")) is not None:
-        return PodView(status=_ended(status, ended, is_deleted))
+        return _ended(status, ended, is_deleted)
     if status.get("phase") in ("Succeeded", "Failed"):
         failed = next((one for one in map(_failure, others) if one is not None), None)
-        return PodView(status=_ended(status, failed, is_deleted))
+        return _ended(status, failed, is_deleted)
     if _state(own, "running") is not None:
-        return PodView(status=UnitStatus(state="running"))
+        return UnitStatus(state="running")
     waiting = next((one for one in map(_blocked, [*others, own]) if one is not None), None)
     if waiting is not None:
-        status_now = UnitStatus(state="pending", reason=_sentence(waiting))
-        return PodView(status=status_now, problem=_find_problem(waiting, pod["metadata"]["name"]))
-    return PodView(status=UnitStatus(state="pending", reason=_waiting_reason(status)))
+        problem = _find_problem(waiting, pod["metadata"]["name"])
+        return UnitStatus(state="pending", reason=_sentence(waiting), problem=problem)
+    return UnitStatus(state="pending", reason=_waiting_reason(status))
 
 
-def _find_problem(waiting: Mapping[str, Any], name: str) -> StartProblem:
+def _find_problem(waiting: Mapping[str, Any], name: str) -> UnitCause:
+    """Return what keeps a container from starting.
+
+    "deleted": the Secret with its token is missing. Its server died before it stored the token, or a person deleted it.
+    """
     if waiting.get("reason") in _IMAGE_REASONS:
         return "image_pull"
     return "deleted" if f'secret "{name}" not found' in waiting.get("message", "") else "error"
@@ -83,7 +71,7 @@ def _find_problem(waiting: Mapping[str, Any], name: str) -> StartProblem:
 
 def read_deleted_pod(pod: Mapping[str, Any]) -> UnitStatus:
     """Return how a pod has ended that is gone: as it said itself, or without a trace."""
-    seen = read_pod(pod).status
+    seen = read_pod(pod)
     if seen.state == "ended":
         return seen
     status = pod.get("status") or {}

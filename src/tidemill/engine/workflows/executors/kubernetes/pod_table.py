@@ -1,17 +1,20 @@
-"""The pods of attempts that a launcher knows: what changed, which wait for too long, and which can be removed."""
+"""The pods of attempts that a launcher knows: what changed, and which can be removed."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tidemill.engine.workflows.executors.kubernetes.configuration import KubernetesConfig
 from tidemill.engine.workflows.executors.kubernetes.pod_names import read_key
-from tidemill.engine.workflows.executors.kubernetes.pod_status import PodView, read_deleted_pod, read_pod
+from tidemill.engine.workflows.executors.kubernetes.pod_status import read_deleted_pod, read_pod
 from tidemill.engine.workflows.executors.remote.interface import UnitStatus
-from tidemill.kernel.durations import format_duration
 from tidemill.workflows.records import AttemptKey
 
 EXIT_TIMEOUT = 60.0
 """Seconds that a pod has to end by itself after its attempt's result is recorded."""
+
+
+_GIVEN_UP = UnitStatus(state="ended", cause="completed")
+"""Of a pod that has nothing to show: its attempt was handed back."""
 
 
 class TrackedPod:
@@ -27,9 +30,7 @@ class TrackedPod:
         "pod",
         "status",
         "tracked_at",
-        "troubled_at",
         "uid",
-        "view",
     )
 
     def __init__(self, key: AttemptKey, pod: Mapping[str, Any], now: float) -> None:
@@ -41,9 +42,6 @@ class TrackedPod:
         self.status: UnitStatus | None = None
         """What was reported last."""
         self.pod = pod
-        self.view = PodView(status=UnitStatus(state="pending"))
-        self.troubled_at: float | None = None
-        """Since when its container cannot be started."""
         self.ended_at: float | None = None
         self.discarded_at: float | None = None
         self.is_being_deleted = False
@@ -57,14 +55,6 @@ class TrackedPod:
     def is_deleted(self) -> bool:
         """Whether it was deleted, and only its machine has not confirmed that: a lost one never will."""
         return self.pod["metadata"].get("deletionTimestamp") is not None
-
-    def update(self, pod: Mapping[str, Any], now: float) -> None:
-        """Take over what the cluster says now."""
-        self.pod, self.view = pod, read_pod(pod)
-        if self.view.problem is None:
-            self.troubled_at = None
-        elif self.troubled_at is None:
-            self.troubled_at = now
 
     def report(self, status: UnitStatus, now: float) -> UnitStatus | None:
         """Return a status that has not been reported yet; None if there is no news, or the end is known already."""
@@ -86,8 +76,6 @@ class PodTable:
     def __init__(self, config: KubernetesConfig) -> None:
         self._config = config
         self._pods: dict[AttemptKey, TrackedPod] = {}
-        self._abandoned: set[str] = set()
-        """Pods, by uid, that were created and given up: their attempts begin anew."""
 
     def get(self, key: AttemptKey) -> TrackedPod | None:
         """Return the pod of an attempt; None if none is known."""
@@ -103,31 +91,36 @@ class PodTable:
 
     def see(self, pod: Mapping[str, Any], now: float) -> News | None:
         """Take over a pod as it is now; return what is new about it, None if nothing is."""
-        if (key := read_key(pod)) is None or pod["metadata"]["uid"] in self._abandoned:
+        if (key := read_key(pod)) is None:
             return None
         known = self._pods.get(key)
         if known is None or known.uid != pod["metadata"]["uid"]:
             known = self._pods[key] = TrackedPod(key, pod, now)
-        known.update(pod, now)
-        news = known.report(known.view.status, now)
+        known.pod = pod
+        news = known.report(read_pod(pod), now)
         return None if news is None else (known, news)
 
     def add_created(self, pod: Mapping[str, Any], now: float) -> News | None:
         """Take over a pod that was just created, unless the watch was faster and knows it better; return the news."""
-        self._abandoned.discard(pod["metadata"]["uid"])
-        if (key := read_key(pod)) is None or key in self._pods:
+        if (key := read_key(pod)) is None:
             return None
-        return self.see(pod, now)
+        known = self._pods.get(key)
+        return self.see(pod, now) if known is None or known.uid != pod["metadata"]["uid"] else None
 
-    def abandon(self, pod: Mapping[str, Any]) -> None:
-        """Report nothing more about a pod that was created in vain."""
-        self._abandoned.add(pod["metadata"]["uid"])
-        if (key := read_key(pod)) is not None:
-            self._pods.pop(key, None)
+    def abandon(self, key: AttemptKey, pod: Mapping[str, Any], now: float) -> TrackedPod:
+        """Report nothing more about a pod that was created in vain, and keep it until it is removed."""
+        known = self._pods[key] = TrackedPod(key, pod, now)
+        known.status = _GIVEN_UP
+        known.ended_at = known.discarded_at = now
+        return known
+
+    def is_discarded(self, pod: Mapping[str, Any]) -> bool:
+        """Return whether a pod is only kept until it is removed."""
+        known = None if (key := read_key(pod)) is None else self._pods.get(key)
+        return known is not None and known.uid == pod["metadata"]["uid"] and known.discarded_at is not None
 
     def remove(self, pod: Mapping[str, Any], now: float) -> News | None:
         """Forget a pod that the cluster has deleted; return how it ended, if that is news."""
-        self._abandoned.discard(pod["metadata"]["uid"])
         key = read_key(pod)
         known = None if key is None else self._pods.get(key)
         if known is None or known.uid != pod["metadata"]["uid"]:
@@ -152,22 +145,6 @@ class PodTable:
         for one in missing:
             if one.tracked_at < asked_at and (news := self.remove(one.pod, now)) is not None:
                 yield news
-
-    def find_overdue(self, now: float) -> Iterator[tuple[TrackedPod, UnitStatus]]:
-        """Yield pods that should have started long ago, with the end that they deserve."""
-        config = self._config
-        for one in list(self._pods.values()):
-            if one.is_over or one.view.status.state != "pending":
-                continue
-            reason = one.view.status.reason or "the cluster does not say why"
-            problem = one.view.problem
-            if problem is not None and one.troubled_at is not None and now - one.troubled_at >= config.start_timeout:
-                waited = format_duration(config.start_timeout)
-                text = f"its container cannot be started for {waited}: {reason}"
-                yield one, UnitStatus(state="ended", cause=problem, reason=text)
-            elif now - one.tracked_at >= config.pending_timeout:
-                text = f"it did not start within {format_duration(config.pending_timeout)}: {reason}"
-                yield one, UnitStatus(state="ended", cause="pending_timeout", reason=text)
 
     def find_removable(self, now: float) -> Iterable[TrackedPod]:
         """Return pods that have served: failed ones are kept for a while, so that people can look at them."""

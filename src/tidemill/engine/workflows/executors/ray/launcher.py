@@ -17,12 +17,12 @@ from tidemill.engine.workflows.executors.remote.interface import (
     AttemptLauncher,
     ClusterUnavailableError,
     Launch,
+    StartTimeouts,
     UnitCause,
     UnitObserver,
     UnitStatus,
 )
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.durations import format_duration
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.settings import Settings
 from tidemill.workflows.cluster_options import RAY_EXECUTOR
@@ -34,11 +34,10 @@ VANISHED = "the cluster no longer has its actor"
 class _Unit:
     """An actor of an attempt, as this node knows it."""
 
-    __slots__ = ("key", "seen_at", "status")
+    __slots__ = ("key", "status")
 
-    def __init__(self, key: AttemptKey, seen_at: float) -> None:
+    def __init__(self, key: AttemptKey) -> None:
         self.key = key
-        self.seen_at = seen_at
         self.status = UnitStatus(state="pending")
 
     @property
@@ -61,13 +60,14 @@ class RayLauncher(AttemptLauncher, ActorObserver):
         max_attempts: int,
         pending_timeout: float,
     ) -> None:
-        self._clock = clock
         self._runtime_env = runtime_env
         self._max_attempts = max_attempts
-        self._pending_timeout = pending_timeout
+        self.start_timeouts = StartTimeouts(pending=pending_timeout)
         self._gateway = RayGateway(address, namespace, clock, self)
         self._prefix = ""
         self._session: str | None = None
+        self._lists = 0
+        """The number of lists in this connection. The statuses of the units in the first one follow it."""
         self._units: dict[str, _Unit] = {}
         """By the name of the actor. An ended unit stays until it is discarded."""
         self._unconfirmed: set[str] = set()
@@ -88,6 +88,10 @@ class RayLauncher(AttemptLauncher, ActorObserver):
         """Return how many more units it can start: none without a connection."""
         active = sum(unit.is_active for unit in self._units.values())
         return max(self._max_attempts - active, 0) if self._gateway.is_connected else 0
+
+    def is_watching(self, tenant: str) -> bool:  # noqa: ARG002
+        """Return whether it sees all units as they are: it is connected, and knows the status of each."""
+        return self._gateway.is_connected and self._lists > 1
 
     async def launch(self, launch: Launch) -> None:
         """Start the actor of an attempt, and its process with it."""
@@ -130,17 +134,17 @@ class RayLauncher(AttemptLauncher, ActorObserver):
                     self._report(unit, UnitStatus(state="missing", reason="the cluster was replaced by another one"))
                 else:
                     del self._units[name]
-        self._session = session
+        self._session, self._lists = session, 0
         self._unconfirmed = set(self._units)
 
     def on_listed(self, names: Sequence[str]) -> None:
-        """Report units that vanished while there was no connection, and those that wait for too long."""
+        """Report units that vanished while there was no connection."""
+        self._lists += 1
         for name in self._unconfirmed.difference(names):
             if (unit := self._units.get(name)) is not None:
                 self._report(unit, UnitStatus(state="missing", reason=VANISHED))
         self._unconfirmed.clear()
         self._forget_removed(names)
-        self._expire_pending()
 
     def on_status(self, name: str, status: ProcessStatus) -> None:
         """Report the status of a unit."""
@@ -149,10 +153,11 @@ class RayLauncher(AttemptLauncher, ActorObserver):
             self._report(self._remember(name, key), _convert(status))
 
     def _remember(self, name: str, key: AttemptKey) -> _Unit:
-        return self._units.setdefault(name, _Unit(key, self._clock.monotonic()))
+        return self._units.setdefault(name, _Unit(key))
 
     def _report(self, unit: _Unit, status: UnitStatus) -> None:
-        if unit.status.is_over:
+        """Report a status, unless the unit is further already: a new gateway calls every unit pending at first."""
+        if unit.status.is_over or (unit.status.state, status.state) == ("running", "pending"):
             return
         unit.status = status
         self._observer.on_unit(unit.key, status)
@@ -162,17 +167,6 @@ class RayLauncher(AttemptLauncher, ActorObserver):
         gone = {name for name, unit in self._units.items() if not unit.is_active}.difference(names)
         for name in gone:
             self._observer.on_removed(self._units.pop(name).key)
-
-    def _expire_pending(self) -> None:
-        """Give up units that no node of the cluster has room for."""
-        latest = self._clock.monotonic() - self._pending_timeout
-        for name, unit in tuple(self._units.items()):
-            if unit.status.state == "pending" and unit.seen_at <= latest:
-                waited = format_duration(self._pending_timeout)
-                reason = f"no node of the Ray cluster had the resources of the task free for {waited}"
-                self._report(unit, UnitStatus(state="ended", cause="pending_timeout", reason=reason))
-                with suppress(OperationError):  # it is removed when it is discarded
-                    self._gateway.remove(name)
 
 
 def _convert(status: ProcessStatus) -> UnitStatus:

@@ -2,12 +2,13 @@
 
 The node writes the order of an attempt and launches its unit. From then on the attempt is on its own: it reports to any
 server, and renews its lease. The node renews the lease only while the unit is pending, deletes the unit if the attempt
-is not wanted any more, and decides what became of a unit that ended without a report.
+is not wanted any more, and decides what became of a unit that ended without a report, or that does not start.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -29,6 +30,7 @@ from tidemill.engine.workflows.executors.remote.interface import (
 )
 from tidemill.engine.workflows.executors.remote.launch_blocks import LaunchBlocks
 from tidemill.engine.workflows.executors.remote.order_writer import OrderWriter
+from tidemill.engine.workflows.executors.remote.start_deadlines import StartDeadline
 from tidemill.engine.workflows.executors.remote.unit_results import judge_unit
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
@@ -38,16 +40,25 @@ from tidemill.kernel.settings import Settings
 from tidemill.storage.order_ports import AttemptClaim
 from tidemill.storage.workflow_ports import LogChunk, WorkflowStore
 from tidemill.telemetry import events
-from tidemill.workflows.attempt_results import Cancelled, HandedBack
+from tidemill.workflows.attempt_results import AttemptResult, Cancelled, HandedBack
 from tidemill.workflows.records import AttemptKey
+from tidemill.workflows.states import TaskState
 
 logger = logging.getLogger(__name__)
 
 RESULT_GRACE = 2.0
 """Seconds after the end of a unit in which a result that is on its way counts."""
 
+EXPIRY_INTERVAL = 1.0
+"""Seconds between two looks for units that do not start."""
+
+ADOPTION_GRACE = 15.0
+"""Seconds after an adoption in which the unit may come into sight: its node may have launched it at the last moment."""
+
 SWEEP_INTERVAL = 10.0
 """Seconds between two looks for units that no attempt needs."""
+
+_RECORDED_ELSEWHERE = Cancelled("another server has recorded its end")
 
 _RETRY_BACKOFF = Backoff(0.5, 15.0)
 
@@ -58,12 +69,17 @@ _TAIL_NUMBER = 2**30
 class _RemoteAttempt(RunningAttempt):
     """An attempt whose unit was launched or adopted."""
 
-    def __init__(self, request: AttemptRequest, *, is_launching: bool) -> None:
+    def __init__(self, request: AttemptRequest, *, adopted_at: float | None = None, has_begun: bool = False) -> None:
         super().__init__(request)
+        self.adopted_at = adopted_at
+        """When this node took it over, on the monotonic clock; None if this node launches it."""
+        self.has_begun = has_begun
+        """Whether its code is known to run, whatever the cluster says about its unit."""
         self.launched = asyncio.Event()
         """Set once the launcher has answered."""
-        if not is_launching:
+        if adopted_at is not None:
             self.launched.set()
+        self.deadline = StartDeadline()
         self.is_judged = False
 
 
@@ -105,6 +121,7 @@ class RemoteExecutor(Executor, UnitObserver):
 
     async def open(self) -> None:
         await self._tasks.open()
+        self._tasks.start("expire units", self._expire_forever())
         await self._launcher.open(self, await self._store.attempt_orders.instance(new_instance_id()))
 
     async def close(self, timeout: float) -> None:
@@ -137,8 +154,12 @@ class RemoteExecutor(Executor, UnitObserver):
         return
 
     def _is_pending(self, attempt: _RemoteAttempt) -> bool:
+        if attempt.has_begun:
+            return False
         status = self._units.get(attempt.request.key)
-        return not attempt.launched.is_set() if status is None else status.state == "pending"
+        if status is None:  # it is being launched, or the unit of another node is yet to be seen
+            return not attempt.launched.is_set() or attempt.adopted_at is not None
+        return status.state == "pending"
 
     # -- launching
 
@@ -152,7 +173,7 @@ class RemoteExecutor(Executor, UnitObserver):
                 "TIDEMILL_SERVER_URL, to one that they can reach"
             )
         self._orders.check(request)
-        attempt = _RemoteAttempt(request, is_launching=True)
+        attempt = _RemoteAttempt(request)
         self._attempts.add(attempt)
         try:
             if request.tenant in self._blocks.tenants():  # it was claimed before
@@ -180,13 +201,12 @@ class RemoteExecutor(Executor, UnitObserver):
     # -- adopting
 
     def adopt(self, request: AttemptRequest) -> None:
-        """Take over an attempt that another node has launched."""
         if self._attempts.is_known(request.key):
             return
-        attempt = _RemoteAttempt(request, is_launching=False)
+        attempt = _RemoteAttempt(request, adopted_at=self._clock.monotonic(), has_begun=request.has_begun)
         self._attempts.add(attempt)
-        if (status := self._units.get(request.key)) is not None and status.is_over:
-            self._start_judging(attempt)
+        if (status := self._units.get(request.key)) is not None:
+            self._observe(attempt, status)
 
     # -- observing
 
@@ -195,9 +215,17 @@ class RemoteExecutor(Executor, UnitObserver):
         if attempt is None and status.state == "missing":
             self._units.pop(key, None)  # nothing is left of it to remove
             return
+        known = self._units.get(key)
+        if known is not None and (known.state, status.state) == ("running", "pending"):
+            return  # a unit that has run does not wait again: the launcher has only lost sight of it
         self._units[key] = status
-        if attempt is not None and status.is_over:
-            self._start_judging(attempt)
+        if attempt is not None:
+            self._observe(attempt, status)
+
+    def _observe(self, attempt: _RemoteAttempt, status: UnitStatus) -> None:
+        attempt.deadline.update(status, self._clock.monotonic())
+        if status.is_over:
+            self._start_judging(attempt, self._judge(attempt))
 
     def on_removed(self, key: AttemptKey) -> None:
         if self._attempts.get(key) is None:  # else how it ended is yet to be judged
@@ -208,10 +236,12 @@ class RemoteExecutor(Executor, UnitObserver):
         if attempt is not None:
             self._finish(attempt)
 
-    def _start_judging(self, attempt: _RemoteAttempt) -> None:
-        if not attempt.is_judged and not self._is_closed:
+    def _start_judging(self, attempt: _RemoteAttempt, judge: Coroutine[Any, Any, None]) -> None:
+        if attempt.is_judged or self._is_closed:
+            judge.close()
+        else:
             attempt.is_judged = True
-            self._tasks.start(f"unit ended: {attempt.request.key}", self._judge(attempt))
+            self._tasks.start(f"unit ended: {attempt.request.key}", judge)
 
     async def _judge(self, attempt: _RemoteAttempt) -> None:
         """Decide what became of an attempt whose unit is over, unless its result arrives."""
@@ -220,13 +250,19 @@ class RemoteExecutor(Executor, UnitObserver):
         claim = await self._read_claim(key)
         if attempt.is_reported or self._attempts.get(key) is not attempt:
             return
-        if claim is not None and claim.owner == self._owner:
-            status = self._units[key]
-            await self._write_tail(key, status)
-            self._listener.on_ended(key, attempt.stop_ending or judge_unit(status, claim.state))
-        else:
-            self._listener.on_ended(key, Cancelled("another server has recorded its end"))
-        self._finish(attempt)
+        if claim is None or claim.owner != self._owner:
+            self._end(attempt, _RECORDED_ELSEWHERE)
+            return
+        status = self._units[key]
+        await self._write_tail(key, status)
+        self._end(attempt, judge_unit(status, claim.state))
+
+    def _end(self, attempt: _RemoteAttempt, result: AttemptResult) -> None:
+        """Report the result of an attempt, unless it has reported one itself meanwhile."""
+        key = attempt.request.key
+        if not attempt.is_reported and self._attempts.get(key) is attempt:
+            self._listener.on_ended(key, attempt.stop_ending or result)
+            self._finish(attempt)
 
     def _finish(self, attempt: _RemoteAttempt) -> None:
         """Forget an attempt that has ended, and let the launcher remove its unit."""
@@ -262,6 +298,41 @@ class RemoteExecutor(Executor, UnitObserver):
         except StoreError as error:
             logger.warning(events.TASK_LOGS_FAILED, extra={"attempt": str(key), "error": str(error)})
 
+    # -- units that do not start
+
+    async def _expire_forever(self) -> None:
+        while True:
+            await self._clock.sleep(EXPIRY_INTERVAL)
+            for attempt in self._attempts:
+                if (result := self._find_overdue(attempt)) is not None:
+                    self._start_judging(attempt, self._give_up(attempt, result))
+
+    def _find_overdue(self, attempt: _RemoteAttempt) -> AttemptResult | None:
+        """Return the result of an attempt that should have begun long ago, as far as the cluster can be seen."""
+        request, now = attempt.request, self._clock.monotonic()
+        if attempt.is_judged or attempt.has_begun or not self._launcher.is_watching(request.tenant):
+            return None
+        if request.key not in self._units:
+            is_missing = attempt.adopted_at is not None and now - attempt.adopted_at >= ADOPTION_GRACE
+            return HandedBack("its node ended before it had launched its unit") if is_missing else None
+        end = attempt.deadline.find_end(self._launcher.start_timeouts, now)
+        return None if end is None else judge_unit(end, TaskState.QUEUED)
+
+    async def _give_up(self, attempt: _RemoteAttempt, result: AttemptResult) -> None:
+        """End an attempt whose unit did not start, and the unit with it; not if the attempt has begun unseen."""
+        key = attempt.request.key
+        claim = await self._read_claim(key)
+        if claim is None or claim.owner != self._owner:
+            self._end(attempt, _RECORDED_ELSEWHERE)
+        elif claim.state is TaskState.RUNNING:
+            attempt.has_begun, attempt.is_judged = True, False
+            if (status := self._units.get(key)) is not None:
+                self._observe(attempt, status)  # it may have ended meanwhile
+        else:
+            if (status := self._units.get(key)) is not None:
+                await self._remove_unit(key, status)
+            self._end(attempt, result)
+
     # -- stopping
 
     async def cancel(self, key: AttemptKey, reason: str) -> None:
@@ -296,7 +367,6 @@ class RemoteExecutor(Executor, UnitObserver):
     # -- units that no attempt needs
 
     def request_sweep(self) -> None:
-        """Look soon for units that no attempt needs: only the leader asks for it."""
         now = self._clock.monotonic()
         if now >= self._next_sweep and not self._is_sweeping and not self._is_closed:
             self._next_sweep, self._is_sweeping = now + SWEEP_INTERVAL, True

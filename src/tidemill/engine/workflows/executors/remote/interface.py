@@ -6,6 +6,7 @@ they have ended: the executor needs that for units that never report.
 """
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -66,6 +67,8 @@ class UnitStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence for people: what the cluster says about the unit."""
     cause: UnitCause | None = None
     """Why it has ended; None while it has not."""
+    problem: UnitCause | None = None
+    """What keeps a pending unit from starting, and would be its cause of death if it does not pass."""
     exit: int | None = None
     """The exit code of its process, if there is one."""
     log_tail: str = ""
@@ -75,6 +78,15 @@ class UnitStatus(msgspec.Struct, frozen=True, kw_only=True):
     def is_over(self) -> bool:
         """Whether the unit runs nothing any more."""
         return self.state in ("ended", "missing")
+
+
+class StartTimeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a unit may be pending, in seconds."""
+
+    pending: float = inf
+    """In all."""
+    problem: float = inf
+    """With a problem."""
 
 
 class UnitObserver(Protocol):
@@ -100,6 +112,8 @@ class AttemptLauncher(Protocol):
 
     name: str
     """The executor that it serves: "kubernetes", "ray"."""
+    start_timeouts: StartTimeouts = StartTimeouts()
+    """How long its units may be pending. The executor of the node that has launched a unit enforces it."""
 
     async def open(self, observer: UnitObserver, instance: str) -> None:
         """Begin to observe: every unit of this instance that exists, then all changes.
@@ -113,6 +127,10 @@ class AttemptLauncher(Protocol):
 
     def free_slots(self) -> int:
         """Return how many more units it can start now."""
+
+    def is_watching(self, tenant: str) -> bool:  # noqa: ARG002
+        """Return whether it sees the units of a tenant as they are now: not while the cluster does not answer."""
+        return True
 
     async def launch(self, launch: Launch) -> None:
         """Start a unit; one that exists already is a success.

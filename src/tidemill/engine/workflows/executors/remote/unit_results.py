@@ -27,7 +27,7 @@ def judge_unit(status: UnitStatus, state: TaskState) -> AttemptResult:
             return Lost(status.reason or "its unit was deleted")
         case "oom":
             return _fail(status, "OutOfMemory", "oom", "it needed more memory than its unit has")
-        case "image_pull" | "pending_timeout" | "refused":
+        case "image_pull" | "pending_timeout" | "refused" if state is not TaskState.RUNNING:
             return _fail(status, "NotStarted", "not_started", "its unit could not be started")
     if status.state == "missing":
         return Lost(status.reason or "its unit is gone")
