@@ -33,7 +33,7 @@ from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import Lost
 from tidemill.workflows.records import AttemptKey, TaskKey, TaskRow
 from tidemill.workflows.run_draft import RunDraft
-from tidemill.workflows.states import RunState
+from tidemill.workflows.states import RunState, TaskState
 
 logger = logging.getLogger(__name__)
 
@@ -223,9 +223,14 @@ class TaskReaper:
                 continue  # it runs on this node: that its lease was not renewed is a fault of the store
             if owner is not None and not self._adoption.is_remote(row):
                 stuck[attempt] = owner
-            else:
+            elif not await self._adopt_unbegun(attempt, row):
                 await self.mark_lost(key, row, Lost(f"no heartbeat for {timeout:g} s", row.lease_until))
         self._report_stuck(stuck)
+
+    async def _adopt_unbegun(self, attempt: AttemptKey, row: TaskRow) -> bool:
+        """Take over a remote attempt that has not begun: only its node renews its lease, and that has stopped to."""
+        is_unbegun = row.state is TaskState.QUEUED and self._adoption.is_remote(row)
+        return is_unbegun and row.claimed_by != self._attempts.owner.id and await self._adoption.adopt(attempt, row)
 
     async def _list_running_owners(self) -> dict[str, Owner]:
         """Return the owners whose process certainly runs, and runs author code, by id."""
