@@ -7,9 +7,9 @@ signal. Whichever is first stops the others.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -47,6 +47,15 @@ logger = logging.getLogger(__name__)
 
 LAST_REPORT_TIMEOUT = 10.0
 """Seconds to report that the attempt was terminated: a cluster kills it soon."""
+
+
+_TERMINATED = Cancelled("its unit was terminated")
+
+Result = TypeVar("Result")
+
+
+class _TerminatedError(Exception):
+    """The attempt was terminated before its code ran."""
 
 
 class _Listener(AttemptListener):
@@ -89,14 +98,34 @@ class Attempt:
     async def run(self) -> int:
         """Run the attempt, and return the exit code."""
         try:
-            order = await self._start()
-            return await self._run_order(order)
+            await self._run()
+            return REPORTED
         except NotWantedError as error:
             logger.warning(events.ATTEMPT_NOT_WANTED, extra={"reason": str(error)})
             return NOT_WANTED
         except LeaseLostError as error:
             logger.error(events.ATTEMPT_LEASE_LOST, extra={"reason": str(error)})
             return TERMINATED if self._terminated.is_set() else LEASE_LOST
+
+    async def _run(self) -> None:
+        try:
+            order = await self._unless_terminated(self._start())
+        except _TerminatedError:
+            await self._report(_TERMINATED)
+        else:
+            await self._run_order(order)
+
+    async def _unless_terminated(self, work: Awaitable[Result]) -> Result:
+        """Return the result of work that needs no orderly end; _TerminatedError if the attempt is terminated before."""
+        async with FirstErrorGroup() as group:
+            termination = group.start("attempt: early termination", self._raise_when_terminated())
+            result = await work
+            termination.cancel()
+        return result
+
+    async def _raise_when_terminated(self) -> None:
+        await self._terminated.wait()
+        raise _TerminatedError
 
     async def _start(self) -> Order:
         lease, sent_at = self._connection.lease, self._connection.lease.now()
@@ -105,7 +134,7 @@ class Attempt:
         lease.renew(sent_at, order.lease)
         return order
 
-    async def _run_order(self, order: Order) -> int:
+    async def _run_order(self, order: Order) -> None:
         async with FirstErrorGroup() as group:
             others = [
                 group.start("attempt: heartbeats", self._send_heartbeats(order)),
@@ -115,7 +144,6 @@ class Attempt:
             await self._report(await self._run_code(order))
             for one in others:
                 one.cancel()
-        return REPORTED
 
     async def _send_heartbeats(self, order: Order) -> None:
         """Renew the lease, and with it the right of the child process to run, until cancelled."""
@@ -133,12 +161,12 @@ class Attempt:
         await self._terminated.wait()
         await self._submitted.wait()
         if self._executor is not None:
-            await self._executor.cancel(key, "its unit was terminated")
+            await self._executor.cancel(key, _TERMINATED.reason)
 
     async def _run_code(self, order: Order) -> AttemptResult:
         """Return the result of the code; one that cannot be run fails."""
         try:
-            location = await prepare_code(order.code, self._connection, self._folder)
+            location = await self._unless_terminated(prepare_code(order.code, self._connection, self._folder))
             self._executor = executor = AttemptProcess(
                 location,
                 self._listener,
@@ -154,6 +182,8 @@ class Attempt:
                 return await self._listener.ended
             finally:
                 await asyncio.shield(executor.close(STOP_GRACE_PERIOD))
+        except _TerminatedError:
+            return _TERMINATED
         except (NotWantedError, LeaseLostError):
             raise
         except OperationError as error:
@@ -174,8 +204,7 @@ class Attempt:
             raise LeaseLostError(result.reason)
         if not isinstance(result, Cancelled):
             await self._logs.flush()
-            report = {"result": msgspec.msgpack.encode(ResultMessage.from_ending(result))}
-            await self._connection.post("/result", report, type(None), CALL_TIMEOUT)
+            await self._send_result(result)
             return
         try:
             async with asyncio.timeout(LAST_REPORT_TIMEOUT):  # real time: that of the cluster
@@ -183,3 +212,17 @@ class Attempt:
                 await self._connection.post("/result", {"handed_back": result.reason}, type(None), CALL_TIMEOUT)
         except TimeoutError:
             raise LeaseLostError("no server took the report that the attempt was terminated") from None
+
+    async def _send_result(self, result: AttemptResult) -> None:
+        """Deliver a result; one that is refused, such as a value that a proxy does not let through, is a failure."""
+        try:
+            await self._post_result(result)
+        except (NotWantedError, LeaseLostError):
+            raise
+        except OperationError as error:
+            message = f"the code has ended, but its result could not be reported: {error}"
+            await self._post_result(Failed(error=TaskError("ResultRefused", message)))
+
+    async def _post_result(self, result: AttemptResult) -> None:
+        report = {"result": msgspec.msgpack.encode(ResultMessage.from_ending(result))}
+        await self._connection.post("/result", report, type(None), CALL_TIMEOUT)

@@ -1,4 +1,7 @@
-"""The connection of an attempt to its server: every call is repeated until a server answers, or the lease runs out."""
+"""The connection of an attempt to its server: every call is repeated until a server answers, or the lease runs out.
+
+Only a server of Tidemill can refuse a call: its refusals have a code. Those of a proxy before it may pass.
+"""
 
 import asyncio
 import logging
@@ -25,6 +28,7 @@ _BACKOFF = Backoff(0.1, 3.0)
 _MSGPACK = "application/msgpack"
 _PASSING_STATUSES = frozenset([408, 425, 429])
 _NOT_WANTED = 409
+_TOO_LARGE = 413
 
 
 class NotWantedError(OperationError):
@@ -33,6 +37,10 @@ class NotWantedError(OperationError):
 
 class LeaseLostError(OperationError):
     """No server answered until the lease had run out."""
+
+
+class TooLargeError(OperationError):
+    """A call has more bytes than the server takes, or a proxy before it."""
 
 
 class ServerConnection:
@@ -66,14 +74,14 @@ class ServerConnection:
         return await self._repeat("GET", path, b"", CALL_TIMEOUT)
 
     async def _repeat(self, method: str, path: str, content: bytes, timeout: float) -> bytes:
-        failures = 0
+        failures, began = 0, self.lease.now()
         while True:
             try:
                 response = await self._http.request(method, path, content=content, timeout=timeout)
                 if response.is_success:
                     return response.content
                 problem = _describe(response)
-                _raise_final(response.status_code, problem)
+                _raise_final(response, problem, len(content), self.lease.now() - began >= self.lease.seconds)
             except httpx.TransportError as error:
                 problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             failures += 1
@@ -89,12 +97,29 @@ class ServerConnection:
         await asyncio.sleep(min(pause, left))  # real time: that of the server
 
 
-def _raise_final(status: int, problem: str) -> None:
-    """Raise an error if repeating a call does not help."""
-    if status == _NOT_WANTED:
+def _raise_final(response: httpx.Response, problem: str, size: int, is_patience_over: bool) -> None:
+    """Raise an error if repeating a call does not help: a server has refused it, or a proxy does for too long."""
+    status = response.status_code
+    if status == _TOO_LARGE:
+        raise TooLargeError(f"its {size:,} bytes are more than the server takes, or a proxy before it: {problem}")
+    if status >= 500 or status in _PASSING_STATUSES:
+        return
+    if not _has_code(response):
+        if is_patience_over:
+            raise OperationError(f"a proxy before the server refuses a call of the attempt: {problem}")
+    elif status == _NOT_WANTED:
         raise NotWantedError(problem)
-    if status < 500 and status not in _PASSING_STATUSES:
+    else:
         raise OperationError(f"the server refused a call of the attempt: {problem}")
+
+
+def _has_code(response: httpx.Response) -> bool:
+    """Return whether a refusal is one of Tidemill: each has a code."""
+    try:
+        body = response.json()
+    except ValueError:
+        return False
+    return isinstance(body, dict) and isinstance(body.get("code"), str)
 
 
 def _describe(response: httpx.Response) -> str:

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.attempt.connection import CALL_TIMEOUT, ServerConnection
+from tidemill.attempt.connection import CALL_TIMEOUT, ServerConnection, TooLargeError
 from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.kernel.clock import SystemClock
 
 SEND_INTERVAL = 0.25
 """Seconds between two batches."""
 BATCH_SIZE = 1024 * 1024
-"""Bytes of a batch, without its last record: a server takes some megabytes."""
+"""Bytes of a batch, unless its only record has more: a server takes some megabytes."""
 RECORD_LIMIT = 1024 * 1024
 """Bytes of a record with its fields: those of a longer one are left out."""
 BUFFER_LIMIT = 32 * 1024 * 1024
@@ -34,6 +34,8 @@ class LogSender:
         self._left_out = 0
         """The number of records that were left out since the last one that was not."""
         self._number = 0
+        self._batch_size = BATCH_SIZE
+        """Less if a proxy before the server takes less."""
         self._lock = asyncio.Lock()
 
     def add(self, records: Sequence[LogRecord]) -> None:
@@ -73,21 +75,28 @@ class LogSender:
         """Send everything that is buffered."""
         async with self._lock:
             while self._records:
-                batch = self._take_batch()
+                batch, is_sent = self._take_batch(), True
                 body = {"number": self._number, "records": batch}
-                await self._connection.post("/logs", body, type(None), CALL_TIMEOUT)
-                self._number += 1
+                try:
+                    await self._connection.post("/logs", body, type(None), CALL_TIMEOUT)
+                except TooLargeError:
+                    if len(batch) > 1:
+                        self._batch_size = sum(map(len, batch)) // 2
+                        continue
+                    self._left_out, is_sent = self._left_out + 1, False
+                self._number += is_sent
                 for _ in batch:
                     self._size -= len(self._records.popleft())
-                if not self._records:
+                if is_sent and not self._records:
                     self._add_marker()
 
     def _take_batch(self) -> list[msgspec.Raw]:
         """Return the oldest records, which stay in the buffer until they are sent."""
-        batch, size = [], 0
+        batch: list[msgspec.Raw] = []
+        size = 0
         for record in self._records:
-            batch.append(msgspec.Raw(record))
             size += len(record)
-            if size >= BATCH_SIZE:
+            if batch and size > self._batch_size:
                 break
+            batch.append(msgspec.Raw(record))
         return batch
