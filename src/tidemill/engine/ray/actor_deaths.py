@@ -8,6 +8,15 @@ from ray import exceptions  # extra: ray
 
 from tidemill.engine.ray.protocol import ProcessCause, ProcessStatus
 
+DEATHS = (
+    exceptions.ActorDiedError,
+    exceptions.ActorUnschedulableError,
+    exceptions.NodeDiedError,
+    exceptions.OutOfMemoryError,
+    exceptions.RuntimeEnvSetupError,
+)
+"""The errors that say that an actor is dead. Others, such as ActorUnavailableError, may pass."""
+
 REASON_LIMIT = 1000
 """The length of a reason in characters: Ray adds advice of many lines."""
 

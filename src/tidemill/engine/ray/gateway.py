@@ -18,7 +18,7 @@ import ray  # extra: ray
 from ray import exceptions  # extra: ray
 
 from tidemill.engine.ray import protocol
-from tidemill.engine.ray.actor_deaths import describe_death
+from tidemill.engine.ray.actor_deaths import DEATHS, describe_death
 from tidemill.engine.ray.process_actor import ProcessActor
 from tidemill.engine.ray.protocol import ProcessStatus
 
@@ -106,10 +106,10 @@ class Gateway:
                 await _answer(actor.confirm.remote())
                 self._send_status(name, ProcessStatus(state="running"))
                 status = _describe_end(await _answer(actor.wait_end.remote()))
-            except exceptions.ActorUnavailableError:
-                await asyncio.sleep(RETRY_INTERVAL)  # real time: this process has no other
-            except exceptions.RayError as error:
+            except DEATHS as error:
                 status = describe_death(error)
+            except exceptions.RayError:  # it cannot be reached, or Ray has another problem: that says nothing about it
+                await asyncio.sleep(RETRY_INTERVAL)  # real time: this process has no other
         self._send_status(name, status)
         self._over.add(name)
 
