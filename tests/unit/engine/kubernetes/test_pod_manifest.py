@@ -154,6 +154,31 @@ def test_a_task_cannot_exceed_the_largest_pod_or_choose_any_image() -> None:
     assert container(build_pod(launch(options={"image": "registry.example.org/a"}), INSTANCE, config))["image"]
 
 
+def test_a_task_that_asks_for_nothing_cannot_use_more_than_the_largest_pod() -> None:
+    """The maximum is the limit; it is not requested, as Kubernetes would by itself."""
+    policy = PodPolicy(max_resources={"cpu": 2, "memory": 2**30, "gpu": 1})
+    pod = build_pod(launch(), INSTANCE, replace(CONFIG, resources={}, policy=policy))
+    validate(pod)
+    limits = {"cpu": "2", "memory": str(2**30)}
+    assert container(pod)["resources"] == {"requests": {"cpu": "0", "memory": "0"}, "limits": limits}
+    asking = container(
+        build_pod(launch(resources={"cpu": 1, "memory": 2**20}), INSTANCE, replace(CONFIG, policy=policy))
+    )
+    requests = {"cpu": "1", "memory": str(2**20)}
+    assert asking["resources"] == {"requests": requests, "limits": {"cpu": "2", "memory": str(2**20)}}
+
+
+def test_containers_share_the_largest_pod() -> None:
+    """What one with a limit leaves is the limit of the others; one that is left nothing is refused."""
+    sidecar = {"name": "proxy", "image": "proxy", "resources": {"limits": {"cpu": "1500m"}}}
+    template = {"spec": {"containers": [sidecar]}}
+    config = replace(CONFIG, resources={}, template=template, policy=PodPolicy(max_resources={"cpu": 2}))
+    assert container(build_pod(launch(), INSTANCE, config))["resources"]["limits"] == {"cpu": "500m"}
+    config = replace(config, policy=PodPolicy(max_resources={"cpu": 1.5}))
+    with pytest.raises(RefusedPodError, match=r"leave nothing of the 1\.5 of cpu"):
+        build_pod(launch(), INSTANCE, config)
+
+
 def test_a_task_mounts_only_its_own_volumes() -> None:
     """A volume of the template may hold what is meant for another container."""
     volume, mount = {"name": "data", "emptyDir": {}}, {"name": "data", "mountPath": "/data"}

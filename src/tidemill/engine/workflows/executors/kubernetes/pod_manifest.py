@@ -17,6 +17,10 @@ _UNLIMITED = frozenset(["cpu"])
 """Resources without a limit: a task may use cores that are idle, but not the memory of others."""
 
 
+_UNASKED = frozenset(["cpu", "memory", "ephemeral-storage"])
+"""Resources that a container can use without asking for them."""
+
+
 class RefusedPodError(Exception):
     """The operator's policy does not allow what a task asks for."""
 
@@ -37,7 +41,7 @@ def build_pod(launch: Launch, instance: str, config: KubernetesConfig) -> dict[s
     )
     if problems := list(_find_excesses(pod, config)):
         raise RefusedPodError("; ".join(problems))
-    return pod
+    return _limit_resources(pod, config.policy.max_resources)
 
 
 def build_token_secret(launch: Launch, pod: Mapping[str, Any], uid: str) -> dict[str, Any]:
@@ -108,6 +112,24 @@ def _find_excesses(pod: Mapping[str, Any], config: KubernetesConfig) -> Iterator
                 yield f"the operator's policy allows at most {most} of {name} for a pod, not {total} ({kind})"
 
 
+def _limit_resources(pod: dict[str, Any], most: Mapping[str, float]) -> dict[str, Any]:
+    """Return a pod that cannot use more than the maximum: a container without a limit gets what the others leave.
+
+    Kubernetes takes a limit for the request if there is none, so a request that is missing is written as zero.
+    """
+    for resource in sorted(_UNASKED & most.keys()):
+        left = most[resource] - sum(_asked_for(one, "limits", resource) for one in _containers(pod))
+        for container in _containers(pod):
+            if _asked_for(container, "limits", resource):
+                continue
+            limit = max(left, _asked_for(container, "requests", resource))
+            if limit <= 0:
+                raise RefusedPodError(f"its containers with limits leave nothing of the {most[resource]} of {resource}")
+            part = {"requests": {resource: "0"}, "limits": {resource: _quantity(limit)}}
+            container["resources"] = merge_pods(part, container.get("resources") or {})
+    return pod
+
+
 def _asked_for(container: Mapping[str, Any], kind: str, resource: str) -> float:
     """Return how much of a resource a container asks for; ValueError if that is not a quantity."""
     value: Any = container
@@ -116,7 +138,7 @@ def _asked_for(container: Mapping[str, Any], kind: str, resource: str) -> float:
     return 0 if value in (None, 0, "0") else parse_quantity(value)
 
 
-def _containers(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _containers(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
     spec = pod.get("spec") or {}
     return [*_objects(spec, "containers"), *_objects(spec, "initContainers")]
 
@@ -126,10 +148,10 @@ def _volume_names(part: Mapping[str, Any]) -> set[Any]:
     return {name for one in _objects(part.get("spec") or {}, "volumes") if isinstance(name := one.get("name"), str)}
 
 
-def _objects(part: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+def _objects(part: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """Return the objects of a list in a part of a pod, which a task may have written in any form."""
     found = part.get(name)
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _images(pod: Mapping[str, Any]) -> list[str]:
