@@ -26,7 +26,7 @@ from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.executors.worker import WorkerProcesses
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.clock import VirtualClock
-from tidemill.kernel.errors import OperationError, RequestError
+from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.workflows.attempt_results import AttemptResult, Failed, Succeeded
 from tidemill.workflows.node_calls import NodeCall, StartCall, StartedRun
 from tidemill.workflows.plan import UNMAPPED
@@ -65,6 +65,7 @@ class RecordingListener(AttemptListener):
     def __init__(self) -> None:
         self.rejects_starts = False
         self.fails_starts = False
+        self.failed_starts = 0
         self.started: list[AttemptKey] = []
         self.endings: list[tuple[AttemptKey, AttemptResult]] = []
         self.records: list[tuple[AttemptKey, LogRecord]] = []
@@ -74,7 +75,8 @@ class RecordingListener(AttemptListener):
     async def record_start(self, key: AttemptKey) -> bool:
         await asyncio.sleep(0)
         if self.fails_starts:
-            raise OperationError("the store is unavailable")
+            self.failed_starts += 1
+            raise StoreError("the store is unavailable")
         if not self.rejects_starts:
             self.started.append(key)
         return not self.rejects_starts

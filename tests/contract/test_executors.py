@@ -30,6 +30,9 @@ EXECUTORS = ["in_process", "subprocess", "worker"]
 EVERYWHERE = pytest.mark.parametrize("harness", [*EXECUTORS, *LAUNCHERS], indirect=True)
 """Also for executors whose attempts run outside the node. The other tests are about what all executors share."""
 
+REMOTE = pytest.mark.parametrize("harness", LAUNCHERS, indirect=True)
+"""Only for those."""
+
 encode = msgspec.msgpack.encode
 
 
@@ -63,14 +66,16 @@ async def test_an_attempt_that_is_submitted_twice_runs_once(harness: ExecutorHar
     assert harness.listener.started.count(request.key) == 1
 
 
+@EVERYWHERE
 async def test_an_attempt_whose_start_is_rejected_never_runs(harness: ExecutorHarness) -> None:
-    """W-2: running starts with the handshake; a rejected attempt reports nothing."""
+    """W-2: running starts with the handshake; a rejected attempt reports no result."""
     harness.listener.rejects_starts = True
     request = harness.request("blocks", workflow="loose", params=harness.files())
     await harness.executor.submit(request)
     await until(lambda: not harness.executor.running())
     assert not Path(harness.files()["started"]).exists()
-    assert harness.listener.endings == []
+    expected = [Cancelled("another server has recorded its end")] if harness.executor.outlives_node else []
+    assert [ending for _, ending in harness.listener.endings] == expected
 
 
 async def test_an_attempt_whose_start_cannot_be_recorded_is_handed_back(harness: ExecutorHarness) -> None:
@@ -79,6 +84,20 @@ async def test_an_attempt_whose_start_cannot_be_recorded_is_handed_back(harness:
     ending = await harness.run("noop")
     assert isinstance(ending, HandedBack)
     assert "the store is unavailable" in ending.reason
+
+
+@REMOTE
+async def test_a_start_that_cannot_be_recorded_is_repeated(harness: ExecutorHarness) -> None:
+    """W-2: a unit waits for its start to be recorded; nothing runs before."""
+    harness.listener.fails_starts = True
+    request = harness.request("blocks", workflow="loose", params=harness.files())
+    await harness.executor.submit(request)
+    await until(lambda: harness.listener.failed_starts > 1)
+    assert not Path(harness.files()["started"]).exists()
+    harness.listener.fails_starts = False
+    harness.release()
+    assert isinstance(await harness.listener.wait_for_ending(request.key), Succeeded)
+    assert harness.listener.started == [request.key]
 
 
 async def test_a_recorded_start_is_not_recorded_again(harness: ExecutorHarness) -> None:
@@ -268,6 +287,7 @@ async def test_fail_fails_without_retry(harness: ExecutorHarness) -> None:
     assert (failure.error.type, failure.error.message, failure.may_retry) == ("Fail", "no use", False)
 
 
+@EVERYWHERE
 @pytest.mark.parametrize(("task", "may_retry"), [("picky_fits", True), ("picky_misfits", False), ("fails", True)])
 async def test_the_retry_filter_decides(harness: ExecutorHarness, task: str, may_retry: bool) -> None:
     """API: `tm.Retry(on=...)`."""
@@ -415,6 +435,18 @@ async def test_a_timeout_fails_the_attempt(harness: ExecutorHarness, task: str) 
     assert len(harness.listener.endings) == 1
 
 
+@REMOTE
+@pytest.mark.parametrize("task", ["blocks", "waits"])
+async def test_a_unit_enforces_the_timeout_of_its_attempt(harness: ExecutorHarness, task: str) -> None:
+    """Tasks: the clock is that of the unit, and needs no node."""
+    request = await harness.start(task, timeout=0.5)
+    ending = await harness.listener.wait_for_ending(request.key)
+    assert isinstance(ending, Failed)
+    assert (ending.outcome, ending.may_retry, ending.error.message) == ("timeout", True, "it ran longer than 0.5 s")
+    await until(lambda: harness.executor.free_slots() == 8)
+    assert len(harness.listener.endings) == 1
+
+
 @EVERYWHERE
 @pytest.mark.parametrize("task", ["blocks", "waits"])
 async def test_cancel_stops_a_running_attempt(harness: ExecutorHarness, task: str) -> None:
@@ -429,17 +461,19 @@ async def test_cancel_stops_a_running_attempt(harness: ExecutorHarness, task: st
     await until(lambda: harness.executor.free_slots() == 8)
 
 
-@pytest.mark.parametrize("name", EXECUTORS)
+@pytest.mark.parametrize("name", [*EXECUTORS, *LAUNCHERS])
 @pytest.mark.parametrize("task", ["swallows", "ignores_signals"])
 async def test_cancel_stops_code_that_resists(name: str, task: str, tmp_path: Path) -> None:
     """Tasks: after the grace period the attempt has ended."""
-    async with open_harness(name, tmp_path, grace=0.3) as harness:
+    async with open_any_harness(name, tmp_path, grace=0.3) as harness:
         request = await harness.start(task)
         await harness.executor.cancel(request.key, "not wanted")
         if name == "in_process":
             await until(lambda: harness.listener.endings or harness.clock.next_wakeup() is not None)
             harness.clock.advance_to(0.3)
         assert await harness.listener.wait_for_ending(request.key) == Cancelled("not wanted")
+        if harness.executor.outlives_node:
+            await until(lambda: harness.executor.free_slots() == 8)  # its unit has ended too
 
 
 @EVERYWHERE
@@ -475,14 +509,16 @@ async def test_a_running_attempt_takes_a_slot(harness: ExecutorHarness) -> None:
     await until(lambda: harness.executor.free_slots() == 7)
 
 
+@EVERYWHERE
 async def test_many_attempts_succeed(harness: ExecutorHarness) -> None:
-    requests = [harness.request("noop") for _ in range(60)]
+    """Executors: more than there are slots."""
+    requests = [harness.request("noop") for _ in range(12 if harness.executor.outlives_node else 60)]
     for request in requests:
         await until(harness.executor.free_slots)
         await harness.executor.submit(request)
     for request in requests:
         assert isinstance(await harness.listener.wait_for_ending(request.key), Succeeded)
-    assert harness.executor.free_slots() == 8
+    await until(lambda: harness.executor.free_slots() == 8)
 
 
 async def test_a_killed_executor_reports_nothing_and_runs_new_attempts(harness: ExecutorHarness) -> None:
@@ -521,6 +557,18 @@ async def test_closing_stops_attempts_without_reports(name: str, tmp_path: Path)
     finally:
         harness.release()
         harness.release("other")
+
+
+@REMOTE
+async def test_closing_leaves_units_to_the_next_node(harness: ExecutorHarness) -> None:
+    """W-12: within the timeout, and without a report. The code runs on."""
+    await harness.start("blocks")
+    async with asyncio.timeout(10):
+        await harness.executor.close(0.1)
+    assert harness.listener.endings == []
+    assert harness.executor.free_slots() == 0
+    harness.release()
+    await until(Path(harness.files()["ended"]).exists)
 
 
 @pytest.mark.parametrize("name", EXECUTORS)
