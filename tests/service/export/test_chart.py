@@ -79,7 +79,7 @@ def test_every_part_can_be_switched_on(chart: Path) -> None:
             "NetworkPolicy",
         ),
         *("PodDisruptionBudget", "Role", "Role", "RoleBinding", "RoleBinding", "Secret", "Service", "ServiceAccount"),
-        *("ServiceAccount", "ServiceMonitor"),
+        *("ServiceAccount", "ServiceAccount", "ServiceMonitor"),
     ]
 
 
@@ -211,6 +211,14 @@ def test_settings_become_variables(chart: Path) -> None:
     assert (found.retention, found.require_signatures, found.dead_letter_limit) == (30 * 86400, True, 50)
 
 
+def test_a_service_account_of_the_operator_is_not_created(chart: Path) -> None:
+    """The pods of each namespace run as it."""
+    executor = {**EVERYTHING["kubernetesExecutor"], "serviceAccount": "mine"}
+    manifests = render(chart, {**EVERYTHING, "kubernetesExecutor": executor})
+    accounts = [one["metadata"]["name"] for one in manifests if one["kind"] == "ServiceAccount"]
+    assert accounts == ["tidemill"]
+
+
 def test_servers_are_configured_to_run_tasks_as_pods(chart: Path, tmp_path: Path) -> None:
     """The executor reads what the chart writes, and workers know nothing of it."""
     manifests = render(chart, EVERYTHING)
@@ -223,7 +231,11 @@ def test_servers_are_configured_to_run_tasks_as_pods(chart: Path, tmp_path: Path
     (path := tmp_path / "kubernetes.toml").write_text(only(manifests, "ConfigMap")["data"]["kubernetes.toml"])
     config = read_config(path)
     assert (config.image, config.namespace, config.concurrency) == (f"{WORDS['IMAGE']}:{WORDS['VERSION']}", "tasks", 50)
-    assert config.service_account == only(manifests, "ServiceAccount", "-attempt")["metadata"]["name"]
+    accounts = [
+        one["metadata"] for one in manifests if one["kind"] == "ServiceAccount" and "namespace" in one["metadata"]
+    ]
+    assert {one["name"] for one in accounts} == {config.service_account}
+    assert sorted(one["namespace"] for one in accounts) == config.namespaces()
     assert config.namespaces() == sorted(one["metadata"]["namespace"] for one in manifests if one["kind"] == "Role")
 
 
