@@ -17,12 +17,19 @@ from tidemill.server.authentication import NoAuthentication
 
 @asynccontextmanager
 async def pod_node(
-    store: str, cluster: Cluster, namespace: str, folder: Path, port: int = 0, lease: float = 3.0, **config: Any
+    store: str,
+    cluster: Cluster,
+    namespace: str,
+    folder: Path,
+    port: int = 0,
+    lease: float = 3.0,
+    load: Any = flow.ALL,
+    **config: Any,
 ) -> AsyncIterator[RemoteServer]:
     """A running node with a server that its pods reach."""
     node = Node(
         store,
-        load=flow.ALL,
+        load=load,
         settings={
             **QUICK,
             "heartbeat_timeout": lease,

@@ -86,7 +86,7 @@ class ChangeFailures:
             self.report_without_plan(requests)
 
     def report_without_plan(self, requests: Collection[RunRequest]) -> None:
-        """Write the reports of some requests without a plan."""
+        """Write the reports of some requests without a plan. A caller that waits for its request writes its own."""
         for request in requests:
-            if request.report is not None:
+            if request.report is not None and request.future is None:
                 self._attempts.report_to_store(*request.report)
