@@ -86,6 +86,18 @@ async def test_no_unit_is_given_up_while_the_cluster_is_away(cluster: Cluster) -
         assert (cluster.launched, cluster.deleted, troubles(node)) == ([key], [], {})
 
 
+async def test_an_attempt_that_dies_while_the_cluster_is_away_is_lost(cluster: Cluster) -> None:
+    """W-11: it has begun, so its own silence counts, and the node does not renew its lease."""
+    async with open_node(cluster, None) as node:
+        run, key = await start(node)
+        cluster.is_seen = False
+        await node.advance("5m")
+        assert (await run.state()).tasks["work"].state is TaskState.QUEUED
+        await begin(node, key)
+        await node.advance("150s")
+        assert (await outcomes(node, run.id))[0] == "lost"
+
+
 async def test_a_unit_that_runs_does_not_wait_again(cluster: Cluster) -> None:
     """A launcher that connects anew may call it pending at first. Its attempt renews its lease, not the node."""
     async with open_node(cluster, None) as node:

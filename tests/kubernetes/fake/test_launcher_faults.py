@@ -257,6 +257,24 @@ async def test_a_namespace_that_cannot_be_watched_takes_no_pods(
         assert [one.state for one in observer.seen[launch_of("one").key]] == ["pending"]
 
 
+async def test_a_watch_outlives_every_error(
+    launcher: KubernetesLauncher, pods: Pods, api_server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that is a bug: it is logged, and the namespace is listed again."""
+    failures = iter([ZeroDivisionError("a bug")])
+    on_list = launcher.on_list
+
+    def fail_once(*arguments: Any) -> None:
+        if (error := next(failures, None)) is not None:
+            raise error
+        on_list(*arguments)
+
+    monkeypatch.setattr(launcher, "on_list", fail_once)
+    api_server.cut_connections()
+    await until(lambda: not launcher.is_watching("public"))
+    await until(lambda: launcher.is_watching("public"))
+
+
 async def test_a_program_that_signs_in_may_fail_for_a_while(
     api_server: ApiServer, pods: Pods, observer: RecordingObserver, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tidemill.engine.tasks import TaskScope
+from tidemill.engine.tasks import TaskScope, run_forever
 from tidemill.engine.workflows.executors.attempt_table import AttemptTable, RunningAttempt
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
 from tidemill.engine.workflows.executors.interface import (
@@ -116,12 +116,12 @@ class RemoteExecutor(Executor, UnitObserver):
         self._units: dict[AttemptKey, UnitStatus] = {}
         """The units that the launcher has reported, of all nodes on the store."""
         self._blocks = LaunchBlocks(clock)
-        self._next_sweep = 0.0
+        self._next_sweep = self._next_notice = 0.0
         self._is_sweeping = self._is_closed = False
 
     async def open(self) -> None:
         await self._tasks.open()
-        self._tasks.start("expire units", self._expire_forever())
+        self._tasks.start("expire units", run_forever(self._wait_and_expire, self._on_expiry_error))
         await self._launcher.open(self, await self._store.attempt_orders.instance(new_instance_id()))
 
     async def close(self, timeout: float) -> None:
@@ -300,12 +300,30 @@ class RemoteExecutor(Executor, UnitObserver):
 
     # -- units that do not start
 
-    async def _expire_forever(self) -> None:
-        while True:
-            await self._clock.sleep(EXPIRY_INTERVAL)
-            for attempt in self._attempts:
-                if (result := self._find_overdue(attempt)) is not None:
-                    self._start_judging(attempt, self._give_up(attempt, result))
+    async def _wait_and_expire(self) -> None:
+        await self._clock.sleep(EXPIRY_INTERVAL)
+        for attempt in self._attempts:
+            if (result := self._find_overdue(attempt)) is not None:
+                self._start_judging(attempt, self._give_up(attempt, result))
+        await self._notice_begun()
+
+    def _on_expiry_error(self, error: Exception) -> None:
+        traceback = None if isinstance(error, StoreError) else error
+        logger.warning(events.UNIT_CALL_FAILED, exc_info=traceback, extra={"error": str(error)})
+
+    async def _notice_begun(self) -> None:
+        """Find out which attempts have begun while the cluster is out of sight: they renew their own leases."""
+        unseen = {
+            one.request.key: one
+            for one in self._attempts
+            if self._is_pending(one) and not self._launcher.is_watching(one.request.tenant)
+        }
+        if not unseen or self._clock.monotonic() < self._next_notice:
+            return
+        self._next_notice = self._clock.monotonic() + SWEEP_INTERVAL
+        claims = await self._store.attempt_orders.claims(list(unseen))
+        for key, claim in claims.items():
+            unseen[key].has_begun = claim.state is TaskState.RUNNING
 
     def _find_overdue(self, attempt: _RemoteAttempt) -> AttemptResult | None:
         """Return the result of an attempt that should have begun long ago, as far as the cluster can be seen."""
