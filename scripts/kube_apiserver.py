@@ -16,7 +16,7 @@ MIRROR_VARIABLE = "TIDEMILL_DEBIAN_MIRROR"
 FOLDER = Path(__file__).parent.parent / "build" / "kubernetes"
 PROGRAMS = ("kube-apiserver", "etcd")
 
-MIRROR = "http://deb.debian.org/debian"
+RELEASE = "bookworm"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 PACKAGES = ("golang-1.19-go", "golang-1.19-src", "etcd-server", "rsync", "libpopt0", "libxxhash0")
 TOOLS = {"apt-get": "apt", "dpkg-deb": "dpkg", "bash": "bash", "make": "make", "tar": "tar"}
@@ -111,8 +111,7 @@ def _private_apt(work: Path, archives: Path) -> list[str]:
     (work / "lists/partial").mkdir(parents=True)
     sources = work / "debian.sources"
     sources.write_text(
-        f"Types: deb deb-src\nURIs: {os.environ.get(MIRROR_VARIABLE, MIRROR)}\nSuites: bookworm\nComponents: main\n"
-        f"Signed-By: {KEYRING}\n"
+        f"Types: deb deb-src\nURIs: {_find_archive()}\nSuites: {RELEASE}\nComponents: main\nSigned-By: {KEYRING}\n"
     )
     options = {
         "Dir::Etc::sourcelist": sources,
@@ -122,6 +121,18 @@ def _private_apt(work: Path, archives: Path) -> list[str]:
         "APT::Sandbox::User": "root",  # the account of apt's downloads cannot write into this folder
     }
     return ["apt-get", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
+
+
+def _find_archive() -> str:
+    """Return the address of Debian's archive: the one that the environment names, or the one that this machine uses."""
+    if MIRROR_VARIABLE in os.environ:
+        return os.environ[MIRROR_VARIABLE]
+    command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    addresses = [address for release, _, address in (line.partition(" ") for line in found) if release == RELEASE]
+    if not addresses:
+        raise SystemExit(f"apt of this machine knows no archive of Debian {RELEASE}: name one with {MIRROR_VARIABLE}")
+    return addresses[0]
 
 
 def _check_machine() -> None:
