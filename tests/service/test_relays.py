@@ -9,9 +9,8 @@ import pytest
 import tidemill as tm
 from tests.service.keyed_samples import Order, keyed, order
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
-from tidemill.engine.graphs.partitions.relay_sink import RelaySink
-from tidemill.graphs.pushes import ProducerPosition, PushSummary
-from tidemill.graphs.result import Receipt
+from tidemill.engine.graphs.partitions.relay_sink import RelaySink, WentBackError
+from tidemill.graphs.pushes import RelayProgress
 from tidemill.kernel.errors import OperationError
 from tidemill.storage.graph_ports import PartKey
 
@@ -62,41 +61,39 @@ class Partitions:
     def __init__(self) -> None:
         self.taken: list[Any] = []
         self.newest: dict[PartKey, int] = {}
+        self.stored: dict[PartKey, int] = {}
         self.failures = 0
 
-    async def push(
-        self, part: PartKey, events: Sequence[Any], encoding: str, position: ProducerPosition
-    ) -> PushSummary:
+    async def bring(
+        self, part: PartKey, events: Sequence[Any], encoding: str, numbers: Sequence[int], after: int
+    ) -> RelayProgress:
         """Take events that are new; the answer is lost as often as there are failures."""
         assert encoding == "json"
-        if position.sequence > self.newest.get(part, 0):
-            self.newest[part] = position.sequence
-            self.taken += [event["number"] for event in events]
-        if self.failures:
+        newest = self.newest.get(part, 0)
+        if newest >= after:
+            self.taken += [event["number"] for event, at in zip(events, numbers, strict=True) if at > newest]
+            self.newest[part] = max([newest, *numbers])
+        if self.failures and events:
             self.failures -= 1
             raise OperationError("the answer is lost")
-        return PushSummary.of(Receipt(True, 1, "emitted") for _ in events)
-
-    async def last_position(self, part: PartKey) -> int | None:
-        """Return the newest number that a partition has taken."""
-        return self.newest.get(part)
+        return RelayProgress(self.newest[part] if newest >= after else newest, self.stored.get(part, 0))
 
     def new_sink(self, node: tm.testing.TestNode) -> RelaySink:
         """Return the sink of a node that begins to read the source."""
         runtime = node._scheduler.runtime
         reactor = PartitionedReactor(keyed().reactor, "public", runtime.clock.now())
-        return RelaySink(reactor, "placed", runtime=runtime, push=self.push, last_position=self.last_position)
+        return RelaySink(reactor, "placed", runtime=runtime, bring=self.bring)
 
 
-@pytest.mark.parametrize("are_repeatable", [True, False])
-async def test_only_a_source_with_offsets_repeats_events(are_repeatable: bool) -> None:
+@pytest.mark.parametrize("offset", [3, None])
+async def test_only_a_source_with_offsets_repeats_events(offset: int | None) -> None:
     """G-6: a reader that knows no stored offset reads the events of a source with offsets again, and only those."""
     partitions = Partitions()
     events = [order(key, number) for number, key in enumerate(KEYS, 1)]
     async with tm.testing.node() as node:
         for _ in range(2):
-            await partitions.new_sink(node).deliver(events, "json", are_repeatable=are_repeatable)
-    assert sorted(partitions.taken) == ([1, 2, 3] if are_repeatable else [1, 1, 2, 2, 3, 3])
+            await partitions.new_sink(node).deliver(events, "json", offset)
+    assert sorted(partitions.taken) == ([1, 2, 3] if offset else [1, 1, 2, 2, 3, 3])
 
 
 async def test_a_push_whose_answer_is_lost_is_not_applied_again() -> None:
@@ -106,9 +103,43 @@ async def test_a_push_whose_answer_is_lost_is_not_applied_again() -> None:
     async with tm.testing.node() as node:
         sink = partitions.new_sink(node)
         async with asyncio.TaskGroup() as group:
-            delivery = group.create_task(sink.deliver([order("a", 1)], "json", are_repeatable=True), name="delivery")
+            delivery = group.create_task(sink.deliver([order("a", 1)], "json", 1), name="delivery")
             while not delivery.done():
                 await node.advance("1s")
                 await asyncio.sleep(0)
-        await sink.deliver([order("a", 2)], "json", are_repeatable=True)
+        await sink.deliver([order("a", 2)], "json", 2)
     assert partitions.taken == [1, 2]
+
+
+async def test_the_stored_offset_waits_for_the_slowest_partition() -> None:
+    """G-6: what a crash makes a partition forget is read again."""
+    partitions = Partitions()
+    async with tm.testing.node("memory://") as node:
+        sink = partitions.new_sink(node)
+        for number, key in enumerate("acac", 1):
+            await sink.deliver([order(key, number)], "json", f"offset {number}")
+        first, second = sorted(partitions.newest, key=lambda part: partitions.newest[part])
+        assert sink.find_stored() == (0, None)
+        partitions.stored = {first: 3, second: 2}
+        await sink.ask_unstored()
+        assert sink.find_stored() == (2, "offset 2")
+        partitions.stored[second] = 4
+        await sink.ask_unstored()
+        assert sink.find_stored() == (4, "offset 4")
+
+
+async def test_a_partition_that_comes_back_older_gets_its_events_again() -> None:
+    """G-6: also if the source has sent nothing for it since; the offset does not pass what it has lost."""
+    partitions = Partitions()
+    async with tm.testing.node("memory://") as node:
+        sink = partitions.new_sink(node)
+        await sink.deliver([order("a", 1), order("a", 2)], "json", "offset 2")
+        (part,) = partitions.newest
+        partitions.newest[part] = partitions.stored[part] = 1
+        with pytest.raises(WentBackError, match=r"partition .* has its events up to 1, and had those up to 2"):
+            await sink.ask_unstored()
+        with pytest.raises(WentBackError):
+            await sink.deliver([order("a", 3)], "json", "offset 3")
+        assert sink.go_to(sink.find_stored()) is None, "the source is read from its start"
+        await sink.deliver([order("a", number) for number in (1, 2, 3)], "json", "offset 3")
+    assert partitions.taken == [1, 2, 2, 3]

@@ -31,6 +31,17 @@ class ProducerPosition(msgspec.Struct, frozen=True):
             raise RequestError(message, code="invalid_position")
 
 
+class RelayProgress(msgspec.Struct, frozen=True):
+    """How far a partition is with the events of a source that one node reads for all partitions, by their numbers."""
+
+    taken: int
+    """The newest event that it has taken."""
+    stored: int
+    """The newest event that it will still have after a crash."""
+    reason: str | None = None
+    """Why it has not taken all events that it was sent."""
+
+
 class PushProblem(msgspec.Struct, frozen=True):
     """An event of a push that was rejected or became a dead letter."""
 

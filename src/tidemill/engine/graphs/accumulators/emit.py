@@ -104,6 +104,7 @@ class BoundaryEmitter(ABC):
         )
         self.position = 0  # of the newest journal step that has happened
         self.checkpointed_position = 0  # the position that the newest checkpoint in the store has reached
+        self.checkpointed_offset: Any = None  # the offset in the newest checkpoint in the store
         self.departed_reactors: dict[FiringLoop, int] = {}  # reactors being replaced, and the position when they left
         self.generation = 0  # of its part of the checkpoint
         self._codecs: AccumulatorCodecs | None = None

@@ -66,7 +66,7 @@ class Stream(RunningAccumulator):
 
     async def run_loop(self) -> None:
         """Read the source until it ends; a source that fails is read again after a growing delay."""
-        session = _SourceSession(self)
+        session = SourceSession(self)
         while (error := await self._read_source(session)) is not None:
             if isinstance(error, Disconnected) and error.retry_after is not None:
                 await self._pause(str(error), error.retry_after)
@@ -94,7 +94,7 @@ class Stream(RunningAccumulator):
         self.set_health(AccumulatorHealth.DISCONNECTED, reason)
         await self.clock.sleep(max(delay, SHORTEST_SOURCE_RETRY))
 
-    async def _read_source(self, session: "_SourceSession") -> BaseException | None:
+    async def _read_source(self, session: "SourceSession") -> BaseException | None:
         """Read the source until it ends (None) or is lost: then return the error of the source."""
         try:
             await self.reader.run(session, self.offset)
@@ -205,7 +205,7 @@ class Stream(RunningAccumulator):
         self.mark_changed()
 
 
-class _SourceSession(SourceListener):
+class SourceSession(SourceListener):
     """The listener of one reader task; ignored after another task has replaced it."""
 
     def __init__(self, stream: Stream) -> None:

@@ -70,7 +70,8 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
 
     group: CheckpointGroup
     parts: list[SnapshotPart]
-    positions: list[int]
+    marks: list[tuple[int, Any]]
+    """The journal position and the offset of each accumulator."""
     keys: list[KeyCapture]
 
     @property
@@ -89,8 +90,8 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
         components: list[RunningReactor | RunningAccumulator] = [*self.group.reactors, *self.group.accumulators]
         for component, part in zip(components, self.parts, strict=True):
             component.generation = part.generation
-        for one, position in zip(self.group.accumulators, self.positions, strict=True):
-            one.checkpointed_position = position
+        for one, mark in zip(self.group.accumulators, self.marks, strict=True):
+            one.checkpointed_position, one.checkpointed_offset = mark
         for capture in self.keys:
             capture.mark_written()
 
@@ -109,7 +110,7 @@ def take_snapshot(group: CheckpointGroup, moment: int, at: datetime) -> GroupSna
     keys = capture_keys(group.reactors, moment)
     for reactor in group.reactors:
         reactor.firing_loop.mark_checkpointed()
-    return GroupSnapshot(group, parts, [one.position for one in group.accumulators], keys)
+    return GroupSnapshot(group, parts, [(one.position, one.offset) for one in group.accumulators], keys)
 
 
 def _build_part(

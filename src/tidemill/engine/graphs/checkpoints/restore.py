@@ -177,7 +177,7 @@ class StateRestorer:
         accumulator.position = accumulator.checkpointed_position = self._restored_positions[accumulator] = (
             content.position
         )
-        accumulator.offset = content.offset
+        accumulator.offset = accumulator.checkpointed_offset = content.offset
         codecs = accumulator.codecs
         if codecs.state is not None and content.state is not None:
             state = self._decode_value(accumulator, codecs.state, content.state, "its running state")

@@ -34,9 +34,8 @@ from tidemill.engine.graphs.client.values import (
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.partitions.membership import ClusterView
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor, RoutedEvent
-from tidemill.engine.graphs.partitions.relay_sink import SOURCE_CLIENT
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.graphs.pushes import ProducerPosition, PushSummary
+from tidemill.graphs.pushes import ProducerPosition, PushSummary, RelayProgress
 from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
@@ -265,15 +264,11 @@ class KeyedOperations:
         later = await self._router.at(part).push_many(part.tenant, part.name, rest, encoding, position, patience)
         return PushSummary.of((*receipts, *later.receipts), is_duplicate=later.is_duplicate and not receipts)
 
-    async def push_numbered(
-        self, part: PartKey, events: Sequence[Any], encoding: str, position: ProducerPosition
-    ) -> PushSummary:
-        """Push numbered events of one partition, for the relay of a source."""
-        return await self._push_group(part, events, events, encoding, position, None)
-
-    async def last_source_position(self, part: PartKey) -> int | None:
-        """Return the number of the newest event that a partition has taken from the relay of a source."""
-        return await self._router.at(part).last_position(part.tenant, part.name, SOURCE_CLIENT)
+    async def relay(
+        self, part: PartKey, events: Sequence[Any], encoding: str, numbers: Sequence[int], after: int
+    ) -> RelayProgress:
+        """Bring a partition the numbered events of a source; return how far the partition is."""
+        return await self._router.at(part).relay(part.tenant, part.name, events, encoding, numbers, after)
 
     async def batch_space(self, tenant: str, name: str) -> int:
         """Return how many events are worth pushing together: those of one partition share a commit or a request."""

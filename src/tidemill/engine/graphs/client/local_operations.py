@@ -26,8 +26,7 @@ class LocalOperations(NodeOperationsByPart):
         """Let the operations on keyed reactors reach all hosts."""
         self.keyed = KeyedOperations(self._scheduler, router)
         self._scheduler.find_front = self._find_front
-        relays = self._scheduler.sharing.relays
-        relays.push, relays.last_position = self.keyed.push_numbered, self.keyed.last_source_position
+        self._scheduler.sharing.relays.bring = self.keyed.relay
 
     def _find_front(self, tenant: str, name: str) -> AccumulatorFront | None:
         keyed = self._scheduler.keyed_accumulators.get((tenant, name))

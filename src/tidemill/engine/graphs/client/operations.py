@@ -29,8 +29,9 @@ from tidemill.engine.graphs.client.values import (
 from tidemill.engine.graphs.dead_letters import DeadLetterQueue
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.handle import ReactorHandle, accumulator_state
+from tidemill.engine.graphs.keys.relayed_ingest import RelayedIngest
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptRun, ReceiptTally
+from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptRun, ReceiptTally, RelayProgress
 from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
 from tidemill.kernel.errors import RequestError
@@ -215,6 +216,14 @@ class GraphOperations:
             size = free_space(found) or size
             tally.extend((await found.push_many(events[tally.count : tally.count + size], encoding)).runs)
         return PushSummary(tuple(tally.runs))
+
+    async def relay(
+        self, tenant: str, name: str, events: Sequence[Any], encoding: str, numbers: Sequence[int], after: int
+    ) -> RelayProgress:
+        """Bring a partition the events of a source that one node reads for all; return how far the partition is."""
+        found = self._traced_accumulator(tenant, name)
+        assert isinstance(found, RelayedIngest), "only partitions of streams and polls have a relay"
+        return await found.relay(events, encoding, numbers, after)
 
     async def batch_space(self, tenant: str, name: str) -> int:
         """Return how many events are worth pushing together: those that share a commit, and need not wait for space."""

@@ -12,6 +12,7 @@ from tidemill.engine.graphs.accumulators.polling import Polling
 from tidemill.engine.graphs.dead_letters import BatchedEvents
 from tidemill.engine.graphs.keys.key_states import KeyState
 from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
+from tidemill.engine.graphs.keys.relayed_ingest import RelayedIngest
 from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
@@ -22,7 +23,7 @@ class KeyedPassthrough(KeyedIngest, Passthrough):
     """A passthrough accumulator of a keyed reactor."""
 
 
-class KeyedPolling(KeyedIngest, Polling):
+class KeyedPolling(RelayedIngest, Polling):
     """A polling accumulator of a keyed reactor: the key is that of what the function returns."""
 
     async def emit_answer(self, boundary: Any) -> None:

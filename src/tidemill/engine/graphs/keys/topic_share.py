@@ -6,7 +6,7 @@ from typing import Any
 
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.stream import Stream
-from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
+from tidemill.engine.graphs.keys.relayed_ingest import RelayedIngest
 from tidemill.graphs.definition import KafkaShare
 from tidemill.graphs.keys import partition_of
 from tidemill.graphs.partitions import PartitionName
@@ -17,7 +17,7 @@ from tidemill.telemetry.logs import FAILURES_PER_REMINDER
 logger = logging.getLogger(__name__)
 
 
-class KeyedStream(KeyedIngest, Stream):
+class KeyedStream(RelayedIngest, Stream):
     """A stream of a keyed reactor."""
 
     misplaced = 0

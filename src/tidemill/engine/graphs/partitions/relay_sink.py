@@ -1,22 +1,27 @@
 """The sink of a source that cannot be split: brings its events to the partitions of a keyed reactor, each event once.
 
-Events are numbered in the order of the source. Each partition knows the number of the newest one that it has taken, so
-events that are read again after a crash are recognized there. The offset of the source is stored with its number. A
-source without offsets never repeats an event: its numbers continue after the newest one that any partition has taken.
+Events are numbered in the order of the source. Each partition stores the number of the newest one that it has taken
+with its state, so events that are read again after a crash are recognized there. The offset of the source is stored
+with its number, and does not pass events that a partition has not stored yet. A partition that comes back older than it
+was has lost some: the source is then read again from the stored offset. A source without offsets never repeats an
+event: its numbers continue after the newest one that any partition has taken.
 """
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from tidemill.engine.graphs.durability.checksums import is_part_intact, snapshot_part
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
-from tidemill.graphs.pushes import ProducerPosition, PushSummary
+from tidemill.graphs.pushes import RelayProgress
 from tidemill.graphs.snapshot import DIGEST_SIZE, AccumulatorPart, encode_stored
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError, RequestError
@@ -25,13 +30,25 @@ from tidemill.telemetry import events as event_names
 
 logger = logging.getLogger(__name__)
 
-SOURCE_CLIENT = "tidemill-source"
-"""The producer that a source is to the partitions."""
+BringEvents = Callable[[PartKey, Sequence[Any], str, Sequence[int], int], Awaitable[RelayProgress]]
+"""Brings a partition events with their numbers, after the event that it must have; returns how far it is then."""
 
-PushGroup = Callable[[PartKey, Sequence[Any], str, ProducerPosition], Awaitable[PushSummary]]
-"""Pushes the events of one partition, numbered."""
-LastPosition = Callable[[PartKey], Awaitable[int | None]]
-"""Returns the number of the newest event of the source that a partition has taken."""
+MAX_MARKS = 10_000
+"""Points at which a source can be continued that are remembered, until the partitions have stored what came before."""
+
+UNKNOWN = "its answer was lost"
+"""Why a partition must be asked again how far it is."""
+
+
+class WentBackError(Exception):
+    """A partition has lost events of its source that it had taken: its node died before it stored them."""
+
+
+class SourceMark(NamedTuple):
+    """An event of a source, by its number, and the offset of the source after it."""
+
+    number: int
+    offset: Any
 
 
 class StoredOffset:
@@ -44,19 +61,19 @@ class StoredOffset:
         self._clock = clock
         self._generation = 0
 
-    async def read(self) -> tuple[Any, int]:
-        """Return the newest offset that is intact; (None, 0) if there is none."""
+    async def read(self) -> SourceMark:
+        """Return the newest offset that is intact; that of event 0 if there is none."""
         for part in await self._checkpoints.read_parts([self._key]):
             self._generation = max(self._generation, part.generation)
             if is_part_intact(part):
                 content = msgspec.msgpack.decode(part.payload, type=AccumulatorPart)
-                return content.offset, content.sequence
-        return None, 0
+                return SourceMark(content.sequence, content.offset)
+        return SourceMark(0, None)
 
-    async def write(self, offset: Any, number: int) -> None:
+    async def write(self, mark: SourceMark) -> None:
         """Replace the offset; StoreError if another node owns the source now."""
         self._generation += 1
-        payload = encode_stored(AccumulatorPart(sequence=number, position=0, offset=offset))
+        payload = encode_stored(AccumulatorPart(sequence=mark.number, position=0, offset=mark.offset))
         part = snapshot_part(
             self._key, self._generation, self._generation, self._clock.now(), bytes(DIGEST_SIZE), payload
         )
@@ -64,88 +81,146 @@ class StoredOffset:
 
 
 class RelaySink:
-    """Takes the events of one source."""
+    """Takes the events of one source, and knows which of them the partitions have stored."""
 
     def __init__(
-        self,
-        keyed: PartitionedReactor,
-        accumulator: str,
-        *,
-        runtime: GraphRuntime,
-        push: PushGroup,
-        last_position: LastPosition,
+        self, keyed: PartitionedReactor, accumulator: str, *, runtime: GraphRuntime, bring: BringEvents
     ) -> None:
         self._keyed = keyed
         self._accumulator = accumulator
-        self._push = push
-        self._last_position = last_position
+        self._bring = bring
         self._runtime = runtime
+        self._is_durable = runtime.durability.policy_for(keyed.definition).is_durable
+        self.stored = SourceMark(0, None)
+        """The newest event such that every partition has stored what it got up to it."""
         self.number = 0
         """The number of the newest event that every partition has."""
-        self._taken: dict[int, int] = {}  # by partition: the number of its newest event from this source
+        self._marks: deque[SourceMark] = deque()  # after the stored one, oldest first
+        self._progress: dict[int, RelayProgress] = {}  # of each partition that it has asked
         self._continues = False  # whether the number of the next event is higher than all that were taken
 
-    async def deliver(self, events: Sequence[Any], encoding: str, *, are_repeatable: bool) -> None:
+    def go_to(self, mark: SourceMark) -> Any:
+        """Number the next event after a mark; return the offset to read the source from."""
+        self.stored, self.number = mark, mark.number
+        self._marks.clear()
+        self._progress.clear()
+        return mark.offset
+
+    # -- events
+
+    async def deliver(self, events: Sequence[Any], encoding: str, offset: Any) -> None:
         """Push events to their partitions; return when all have them.
 
-        Events are repeatable if the source sends them again when it is read from an older offset.
+        `offset` is that of the source after them; None if the source does not send them again. Raises WentBackError if
+        a partition has lost earlier events, which the source must send again.
         """
-        if not (are_repeatable or self._continues):
+        if offset is None and not self._continues:
             await self._retry(self._continue_numbers)
             self._continues = True
         partitioner = self._keyed.partitioners[self._accumulator]
         groups: dict[int, list[tuple[int, Any]]] = {}
         for number, event in enumerate(events, self.number + 1):
             groups.setdefault(partitioner.route(event, encoding).partition, []).append((number, event))
-        await asyncio.gather(*(self._deliver_group(partition, group, encoding) for partition, group in groups.items()))
+        deliveries = (self._deliver_group(one, group, encoding, offset) for one, group in groups.items())
+        for outcome in await asyncio.gather(*deliveries, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
         self.number += len(events)
+        if self._is_durable:
+            self._add_mark(SourceMark(self.number, offset))
 
-    async def _deliver_group(self, partition: int, group: Sequence[tuple[int, Any]], encoding: str) -> None:
-        async def attempt() -> bool:
+    def _add_mark(self, mark: SourceMark) -> None:
+        if len(self._marks) >= MAX_MARKS:  # the store has failed for long: fewer points to continue at are enough
+            self._marks = deque(islice(self._marks, 1, None, 2))
+        self._marks.append(mark)
+
+    async def _deliver_group(
+        self, partition: int, group: Sequence[tuple[int, Any]], encoding: str, offset: Any
+    ) -> None:
+        async def attempt() -> str | None:
             try:
-                return await self._try_group(partition, group, encoding)
-            except (RequestError, OperationError):  # the push may have been taken: ask again
-                self._taken.pop(partition, None)
+                return await self._try_group(partition, group, encoding, is_repeatable=offset is not None)
+            except (RequestError, OperationError):  # some may have been taken: ask again
+                self._forget(partition)
                 raise
 
         await self._retry(attempt)
 
-    async def _retry(self, attempt: Callable[[], Awaitable[bool]]) -> None:
-        """Try until it succeeds: the source must not continue while no node answers."""
-        is_done = was_logged = False
-        while not is_done:
-            reason = "a partition rejects its events"
+    def _forget(self, partition: int) -> None:
+        """Ask again what a partition has taken; what it will miss if it has gone back is still known."""
+        if (known := self._progress.get(partition)) is not None:
+            self._progress[partition] = replace(known, reason=UNKNOWN)
+
+    async def _retry(self, attempt: Callable[[], Awaitable[str | None]]) -> None:
+        """Try until there is no reason to try again: the source must not continue while no node answers."""
+        was_logged = False
+        while True:
             try:
                 with self._runtime.in_flight:
-                    is_done = await attempt()
+                    reason = await attempt()
             except (RequestError, OperationError) as error:
                 reason = str(error)
-            if not is_done:
-                if not was_logged:
-                    logger.warning(
-                        event_names.SOURCE_STALLED, extra={"accumulator": self._accumulator, "reason": reason}
-                    )
-                was_logged = True
-                await self._runtime.clock.sleep(self._runtime.settings.checkpoint_interval)
+            if reason is None:
+                return
+            if not was_logged:
+                logger.warning(event_names.SOURCE_STALLED, extra={"accumulator": self._accumulator, "reason": reason})
+            was_logged = True
+            await self._runtime.clock.sleep(self._runtime.settings.checkpoint_interval)
 
-    async def _continue_numbers(self) -> bool:
+    async def _continue_numbers(self) -> None:
         """Continue after the newest event that any partition has: it may be newer than the stored number."""
-        parts = [self._keyed.accumulator_part(self._accumulator, number) for number in self._keyed.numbers]
-        taken = await asyncio.gather(*(self._last_position(part) for part in parts))
-        self.number = max(self.number, *(one or 0 for one in taken))
-        return True
+        found = await asyncio.gather(*(self._ask(number) for number in self._keyed.numbers))
+        self.number = max(self.number, *(one.taken for one in found))
 
-    async def _try_group(self, partition: int, group: Sequence[tuple[int, Any]], encoding: str) -> bool:
-        """Push those events that a partition does not have; return whether it has all of them now."""
-        part = self._keyed.accumulator_part(self._accumulator, partition)
-        if partition not in self._taken:
-            self._taken[partition] = await self._last_position(part) or 0
-        waiting = [(number, event) for number, event in group if number > self._taken[partition]]
-        if waiting:
-            newest = waiting[-1][0]
-            position = ProducerPosition(SOURCE_CLIENT, newest)
-            summary = await self._push(part, [event for _, event in waiting], encoding, position)
-            if summary.is_rejected:
-                return False
-            self._taken[partition] = newest
-        return True
+    async def _try_group(
+        self, partition: int, group: Sequence[tuple[int, Any]], encoding: str, *, is_repeatable: bool
+    ) -> str | None:
+        """Bring a partition those events that it does not have; return why it does not have all of them then."""
+        known = self._progress.get(partition)
+        if known is None or known.reason is UNKNOWN:
+            known = await self._ask(partition)
+            self._record(partition, known, is_repeatable=is_repeatable)
+        waiting = [(number, event) for number, event in group if number > known.taken]
+        if not waiting:
+            return None
+        after = known.taken if self._is_durable else 0
+        numbers, events = zip(*waiting, strict=True)
+        progress = await self._bring(self._part(partition), events, encoding, numbers, after)
+        self._record(partition, progress, is_repeatable=is_repeatable)
+        if progress.taken >= numbers[-1]:
+            return None
+        return progress.reason or "a partition has lost events"
+
+    async def _ask(self, partition: int) -> RelayProgress:
+        return await self._bring(self._part(partition), (), "json", (), 0)
+
+    def _part(self, partition: int) -> PartKey:
+        return self._keyed.accumulator_part(self._accumulator, partition)
+
+    def _record(self, partition: int, progress: RelayProgress, *, is_repeatable: bool) -> None:
+        """Remember how far a partition is; raise WentBackError if it has lost events that can be sent again."""
+        before = self._progress.get(partition)
+        if before is not None and progress.taken < before.taken and is_repeatable and self._is_durable:
+            lost = f"partition {partition} has its events up to {progress.taken}, and had those up to {before.taken}"
+            raise WentBackError(lost)
+        self._progress[partition] = progress
+
+    # -- what is stored
+
+    async def ask_unstored(self) -> None:
+        """Ask the partitions that have not stored everything yet; raise WentBackError if one has lost events."""
+        waiting = {number: one for number, one in self._progress.items() if one.stored < one.taken}
+        answers = await asyncio.gather(*(self._ask(one) for one in waiting), return_exceptions=True)
+        for (number, before), answer in zip(waiting.items(), answers, strict=True):
+            if isinstance(answer, RelayProgress):
+                if self._progress.get(number) is before:  # else there is a newer answer
+                    self._record(number, answer, is_repeatable=not self._continues)
+            elif not isinstance(answer, RequestError | OperationError):  # those are asked again
+                raise answer
+
+    def find_stored(self) -> SourceMark:
+        """Return the newest mark such that every partition has stored what it got up to it."""
+        limit = min((one.stored for one in self._progress.values() if one.stored < one.taken), default=self.number)
+        while self._marks and self._marks[0].number <= limit:
+            self.stored = self._marks.popleft()
+        return self.stored

@@ -9,14 +9,14 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.polling import Polling
-from tidemill.engine.graphs.accumulators.stream import Stream
+from tidemill.engine.graphs.accumulators.stream import SourceSession, Stream
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
-from tidemill.engine.graphs.partitions.relay_sink import LastPosition, PushGroup, RelaySink, StoredOffset
+from tidemill.engine.graphs.partitions.relay_sink import BringEvents, RelaySink, SourceMark, StoredOffset, WentBackError
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.registry import Key
+from tidemill.engine.tasks import cancel_and_wait
 from tidemill.graphs.definition import Accumulator, AccumulatorKind, Kafka
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import Checkpoints, PartKey
@@ -45,8 +45,27 @@ class RelayedStream(Stream):
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
         if events:
             offset, encoding = events[-1][1], self.reader.encoding
-            await self._sink.deliver([event for event, _ in events], encoding, are_repeatable=offset is not None)
+            await self._sink.deliver([event for event, _ in events], encoding, offset)
             self.offset = offset
+
+    async def _read_source(self, session: SourceSession) -> BaseException | None:
+        while True:
+            try:
+                return await super()._read_source(session)
+            except WentBackError as error:
+                self._go_back(error)
+
+    def _go_back(self, error: WentBackError) -> None:
+        logger.warning(events.SOURCE_READ_AGAIN, extra={"accumulator": self.name, "reason": str(error)})
+        self.offset = self._sink.go_to(self._sink.stored)
+
+    async def read_again(self, error: WentBackError) -> None:
+        """Read the source from the newest event on that all partitions have stored."""
+        loop, self._loop_task = self._loop_task, None
+        await cancel_and_wait(loop)
+        self._go_back(error)
+        if self.down_reason is None:
+            self._start_loop()
 
 
 class RelayedPolling(Polling):
@@ -62,13 +81,16 @@ class RelayedPolling(Polling):
             return
         if self.definition.state is not None:
             self.state = boundary
-        await self._sink.deliver([boundary], "json", are_repeatable=False)
+        await self._sink.deliver([boundary], "json", None)
+
+    async def read_again(self, error: WentBackError) -> None:
+        """Do nothing: what was polled cannot be polled again."""
 
 
 class Relay:
     """One source that is being read, and its offset."""
 
-    def __init__(self, reader: RunningAccumulator, sink: RelaySink, stored: StoredOffset | None) -> None:
+    def __init__(self, reader: RelayedStream | RelayedPolling, sink: RelaySink, stored: StoredOffset | None) -> None:
         self.reader = reader
         self._sink = sink
         self._stored = stored
@@ -77,24 +99,31 @@ class Relay:
     async def start(self) -> None:
         """Read the source, from its stored offset on."""
         if self._stored is not None:
-            self.reader.offset, self._sink.number = await self._stored.read()
-            self._written = self._sink.number
+            mark = await self._stored.read()
+            self.reader.offset = self._sink.go_to(mark)
+            self._written = mark.number
         self.reader.start()
 
     async def stop(self) -> None:
         """Stop reading, and store the offset."""
         self.reader.close("is being unloaded")
         await self.reader.stop()
-        await self.write_offset()
+        await self._write(self._sink.find_stored())
 
     async def write_offset(self) -> None:
-        """Store the offset, if it has changed."""
-        number, offset = self._sink.number, self.reader.offset
-        if self._stored is None or number == self._written:
+        """Store the offset up to which every partition has stored the events, if it has changed."""
+        try:
+            await self._sink.ask_unstored()
+        except WentBackError as error:
+            await self.reader.read_again(error)
+        await self._write(self._sink.find_stored())
+
+    async def _write(self, mark: SourceMark) -> None:
+        if self._stored is None or mark.number == self._written:
             return
         try:
-            await self._stored.write(offset, number)
-            self._written = number
+            await self._stored.write(mark)
+            self._written = mark.number
         except StoreError as error:  # events that are read again are recognized
             logger.warning(events.RELAY_OFFSET_FAILED, extra={"accumulator": self.reader.name, "error": str(error)})
 
@@ -102,8 +131,7 @@ class Relay:
 class SourceRelays:
     """The relays of the keyed reactors that this node answers for."""
 
-    push: PushGroup
-    last_position: LastPosition
+    bring: BringEvents
 
     def __init__(
         self,
@@ -146,7 +174,7 @@ class SourceRelays:
 
     def _make(self, keyed: PartitionedReactor, definition: Accumulator) -> Relay:
         runtime = self._runtime
-        sink = RelaySink(keyed, definition.name, runtime=runtime, push=self.push, last_position=self.last_position)
+        sink = RelaySink(keyed, definition.name, runtime=runtime, bring=self.bring)
         create = RelayedPolling if definition.kind is AccumulatorKind.POLLING else RelayedStream
         reader = create(definition, keyed.tenant, runtime, sink)
         is_durable = runtime.durability.policy_for(keyed.definition).is_durable

@@ -1,0 +1,94 @@
+"""Events of a source that one node reads for all partitions: a partition takes those of its keys, each once.
+
+The relay numbers the events of the source. Here the offset of an accumulator is the number of the newest event that it
+has taken, so that a snapshot stores the number together with what the event has changed. With a journal the number is
+that of a producer, and is committed with the events.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from tidemill.engine.graphs.accumulators.push_ingest import PUSHES_PER_YIELD
+from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
+from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.pushes import ProducerPosition, RelayProgress
+from tidemill.graphs.result import Receipt, Rejection
+from tidemill.kernel.errors import StoreError
+
+SOURCE_CLIENT = "tidemill-source"
+"""The producer that a source is to the journals of partitions."""
+
+
+class RelayedIngest(KeyedIngest):
+    """Takes the numbered events of a relay."""
+
+    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
+        super().__init__(definition, tenant, runtime)
+        self._relay_turn = asyncio.Lock()
+
+    async def relay(self, events: Sequence[Any], encoding: str, numbers: Sequence[int], after: int) -> RelayProgress:
+        """Take those events that are new, in order, and return how far this partition is.
+
+        It takes nothing if it does not have event `after`: it has gone back, and misses events before these.
+        """
+        work = self._relay_in_turn(events, encoding, numbers, after)
+        return await self.runtime.tasks.run_shielded(f"accumulator {self.name}: events of its source", work)
+
+    async def _relay_in_turn(
+        self, events: Sequence[Any], encoding: str, numbers: Sequence[int], after: int
+    ) -> RelayProgress:
+        async with self._relay_turn:
+            taken, reason = await self._newest_taken(), None
+            waiting = [(number, event) for number, event in zip(numbers, events, strict=True) if number > taken]
+            if waiting and taken >= after:
+                take = self._take_journaled if self.is_journaled else self._take_each
+                reason = await take(waiting, encoding)
+            return await self._progress(reason)
+
+    async def _progress(self, reason: str | None) -> RelayProgress:
+        taken = await self._newest_taken()
+        stored = self.checkpointed_offset if isinstance(self.checkpointed_offset, int) else 0
+        return RelayProgress(taken, taken if self.is_journaled else stored, reason)
+
+    async def _newest_taken(self) -> int:
+        """Return the number of the newest event that was taken; 0 if there is none."""
+        if self.is_journaled:
+            return await self.last_position(SOURCE_CLIENT) or 0
+        return self.offset if isinstance(self.offset, int) else 0
+
+    async def _take_journaled(self, waiting: Sequence[tuple[int, Any]], encoding: str) -> str | None:
+        position = ProducerPosition(SOURCE_CLIENT, waiting[-1][0])
+        summary = await self.push_many([event for _, event in waiting], encoding, position)
+        return summary.runs[0].reason if summary.is_rejected else None
+
+    async def _take_each(self, waiting: Sequence[tuple[int, Any]], encoding: str) -> str | None:
+        """Take events one by one; return why the rest was not taken, if so."""
+        started = self.clock.monotonic()
+        async with AsyncExitStack() as held:
+            try:
+                await held.enter_async_context(self.keys.memory.holding(self.keys_of(_events(waiting), encoding)))
+            except StoreError as error:
+                return str(error)
+            for count, (number, event) in enumerate(waiting, 1):
+                receipt = await self._ingest(event, encoding, number)
+                if _may_be_repeated(receipt):
+                    return receipt.reason
+                # No await since the event has happened: a snapshot has the event and its number, or neither.
+                self.offset = number
+                self.mark_changed()
+                if count % PUSHES_PER_YIELD == 0:
+                    await asyncio.sleep(0)
+        self._count_pushes(len(waiting), self.clock.monotonic() - started)
+        return None
+
+
+def _events(numbered: Sequence[tuple[int, Any]]) -> list[Any]:
+    return [event for _, event in numbered]
+
+
+def _may_be_repeated(receipt: Receipt) -> bool:
+    """Return whether an event was rejected, and not because its reactor rejects what does not fit into its queue."""
+    return isinstance(receipt, Rejection) and receipt.code != "queue_full"
