@@ -133,7 +133,7 @@ class NodeOperations:
         """Return a handle of a loaded reactor, to inspect and control it."""
         owner = self._resolve_tenant(tenant)
         if (owner, name) in self._scheduler.keyed:
-            find_keyed = partial(self._scheduler.keyed.__getitem__, (owner, name))
+            find_keyed = partial(self._scheduler.find_keyed, owner, name)
             return PartitionedHandle(find_keyed, self._scheduler, self._operations.keyed, self._packages.reclaim)
         find = partial(self._scheduler.reactor, owner, name)
         find()

@@ -97,6 +97,19 @@ class StepAwareClock:
 _Sleeper = tuple[float, int, "asyncio.Future[None]"]
 
 
+class _Reading(float):
+    """A reading of a virtual clock: the time may be the same as before, and this reading still came later."""
+
+    __slots__ = ("order",)
+
+    order: int
+
+
+def order_of(reading: float) -> tuple[float, int]:
+    """Return what sorts readings of one clock's monotonic time, also those of a virtual one between two moves of it."""
+    return reading, getattr(reading, "order", 0)
+
+
 class VirtualClock(Clock):
     """A clock that moves only when a test moves it."""
 
@@ -112,12 +125,15 @@ class VirtualClock(Clock):
         """By wall due time, in seconds after the start."""
         self._stepped = 0.0
         self._tie_breaker = count()
+        self._readings = count()
         self._pending_wakeups = 0
         self._sleep_limit: float | None = None
         self.monotonic = self._read_monotonic
 
     def _read_monotonic(self) -> float:
-        return self._elapsed
+        reading = _Reading(self._elapsed)
+        reading.order = next(self._readings)
+        return reading
 
     def now(self) -> datetime:
         return self._start + timedelta(seconds=self._elapsed + self._stepped)

@@ -161,6 +161,12 @@ class LoadedGraphs:
         keyed = self.keyed.get((tenant, name))
         return self._find_managed(tenant, name).reactor.definition if keyed is None else keyed.definition
 
+    def find_keyed(self, tenant: str, name: str) -> PartitionedReactor:
+        """Return a keyed reactor, or raise NotFoundError."""
+        if (keyed := self.keyed.get((tenant, name))) is None:
+            raise NotFoundError("reactor", name, f"reactor '{name}' not loaded")
+        return keyed
+
     def partitions_of(self, keyed: PartitionedReactor) -> list[ManagedGraph]:
         """Return the partitions of a keyed reactor that run here, by number."""
         found = (self._managed.get((keyed.tenant, keyed.partition(number).name)) for number in keyed.numbers)

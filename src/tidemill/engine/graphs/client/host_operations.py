@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
-from tidemill.engine.graphs.client.merged_states import merge_firings, merge_reports, with_source_health
+from tidemill.engine.graphs.client.local_firings import LocalFirings
+from tidemill.engine.graphs.client.merged_states import merge_reports, with_source_health
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.values import (
     AccumulatorDetails,
     FiringPage,
+    FiringView,
     HealthReport,
     ReactorCommand,
     ReplayResult,
@@ -53,8 +55,11 @@ class HostOperations:
 
     async def firings(self, tenant: str, name: str, limit: int = LOGGED_FIRINGS_LIMIT) -> FiringPage:
         """Return the newest firings of the partitions, newest first."""
-        names = self._reactors(tenant, name)
-        return merge_firings([await self._operations.firings(tenant, one, limit, None) for one in names], limit)
+        if (keyed := self._scheduler.keyed.get((tenant, name))) is None:
+            return FiringPage(firings=[], kept=0, has_more=False)
+        kept = LocalFirings(self._scheduler, lambda: keyed).newest(LOGGED_FIRINGS_LIMIT * keyed.definition.partitions)
+        shown = [FiringView.of(one) for one in kept[:limit]]
+        return FiringPage(firings=shown, kept=len(kept), has_more=limit < len(kept))
 
     async def timeseries(self, tenant: str, name: str) -> list[list[int]]:
         """Return the firing counts of the last 60 minutes of each partition."""

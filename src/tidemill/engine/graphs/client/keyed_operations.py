@@ -55,9 +55,7 @@ class KeyedOperations:
         self._router = router
 
     def _keyed(self, tenant: str, name: str) -> PartitionedReactor:
-        if (keyed := self._scheduler.keyed.get((tenant, name))) is None:
-            raise NotFoundError("reactor", name, f"reactor '{name}' not loaded")
-        return keyed
+        return self._scheduler.find_keyed(tenant, name)
 
     def _of_accumulator(self, tenant: str, name: str) -> PartitionedReactor:
         if (keyed := self._scheduler.keyed_accumulators.get((tenant, name))) is None:

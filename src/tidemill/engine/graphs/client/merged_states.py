@@ -2,19 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
 
 from msgspec.structs import replace
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.client.values import FiringPage, FiringView, HealthReport
+from tidemill.engine.graphs.client.values import FiringPage, HealthReport
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
 from tidemill.graphs.partitions import PartitionName
-from tidemill.graphs.result import Firing
 from tidemill.graphs.state import AccumulatorState, KeyCounts, PartitionState, ReactorState
-
-LoggedFiring = TypeVar("LoggedFiring", Firing, FiringView)
 
 _WORST_REACTOR_FIRST = (
     ReactorHealth.FAILED,
@@ -166,18 +162,13 @@ def merge_reports(reports: Iterable[HealthReport]) -> HealthReport:
 
 
 def merge_firings(pages: Sequence[FiringPage], limit: int, after: str | None = None) -> FiringPage:
-    """Return the newest firings of several pages, newest first; those after the firing `after`, if given."""
-    firings = newest_first(one for page in pages for one in page.firings)
+    """Return the newest firings of the pages of several hosts, newest first; those after the firing `after`, if given.
+
+    Those of the same time keep the order of their page. Ids do not tell it: a partition has several series of them.
+    """
+    firings = sorted((one for page in pages for one in page.firings), key=lambda one: one.at, reverse=True)
     ids = [] if after is None else [one.id for one in firings]
     start = 0 if after is None else ids.index(after) + 1 if after in ids else len(firings)
     kept = sum(page.kept for page in pages)
     has_more = start + limit < len(firings) or any(page.has_more for page in pages)
     return FiringPage(firings=firings[start : start + limit], kept=kept, has_more=has_more)
-
-
-def newest_first(firings: Iterable[LoggedFiring]) -> list[LoggedFiring]:
-    """Sort the firings of several partitions, given newest first for each partition.
-
-    Those of the same time keep the order of their log. Ids do not tell it: a partition has several series of them.
-    """
-    return sorted(firings, key=lambda one: one.at, reverse=True)

@@ -1,14 +1,12 @@
 """The operator's handle of a keyed reactor. What is read comes from the partitions that run on this node."""
 
-import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from tidemill.engine.graphs.client.keyed_operations import KeyedOperations
+from tidemill.engine.graphs.client.local_firings import LocalFirings
 from tidemill.engine.graphs.client.merged_states import (
     merge_states,
-    newest_first,
     state_in_whole,
     with_source_health,
 )
@@ -37,7 +35,7 @@ class PartitionedHandle(ReactorHandle):
         self._find_keyed = find
         self._scheduler = scheduler
         self._operations = operations
-        self._unread: deque[Firing] = deque()
+        self._firings = LocalFirings(scheduler, find)
 
     def _refuse_whole(self) -> RunningReactor:
         raise partitioned_error("reactor", self.name)
@@ -83,28 +81,16 @@ class PartitionedHandle(ReactorHandle):
 
     def firings(self, limit: int = 50, key: Any = None) -> list[Firing]:
         """Return the newest firings of the partitions that run here, or those of a key, newest first."""
-        handles = self._handles() if key is None else [self._handle_of(key)]
-        firings = [firing for one in handles for firing in one.firings(limit, key)]
-        return newest_first(firings)[:limit]
+        if limit < 1:
+            raise RequestError(f"limit is at least 1, not {limit}", code="invalid_limit")
+        return self._handle_of(key).firings(limit, key) if key is not None else self._firings.newest(limit)
 
     async def next_firing(self, timeout: float | None = None) -> Firing:
-        """Return a firing of a partition that runs here and that was not returned before; wait if there is none."""
-        if not self._unread:
-            tasks = self._scheduler.runtime.tasks
-            title = f"reactor {self.name}: next firing"
-            waits = [tasks.start(title, _next_firing(one, timeout)) for one in self._handles()]
-            if not waits:
-                message = f"no partition of reactor '{self.name}' runs on this node: wait on a node that runs some"
-                raise RequestError(message, code="reactor_owned", status=409, reactor=self.name)
-            _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for wait in pending:
-                wait.cancel()
-            await asyncio.wait(waits)
-            found = [wait.result() for wait in waits if not wait.cancelled()]
-            self._unread.extend(sorted((one for one in found if one is not None), key=lambda one: one.at))
-            if not self._unread:
-                raise TimeoutError
-        return self._unread.popleft()
+        """Return the oldest firing of the partitions that run here and that was not returned before, by any handle.
+
+        Wait up to `timeout` seconds if there is none.
+        """
+        return await self._firings.next(timeout)
 
     def timeseries(self) -> list[int]:
         """Return the firing counts of the last 60 minutes of the partitions that run here, oldest first."""
@@ -154,11 +140,3 @@ class PartitionedHandle(ReactorHandle):
             if any(letter.id == dead_letter_id for letter in await one.dead_letters()):
                 return await one.replay(dead_letter_id)
         raise NotFoundError("dead_letter", dead_letter_id, f"there is no dead letter '{dead_letter_id}' here")
-
-
-async def _next_firing(handle: ReactorHandle, timeout: float | None) -> Firing | None:
-    """Return the next firing of one partition; None if there is none in time."""
-    try:
-        return await handle.next_firing(timeout)
-    except TimeoutError:
-        return None

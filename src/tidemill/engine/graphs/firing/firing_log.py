@@ -286,19 +286,22 @@ class FiringLog:
 
     def newest(self, limit: int, key: Any = None) -> list[Firing]:
         """Return the newest firings, newest first; those of one key, if one is given."""
+        return [self.to_firing(record) for record in self.newest_records(limit, key)]
+
+    def newest_records(self, limit: int, key: Any = None) -> list[FiringRecord]:
+        """Return the newest firings as records, newest first; those of one key, if one is given."""
         if key is not None:
-            return [one for one in self.newest(LOGGED_FIRINGS_LIMIT) if one.key == key][:limit]
-        firings: list[Firing] = []
+            return [one for one in self.newest_records(LOGGED_FIRINGS_LIMIT) if one.key == key][:limit]
+        found: list[FiringRecord] = []
         for item in self._newest_first():
-            wanted = min(limit, LOGGED_FIRINGS_LIMIT) - len(firings)
+            wanted = min(limit, LOGGED_FIRINGS_LIMIT) - len(found)
             if wanted <= 0:
                 break
-            records = list(item.records(max(0, item.entry_count - wanted)))
-            firings.extend(self.to_firing(record) for record in reversed(records))
-        return firings
+            found.extend(reversed(list(item.records(max(0, item.entry_count - wanted)))))
+        return found
 
-    def next_unread(self) -> Firing | None:
-        """Return the oldest firing not returned before, or None; firings that the log has dropped are skipped."""
+    def peek_unread(self) -> FiringRecord | None:
+        """Return the oldest firing not read before, or None; firings that the log has dropped are skipped."""
         waiting = self.total - self._read_count
         if waiting <= 0:
             return None
@@ -308,8 +311,15 @@ class FiringLog:
             if behind >= waiting:
                 break
         waiting = min(waiting, behind)
-        self._read_count = self.total - waiting + 1
-        return self.to_firing(next(item.records(behind - waiting)))
+        self._read_count = self.total - waiting
+        return next(item.records(behind - waiting))
+
+    def next_unread(self) -> Firing | None:
+        """Read the oldest firing not read before, or None."""
+        if (record := self.peek_unread()) is None:
+            return None
+        self._read_count += 1
+        return self.to_firing(record)
 
     def per_minute(self) -> list[int]:
         """Return the firing counts of the last 60 minutes, oldest first, the current minute last."""
