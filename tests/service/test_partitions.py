@@ -306,3 +306,24 @@ async def test_a_node_that_hosts_nothing_says_where_to_wait() -> None:
         assert running_partitions(node) == []
         with pytest.raises(tm.RequestError, match="wait on a node that runs some"):
             await node.reactor("orders").next_firing(1)
+
+
+async def test_faults_of_tests_reach_every_partition() -> None:
+    """G-8, G-19: a keyed reactor fires only when its accumulators are connected, and recovers from its crashes."""
+    sample = keyed()
+    async with tm.testing.node(load=sample.load, disconnected=["placed"]) as node:
+        reactor = node.reactor("orders")
+        await node.push("placed", order("a", 1))
+        assert (reactor.state().health, reactor.state().fires) == ("warming", 0)
+        await node.reconnect("placed")
+        assert (reactor.state().health, reactor.state().fires) == ("live", 1)
+        await node.disconnect("placed")
+        assert reactor.state().health == "degraded"
+        await node.reconnect("placed")
+        await node.break_accumulator("placed")
+        assert (await node.push("placed", order("a", 2))).outcome == "rejected"
+        await node.advance("2s")
+        await node.break_reactor("orders")
+        assert reactor.state().health != "live"
+        await node.advance("5s")
+        assert (reactor.state().health, reactor.state().accumulators["placed"].health) == ("live", "socket_only")

@@ -230,24 +230,25 @@ class TestNode(Node):
     async def break_accumulator(
         self, name: str, error: BaseException | None = None, *, tenant: str | None = None
     ) -> None:
-        """Crash an accumulator once."""
-        accumulator = self._scheduler.accumulator(self._resolve_tenant(tenant), name)
-        accumulator.crash(error or RuntimeError("broken on purpose"))
+        """Crash an accumulator once; of a keyed reactor, in every partition."""
+        for one in self._scheduler.accumulators_of(self._resolve_tenant(tenant), name):
+            one.crash(error or RuntimeError("broken on purpose"))
         await self._run_until_idle()
 
     async def break_reactor(self, name: str, error: BaseException | None = None, *, tenant: str | None = None) -> None:
-        """Crash a reactor once."""
-        self._scheduler.reactor(self._resolve_tenant(tenant), name).crash(error or RuntimeError("broken on purpose"))
+        """Crash a reactor once; one with keys, in every partition."""
+        for one in self._scheduler.reactors_of(self._resolve_tenant(tenant), name):
+            one.crash(error or RuntimeError("broken on purpose"))
         await self._run_until_idle()
 
     async def disconnect(self, name: str, *, tenant: str | None = None) -> None:
         """Cut an accumulator's connection to its source."""
-        self._disconnector.disconnect(self._scheduler.accumulator(self._resolve_tenant(tenant), name))
+        self._disconnector.disconnect(self._scheduler.accumulators_of(self._resolve_tenant(tenant), name))
         await self._run_until_idle()
 
     async def reconnect(self, name: str, *, tenant: str | None = None) -> None:
         """Give an accumulator its connection back."""
-        self._disconnector.reconnect(self._scheduler.accumulator(self._resolve_tenant(tenant), name))
+        self._disconnector.reconnect(self._scheduler.accumulators_of(self._resolve_tenant(tenant), name))
         await self._run_until_idle()
 
     def fail_store(self, times: int) -> None:

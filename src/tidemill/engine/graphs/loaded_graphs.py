@@ -172,6 +172,19 @@ class LoadedGraphs:
         found = (self._managed.get((keyed.tenant, keyed.partition(number).name)) for number in keyed.numbers)
         return [one for one in found if one is not None]
 
+    def reactors_of(self, tenant: str, name: str) -> list[RunningReactor]:
+        """Return a reactor, or the partitions of a keyed one that run here; NotFoundError if there is none."""
+        if (tenant, name) not in self.keyed:
+            return [self._find_managed(tenant, name).reactor]
+        return [one.reactor for one in self._managed_of(tenant, name)]
+
+    def accumulators_of(self, tenant: str, name: str) -> list[RunningAccumulator]:
+        """Return an accumulator, or its partitions that run here; NotFoundError if there is none."""
+        if (keyed := self.keyed_accumulators.get((tenant, name))) is None:
+            return [self.accumulator(tenant, name)]
+        found = (self.find_running(tenant, str(PartitionName(name, number))) for number in keyed.numbers)
+        return [one for one in found if one is not None]
+
     def _managed_of(self, tenant: str, name: str) -> list[ManagedGraph]:
         """Return a reactor, or the partitions of a keyed one that run here; none if there is no such reactor."""
         if (keyed := self.keyed.get((tenant, name))) is not None:

@@ -7,6 +7,7 @@ from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.health import AccumulatorHealth
+from tidemill.graphs.partitions import PartitionName
 
 
 class Disconnector:
@@ -21,20 +22,29 @@ class Disconnector:
         runtime.health_filter = self._filter_health
 
     def _filter_health(self, tenant: str, name: str, health: AccumulatorHealth) -> AccumulatorHealth:
-        is_disconnected = self._is_disconnected.get((tenant, name), name in self._at_start)
+        declared = _declared(name)
+        is_disconnected = self._is_disconnected.get((tenant, declared), declared in self._at_start)
         return AccumulatorHealth.DISCONNECTED if is_disconnected and health.is_healthy else health
 
-    def disconnect(self, accumulator: RunningAccumulator) -> None:
-        """Disconnect an accumulator from its source."""
-        self._is_disconnected[accumulator.tenant, accumulator.name] = True
-        if accumulator.health is not AccumulatorHealth.FAILED:
-            accumulator.set_health(AccumulatorHealth.DISCONNECTED)
+    def disconnect(self, accumulators: Iterable[RunningAccumulator]) -> None:
+        """Disconnect an accumulator, or all partitions of one, from its source."""
+        for one in accumulators:
+            self._is_disconnected[one.tenant, _declared(one.name)] = True
+            if one.health is not AccumulatorHealth.FAILED:
+                one.set_health(AccumulatorHealth.DISCONNECTED)
 
-    def reconnect(self, accumulator: RunningAccumulator) -> None:
-        """Reconnect an accumulator to its source."""
-        self._is_disconnected[accumulator.tenant, accumulator.name] = False
-        if accumulator.down_reason is None:
-            accumulator.set_health(accumulator.started_health)
+    def reconnect(self, accumulators: Iterable[RunningAccumulator]) -> None:
+        """Reconnect an accumulator, or all partitions of one, to its source."""
+        for one in accumulators:
+            self._is_disconnected[one.tenant, _declared(one.name)] = False
+            if one.down_reason is None:
+                one.set_health(one.started_health)
+
+
+def _declared(name: str) -> str:
+    """Return the name of an accumulator without the number of its partition."""
+    partition = PartitionName.parse(name)
+    return name if partition is None else partition.name
 
 
 def crash_graphs(scheduler: GraphScheduler) -> None:
