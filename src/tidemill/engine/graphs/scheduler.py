@@ -15,7 +15,7 @@ from tidemill.engine.graphs.checkpoints.key_restore import attach_key_loaders
 from tidemill.engine.graphs.checkpoints.restore import StateRestorer
 from tidemill.engine.graphs.checkpoints.state_reader import (
     StoredState,
-    check_partition_count,
+    check_partition_counts,
     read_fresh_state,
     read_state,
 )
@@ -125,6 +125,7 @@ class GraphScheduler(LoadedGraphs):
         New reactors do not fire before `activate`: their graphs may not be bound yet. RequestError if another node
         owns one of them; then nothing has changed.
         """
+        await check_partition_counts(self._store, staged.added_keyed.values(), self.runtime.durability)
         parts = staged.durable_parts(self.runtime.durability)
         await self.runtime.durability.acquire(parts)
         if staged.removed_reactors or staged.removed_keyed:
@@ -132,8 +133,6 @@ class GraphScheduler(LoadedGraphs):
             for name in (*staged.removed_reactors, *staged.removed_keyed):
                 await self.unload_reactor(staged.change.tenant, name, frozenset(staged.change.previous.graphs), parts)
         for keyed in staged.added_keyed.values():
-            if self._store is not None and keyed.name not in staged.removed_keyed:
-                await check_partition_count(self._store, keyed, self.runtime.durability)
             self._add_keyed(keyed)
             numbers = await self.sharing.join(keyed)
             staged.added_reactors.update(build_partitions(keyed, numbers, self.runtime))

@@ -1,6 +1,6 @@
 """Reads the stored state of reactors and accumulators that are about to start."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -130,16 +130,27 @@ def _keys_of_firings(part: SnapshotPart) -> list[bytes]:
     return [one.key for one in firings if one.key is not None]
 
 
-async def check_partition_count(store: Store, keyed: PartitionedReactor, durability: DurabilityBackend) -> None:
-    """Refuse to start a keyed reactor whose stored keys are those of another number of partitions."""
-    if not durability.policy_for(keyed.definition).is_durable:
-        return
+async def check_partition_counts(
+    store: Store | None, reactors: Collection[PartitionedReactor], durability: DurabilityBackend
+) -> None:
+    """Refuse to start keyed reactors whose stored keys are those of another number of partitions.
+
+    What a running version has not stored yet counts as well: it is written first.
+    """
+    durable = [one for one in reactors if durability.policy_for(one.definition).is_durable]
+    if store is not None and durable:
+        await durability.write()
+        for keyed in durable:
+            await _check_partition_count(store, keyed)
+
+
+async def _check_partition_count(store: Store, keyed: PartitionedReactor) -> None:
     stored, declared = await _stored_partition_count(store, keyed), keyed.definition.partitions
     if stored not in (0, declared):
         message = (
             f"the store holds the keys of reactor '{keyed.name}' in {stored} partitions, and the reactor has "
             f"{declared} now: keys would lose their state. Declare partitions={stored} again; to start empty, give the "
-            "reactor and its accumulators other names, or load the new version into a running node"
+            "reactor and its accumulators other names"
         )
         raise OperationError(message)
 
