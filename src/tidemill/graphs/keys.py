@@ -46,7 +46,7 @@ def encode_key(key: Key) -> bytes:
 
 def decode_key(stored: bytes) -> Key:
     """Return a key from its stored form."""
-    return _to_tuples(msgspec.msgpack.decode(stored))
+    return to_tuples(msgspec.msgpack.decode(stored))
 
 
 def check_key(key: Key) -> Key:
@@ -81,8 +81,9 @@ def is_plain_tuple(key: Any) -> bool:
     return key.__class__ is tuple and all(one.__class__ in PLAIN_CLASSES or is_plain_tuple(one) for one in key)
 
 
-def _to_tuples(value: Any) -> Any:
-    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
+def to_tuples(value: Any) -> Any:
+    """Return a decoded key as it was: formats without tuples have lists."""
+    return tuple(map(to_tuples, value)) if isinstance(value, list) else value
 
 
 # -- partitions

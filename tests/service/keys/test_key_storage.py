@@ -14,7 +14,9 @@ import tidemill as tm
 from tests.service.damage import change, copy
 from tests.service.keys.market import KEYS, Market, Tick
 from tidemill.engine.graphs.audit.report import audit_store
+from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
 from tidemill.kernel.clock import DEFAULT_START
+from tidemill.kernel.errors import StoreError
 from tidemill.storage.sqlite.store import SqliteStore
 
 FEW = {"active_keys": 10}
@@ -58,12 +60,23 @@ async def test_a_new_key_needs_no_store_and_a_stored_one_waits_for_it(store: str
         for key in KEYS:
             await node.push("totals", Tick(key, 1))
         await node.settle()
-        cold = next(key for key in KEYS if key not in node.probe.graphs.active_keys("market[0]"))
+        cold = next(key for key in KEYS if key not in node.probe.graphs.active_keys("market"))
         with pytest.raises(tm.RequestError) as raised:
             node.handle("prices")(Tick(cold, 1))
         assert raised.value.code == "key_not_in_memory"
+        (running,) = node._scheduler.reactors_of("public", "market")
+        assert isinstance(running, KeyedReactor)
+        read, running.key_memory.read = running.key_memory.read, _fail_to_read
+        node.fail_store(1000)  # the writes
         assert (await node.push("totals", Tick("new", 1))).outcome == "emitted"
+        assert (await node.push("totals", Tick(cold, 1))).outcome == "rejected"
+        running.key_memory.read = read
+        node.fail_store(0)
         assert (await node.push("totals", Tick(cold, 1))).outcome == "emitted"
+
+
+async def _fail_to_read(keys: Any) -> None:
+    raise StoreError(f"the states of {len(keys)} keys cannot be read")
 
 
 @pytest.mark.parametrize("strategy", ["latest", "sequential"])
@@ -193,3 +206,23 @@ def _module(market: Market) -> ModuleType:
     module = ModuleType("market_module")
     module.__dict__.update(reactor=market.reactor, graph=market.graph)
     return module
+
+
+async def test_a_key_whose_batch_was_flushed_leaves_the_memory() -> None:
+    """A batch that is flushed by its size holds nothing, however long its interval is."""
+
+    @tm.batch(every="1h", max_size=2)
+    def sizes(events: list[Tick]) -> int:
+        return len(events)
+
+    reactor = tm.Reactor("sizes", [sizes], key="key", partitions=1)
+    limits = tm.Settings(active_keys=10)
+    async with tm.testing.node("memory://", load=[reactor], settings=limits) as node:
+        for number in range(60):
+            await node.push_many("sizes", [Tick(f"key {number}", 1)] * 2)
+        await node.push("sizes", Tick("waiting", 1))
+        await node.advance("1s")
+        counts = node.reactor("sizes").state().keys
+        assert counts is not None
+        assert (counts.total, counts.active) == (61, 10)
+        assert node.reactor("sizes").state(key="waiting").accumulators["sizes"].buffered == 1

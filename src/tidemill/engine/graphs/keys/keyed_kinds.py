@@ -90,6 +90,15 @@ class KeyedBatch(KeyedIngest, Batch):
         """The number of buffered events of all keys."""
         return sum(len(self._buffer_of(one)) for one in self.buffering)
 
+    def is_buffering(self, key_state: KeyState) -> bool:
+        """Return whether a key has events in its buffer; one that was flushed is forgotten here."""
+        if key_state not in self.buffering:
+            return False
+        if self._buffer_of(key_state):
+            return True
+        del self.buffering[key_state]
+        return False
+
     def _buffer_of(self, key_state: KeyState) -> list[Any]:
         self.keys.select(key_state)
         return self.buffer

@@ -15,7 +15,7 @@ from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Reactor
-from tidemill.graphs.keys import InvalidKeyError, Key, check_key
+from tidemill.graphs.keys import InvalidKeyError, Key, check_key, to_tuples
 from tidemill.graphs.result import Firing
 from tidemill.graphs.state import KeyCounts
 from tidemill.kernel.errors import NotFoundError, RequestError
@@ -47,7 +47,7 @@ class KeyedReactor(RunningReactor):
         self._is_counted = False
 
     def _has_buffered_events(self, key_state: KeyState) -> bool:
-        return any(isinstance(one, KeyedBatch) and key_state in one.buffering for one in self.accumulators)
+        return any(isinstance(one, KeyedBatch) and one.is_buffering(key_state) for one in self.accumulators)
 
     def start(self) -> None:
         """Start the reactor, which takes its share of the node's memory for keys."""
@@ -87,10 +87,7 @@ class KeyedReactor(RunningReactor):
             key_state.pins -= 1
 
     def check_key(self, key: Any) -> Key:
-        if key is None:
-            message = f"reactor '{self.name}' has one state for each key: say which with key="
-            raise RequestError(message, code="key_required")
-        return check_request_key(key)
+        return require_key(self.definition.declared_name, key)
 
     async def load_key(self, key: Any) -> None:
         if self.key_memory.is_stored(checked := self.check_key(key)):
@@ -139,16 +136,20 @@ class KeyedReactor(RunningReactor):
         return lost
 
 
+def require_key(reactor: str, key: Any) -> Key:
+    """Return the key that a caller must give, or raise RequestError."""
+    if key is None:
+        message = f"reactor '{reactor}' has one state for each key: say which with key="
+        raise RequestError(message, code="key_required")
+    return check_request_key(key)
+
+
 def check_request_key(key: Any) -> Key:
     """Return the key that a caller gives, or raise RequestError. A list, which JSON has, is a tuple."""
     try:
-        return check_key(_to_tuples(key))
+        return check_key(to_tuples(key))
     except InvalidKeyError as error:
         raise RequestError(str(error), code="invalid_event_key") from error
-
-
-def _to_tuples(value: Any) -> Any:
-    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value
 
 
 def create_reactor(definition: Reactor, tenant: str, runtime: GraphRuntime) -> RunningReactor:

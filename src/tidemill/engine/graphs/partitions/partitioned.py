@@ -5,14 +5,13 @@ from typing import Any, NamedTuple
 
 from tidemill.annotations.strict_validation import StrictTypeValidator
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
-from tidemill.engine.graphs.keys.keyed_reactor import check_request_key
+from tidemill.engine.graphs.keys.keyed_reactor import require_key
 from tidemill.engine.graphs.part_keys import reactor_part_keys
 from tidemill.engine.registry import Key
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.keys import partition_of
 from tidemill.graphs.partitions import PartitionName, partition_reactor
-from tidemill.kernel.errors import RequestError
 from tidemill.storage.graph_ports import PartKey
 
 
@@ -111,10 +110,7 @@ class PartitionedReactor:
 
     def part_of_key(self, key: Any) -> PartKey:
         """Return the part of the partition that holds a key that a caller gives, or raise RequestError."""
-        if key is None:
-            message = f"reactor '{self.name}' has one state for each key: say which with key="
-            raise RequestError(message, code="key_required")
-        return self.reactor_part(partition_of(check_request_key(key), self.definition.partitions))
+        return self.reactor_part(partition_of(require_key(self.name, key), self.definition.partitions))
 
     def accumulator_part(self, accumulator: str, number: int) -> PartKey:
         """Return the part of one partition of an accumulator."""
