@@ -193,6 +193,53 @@ async def test_a_list_is_delivered_as_a_whole_and_acknowledged_after_it(tmp_path
     assert source.checkpoints == [None, 4]
 
 
+@pytest.mark.parametrize("durability", ["boundary", "interval"])
+async def test_a_position_that_moved_without_an_event_is_stored(tmp_path: Path, durability: str) -> None:
+    """G-24: the next process continues there, also if no event ever came."""
+    source = Scripted(tm.sources.Progress(["first", 7]))
+    for _ in range(2):
+        reactor = reading(source, durability=durability)
+        async with tm.Node(store=f"sqlite:///{tmp_path}/n.db", load=[reactor]) as node:
+            await until_health(node, "live")
+            await until(node, lambda: not source.script)
+    assert source.checkpoints == [None, ["first", 7]]
+
+
+class Yielding:
+    """A source that yields one thing."""
+
+    def __init__(self, delivery: Any) -> None:
+        self.delivery = delivery
+
+    async def start(self, checkpoint: Any) -> AsyncIterator[Any]:
+        yield self.delivery
+
+
+class Returning(Yielding):
+    """A source whose `start` returns something that is no iterator."""
+
+    async def start(self, checkpoint: Any) -> Any:
+        return [self.delivery]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (Yielding(b"1"), "yields b'1', not a pair (event, checkpoint), or a list of pairs"),
+        (Yielding([b"1", b"2"]), "yields b'1', not a pair"),
+        (Yielding((1, 2, 3)), "yields (1, 2, 3), not a pair"),
+        (Yielding(((1, 1), (2, 2))), "yields ((1, 1), (2, 2)): yield several events as a list of pairs, not a tuple"),
+        (Returning((1, 1)), "`start` returns [(1, 1)], not an async iterator"),
+    ],
+)
+async def test_a_source_that_yields_no_events_with_checkpoints_is_failed(source: tm.Source, words: str) -> None:
+    """G-20: a retry cannot help; the reason says what to yield instead."""
+    async with tm.Node(load=[reading(source)]) as node:
+        await until_health(node, "failed")
+        (event,) = node.reactor("r").events()
+    assert f"the source of accumulator 'numbers'{' ' if 'yields' in words else ': '}{words}" in (event.reason or "")
+
+
 async def test_a_source_is_given_what_it_needs_and_its_lag_and_gaps_are_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

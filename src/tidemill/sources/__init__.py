@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidemill.sources.folder import Folder
-    from tidemill.sources.interface import Disconnected, SourceContext
+    from tidemill.sources.interface import Disconnected, Progress, SourceContext
     from tidemill.sources.mqtt import Mqtt
     from tidemill.sources.postgres import Postgres
     from tidemill.sources.redis import Redis
@@ -22,6 +22,7 @@ __all__ = [
     "Folder",
     "Mqtt",
     "Postgres",
+    "Progress",
     "Redis",
     "ServerSentEvents",
     "SourceContext",
@@ -34,6 +35,7 @@ _MODULE_OF_NAME = {
     "Folder": "tidemill.sources.folder",
     "Mqtt": "tidemill.sources.mqtt",
     "Postgres": "tidemill.sources.postgres",
+    "Progress": "tidemill.sources.interface",
     "Redis": "tidemill.sources.redis",
     "ServerSentEvents": "tidemill.sources.server_sent_events",
     "SourceContext": "tidemill.sources.interface",

@@ -6,16 +6,31 @@ after a `yield` runs when the events have reached the reactors, so that is where
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
+import msgspec
+
+from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 
 Event: TypeAlias = tuple[Any, Any]
 """An event, and the checkpoint from which to continue after it."""
 
-Delivery: TypeAlias = Event | list[Event]
-"""What an iterator yields: one event, or a list of events that share a commit."""
+Checkpoint = TypeVar("Checkpoint")
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Yield it when the position has moved without an event: over messages that nothing reads, or to a first position.
+
+    Without it, a restart would go back to the checkpoint of the last event, or begin anew if there was none.
+    """
+
+    checkpoint: Any
+
+
+Delivery: TypeAlias = Event | list[Event] | Progress
+"""What an iterator yields: one event, a list of events that share a commit, or a checkpoint alone."""
 
 Encoding: TypeAlias = Literal["json", "msgpack"]
 """How the bytes of an event are decoded: the attribute `encoding` of a source, "json" by default."""
@@ -67,3 +82,11 @@ class SourceContext:
     def report_gap(self, reason: str) -> None:
         """Record that events are missing: in `reactor.events()`, and as a warning in the log."""
         self._on_gap(reason)
+
+
+def read_checkpoint(checkpoint: Any, type: type[Checkpoint], title: str) -> Checkpoint | None:
+    """Return a stored checkpoint as its type, None at the first start; Fail if another source has written it."""
+    try:
+        return None if checkpoint is None else msgspec.convert(checkpoint, type)
+    except msgspec.ValidationError as error:
+        raise Fail(f"{title}: the checkpoint {checkpoint!r} is of another source; rename the accumulator") from error

@@ -1,13 +1,13 @@
 """Reads a source directly, without a node: what it yields, where it would continue, and what it reports."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.settings import Settings
-from tidemill.sources import SourceContext
+from tidemill.sources import Progress, SourceContext
 
 
 class SourceReading:
@@ -16,6 +16,8 @@ class SourceReading:
     def __init__(self) -> None:
         self.events: list[Any] = []
         self.checkpoints: list[Any] = []
+        self.progress: list[Any] = []
+        """The checkpoints that came without an event."""
         self.gaps: list[str] = []
         self.task: asyncio.Task[None]
         self.context: SourceContext
@@ -26,6 +28,10 @@ class SourceReading:
         return SourceContext("numbers", Settings(), clock or SystemClock(), self.gaps.append)
 
     def add(self, delivery: Any) -> None:
+        """Keep what a source has yielded."""
+        if isinstance(delivery, Progress):
+            self.progress.append(delivery.checkpoint)
+            delivery = []
         for event, checkpoint in delivery if isinstance(delivery, list) else [delivery]:
             self.events.append(event)
             self.checkpoints.append(checkpoint)
@@ -33,15 +39,19 @@ class SourceReading:
 
     async def until(self, count: int) -> list[Any]:
         """Wait until so many events were delivered, and return them all."""
+        await self.until_true(lambda: len(self.events) >= count)
+        return self.events
+
+    async def until_true(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition on what was delivered holds; raise the error of the source."""
         async with asyncio.timeout(20):
-            while len(self.events) < count:
+            while not condition():
                 if self.task.done():
                     self.task.result()
                 self._changed.clear()
                 changed = asyncio.get_running_loop().create_task(self._changed.wait())
                 await asyncio.wait([changed, self.task], return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
-        return self.events
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from tidemill.graphs.graph import Graph
 from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
 from tidemill.graphs.state import AccumulatorState
 from tidemill.node import Node
-from tidemill.testing.sources.reading import ACCUMULATOR, POLL_INTERVAL, Numbered, reading, wait_until
+from tidemill.testing.sources.reading import ACCUMULATOR, POLL_INTERVAL, Numbered, connects, reading, wait_until
 from tidemill.testing.sources.under_test import SourceUnderTest
 
 Check: TypeAlias = Callable[[SourceUnderTest], Awaitable[None]]
@@ -52,14 +52,15 @@ async def delivers_in_order(subject: SourceUnderTest) -> None:
 
 
 async def resumes_after_every_checkpoint(subject: SourceUnderTest) -> None:
-    """A source that is started with the checkpoint of an event continues with the next one."""
+    """A source that is started with the checkpoint of an event, or with one that came alone, continues after it."""
     await _append(subject, range(8))
     async with reading(subject.make_source()) as consumer:
         await consumer.until_count(8)
-    for number, checkpoint in consumer.events[:-1]:
-        async with reading(subject.make_source(), checkpoint) as later:
-            await later.until_count(7 - number)
-            _compare(later.numbers, range(number + 1, 8))
+    for following, checkpoint in consumer.positions:
+        if following < 8:
+            async with reading(subject.make_source(), checkpoint) as later:
+                await later.until_count(8 - following)
+                _compare(later.numbers, range(following, 8))
 
 
 async def repeats_nothing(subject: SourceUnderTest) -> None:
@@ -134,9 +135,12 @@ async def waits_for_a_slow_consumer(subject: SourceUnderTest) -> None:
 
 
 async def reports_an_unreachable_server(subject: SourceUnderTest) -> None:
-    """Without its server the accumulator is not live, and says why; with it, it is."""
+    """Without its server the accumulator is never live, and says why; with it, it is."""
     await subject.stop_server()
     source = subject.make_source()
+    assert not await connects(source), (
+        "the source is live while its server is away: `start` must connect before it returns the iterator"
+    )
     definitions, seen = _watch(source)
     async with Node(load=definitions, settings=QUICK_RETRIES) as node:
         await _until_health(node, AccumulatorHealth.DISCONNECTED)

@@ -1,8 +1,8 @@
 """Reads a source as an accumulator does, and keeps what it delivers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -34,6 +34,8 @@ class Consumer(SourceListener):
     def __init__(self, encoding: str, limit: int | None = None) -> None:
         self.events: list[tuple[int, Any]] = []
         """The number and the checkpoint of each event."""
+        self.positions: list[tuple[int, Any]] = []
+        """Each checkpoint, also one without an event, and the number of the event that follows it."""
         self.gaps: list[str] = []
         self.is_connected = False
         self._encoding = encoding
@@ -57,8 +59,12 @@ class Consumer(SourceListener):
         for event, checkpoint in events:
             await self.on_event(event, checkpoint)
 
+    def on_progress(self, checkpoint: Any) -> None:
+        self.positions.append((self.numbers[-1] + 1 if self.events else 0, _as_stored(checkpoint)))
+
     async def on_event(self, event: Any, checkpoint: Any) -> None:
         self.events.append((_decode(event, self._encoding).number, _as_stored(checkpoint)))
+        self.on_progress(checkpoint)
         if self._limit is not None and len(self.events) >= self._limit:
             await asyncio.Event().wait()  # a reactor whose queue is full
 
@@ -98,6 +104,25 @@ async def _run(reader: IteratorReader, consumer: Consumer, checkpoint: Any) -> N
             if consumer.is_connected or number == tries:
                 raise
         await asyncio.sleep(RETRY_PAUSE)  # real time: the server is another process
+
+
+async def connects(source: Source) -> bool:
+    """Start a source once, and return whether it says that it has connected; an error means that it has not."""
+    reader = IteratorReader(source, ACCUMULATOR, Settings(), SystemClock())
+    consumer = Consumer(reader.encoding)
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(_swallow_errors(reader.run(consumer, None)), name="source under test")
+        await wait_until(
+            lambda: consumer.is_connected or task.done(),
+            lambda: "the source neither connects nor raises while its server is away",
+        )
+        task.cancel()
+    return consumer.is_connected
+
+
+async def _swallow_errors(running: Awaitable[None]) -> None:
+    with suppress(Exception):
+        await running
 
 
 async def wait_until(condition: Callable[[], bool], describe: Callable[[], str]) -> None:

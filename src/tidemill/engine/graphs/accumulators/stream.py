@@ -188,6 +188,10 @@ class Stream(RunningAccumulator):
             steps.append(self.begin_event(event, self.encoding, checkpoint))
         return steps
 
+    def on_progress(self, checkpoint: Any) -> None:
+        """Store an offset that has moved without an event."""
+        self._advance_offset(checkpoint)
+
     def on_gap(self, reason: str) -> None:
         """Count that the source has lost events, and record it at most once a minute: a feed may do so all the time."""
         self.gap_count += 1
@@ -228,6 +232,10 @@ class SourceSession(SourceListener):
     def on_gap(self, reason: str) -> None:
         if self.is_current:
             self._stream.on_gap(reason)
+
+    def on_progress(self, checkpoint: Any) -> None:
+        if self.is_current:
+            self._stream.on_progress(checkpoint)
 
     async def on_event(self, event: Any, checkpoint: Any) -> None:
         with self._delivering():

@@ -129,6 +129,13 @@ class RelaySink:
         if self._is_durable:
             self._add_mark(SourceMark(self.number, offset))
 
+    def move_to(self, offset: Any) -> None:
+        """Continue at another offset after a crash: the source has no events before it that were not delivered."""
+        if self._marks and self._marks[-1].number == self.number:
+            self._marks.pop()
+        if self._is_durable:
+            self._add_mark(SourceMark(self.number, offset))
+
     def _add_mark(self, mark: SourceMark) -> None:
         if len(self._marks) >= MAX_MARKS:  # the store has failed for long: fewer points to continue at are enough
             self._marks = deque(islice(self._marks, 1, None, 2))

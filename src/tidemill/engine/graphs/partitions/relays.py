@@ -48,6 +48,10 @@ class RelayedStream(Stream):
             await self._sink.deliver([event for event, _ in events], encoding, offset)
             self.offset = offset
 
+    def on_progress(self, checkpoint: Any) -> None:
+        self._sink.move_to(checkpoint)
+        self.offset = checkpoint
+
     async def _read_source(self, session: SourceSession) -> BaseException | None:
         while True:
             try:
@@ -94,14 +98,13 @@ class Relay:
         self.reader = reader
         self._sink = sink
         self._stored = stored
-        self._written = 0  # the number whose offset is in the store
+        self._written = SourceMark(0, None)  # what is in the store
 
     async def start(self) -> None:
         """Read the source, from its stored offset on."""
         if self._stored is not None:
-            mark = await self._stored.read()
-            self.reader.offset = self._sink.go_to(mark)
-            self._written = mark.number
+            self._written = await self._stored.read()
+            self.reader.offset = self._sink.go_to(self._written)
         self.reader.start()
 
     async def stop(self) -> None:
@@ -119,11 +122,11 @@ class Relay:
         await self._write(self._sink.find_stored())
 
     async def _write(self, mark: SourceMark) -> None:
-        if self._stored is None or mark.number == self._written:
+        if self._stored is None or mark == self._written:
             return
         try:
             await self._stored.write(mark)
-            self._written = mark.number
+            self._written = mark
         except StoreError as error:  # events that are read again are recognized
             logger.warning(events.RELAY_OFFSET_FAILED, extra={"accumulator": self.reader.name, "error": str(error)})
 

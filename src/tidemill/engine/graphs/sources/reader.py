@@ -10,10 +10,13 @@ from typing import Any, Protocol
 from tidemill.access.principal import INSTANCE_TENANT
 from tidemill.graphs.definition import Accumulator, Kafka, KafkaShare, Nats, Source
 from tidemill.graphs.partitions import PartitionName
+from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.settings import Settings
-from tidemill.sources.interface import Delivery, Encoding, SourceContext
+from tidemill.sources.interface import Delivery, Encoding, Progress, SourceContext
+
+MAX_SHOWN = 80  # characters of a value in a message
 
 
 class SourceListener(Protocol):
@@ -30,6 +33,9 @@ class SourceListener(Protocol):
 
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
         """Process events with their checkpoints, in order; return when all have reached the reactors."""
+
+    def on_progress(self, checkpoint: Any) -> None:
+        """Keep a position that has moved without an event."""
 
     def on_gap(self, reason: str) -> None:
         """Record that the source has lost events."""
@@ -68,6 +74,7 @@ class IteratorReader(SourceReader):
     ) -> None:
         self._source = source
         self._name = name
+        self._title = f"the source of accumulator '{name}'"
         self._client_name = f"tidemill-{_qualified_name(tenant, name)}"
         self._settings = settings
         self._clock = clock
@@ -84,22 +91,45 @@ class IteratorReader(SourceReader):
         self._context = context
         try:
             deliveries: Any = self._source.start(checkpoint, **({"context": context} if self._takes_context else {}))
-            if inspect.isawaitable(deliveries):
+            has_connected = inspect.isawaitable(deliveries)
+            if has_connected:
                 deliveries = await deliveries
+            if not hasattr(deliveries, "__aiter__"):
+                raise Fail(f"{self._title}: `start` returns {_shorten(deliveries)}, not an async iterator")
+            if has_connected:
                 listener.on_connected()
             async with _closing_iterator(deliveries):
                 async for delivery in deliveries:
                     listener.on_connected()
-                    await _deliver(delivery, listener)
+                    await self._deliver(delivery, listener)
         finally:
             self._context = None
 
+    async def _deliver(self, delivery: Delivery, listener: SourceListener) -> None:
+        if isinstance(delivery, Progress):
+            listener.on_progress(delivery.checkpoint)
+        elif isinstance(delivery, list):
+            for one in delivery:
+                self._check_event(one)
+            await listener.on_events(delivery)
+        else:
+            self._check_event(delivery)
+            await listener.on_event(*delivery)
 
-async def _deliver(delivery: Delivery, listener: SourceListener) -> None:
-    if isinstance(delivery, list):
-        await listener.on_events(delivery)
-    else:
-        await listener.on_event(*delivery)
+    def _check_event(self, event: Any) -> None:
+        """Raise Fail if a source yields something else than an event with its checkpoint."""
+        if not _is_pair(event):
+            raise Fail(f"{self._title} yields {_shorten(event)}, not a pair (event, checkpoint), or a list of pairs")
+        if all(map(_is_pair, event)):
+            raise Fail(f"{self._title} yields {_shorten(event)}: yield several events as a list of pairs, not a tuple")
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2
+
+
+def _shorten(value: Any) -> str:
+    return repr(value)[:MAX_SHOWN]
 
 
 def _closing_iterator(deliveries: AsyncIterator[Any]) -> Any:
