@@ -16,7 +16,7 @@ import msgspec
 from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.errors import DefinitionError
 from tidemill.sources.clients import resolve_url, server_name
-from tidemill.sources.interface import Disconnected, Event, SourceContext
+from tidemill.sources.interface import Delivery, Disconnected, Event, Progress, SourceContext, read_checkpoint
 from tidemill.sources.mqtt_connection import CONNECT_TIMEOUT, MqttConnection, open_connection
 from tidemill.sources.mqtt_packets import (
     REFUSED_SUBSCRIPTION,
@@ -42,12 +42,18 @@ REFUSALS = {
 
 
 class MqttCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The subscription that the session has, and the QoS 2 messages that were delivered and not released."""
+    """The session that was read, its subscription, and the QoS 2 messages that were delivered and not released."""
 
+    server: str
+    client_id: str
     topic: str
     qos: int
     unreleased: dict[str, str] = {}
     """A checksum of each message, by packet id."""
+
+    def is_of_session(self, other: "MqttCheckpoint") -> bool:
+        """Return whether two checkpoints are of one session."""
+        return (self.server, self.client_id) == (other.server, other.client_id)
 
 
 class Mqtt(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +68,10 @@ class Mqtt(msgspec.Struct, frozen=True, kw_only=True):
     The accumulator of another tenant than `public` has the name of its tenant in between.
     """
     envelope: bool = False
-    """Whether the event is `{"topic": ..., "retained": ..., "payload": ...}` instead of the payload alone."""
+    """Whether the event is `{"topic": ..., "retained": ..., "payload": ...}` instead of the payload alone.
+
+    The payload must be JSON. One that is not, or that is empty, becomes a dead letter without an envelope.
+    """
     retained: bool = True
     """Whether to deliver retained messages, which the broker sends with each new subscription."""
     url: str | None = None
@@ -75,22 +84,20 @@ class Mqtt(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Mqtt(topic={self.topic!r})"  # its address may hold a password
 
-    async def start(self, checkpoint: Any, context: SourceContext) -> AsyncIterator[list[Event]]:
+    async def start(self, checkpoint: Any, context: SourceContext) -> AsyncIterator[Delivery]:
         """Connect, continue the session or subscribe, and return its messages."""
         url = resolve_url("mqtt", self.url, context)
         title = f"MQTT topic '{self.topic}' at {server_name(url)}"
         client_id = self.client_id or context.client_name
-        before = _read_checkpoint(checkpoint, title)
+        before = read_checkpoint(checkpoint, MqttCheckpoint, title)
+        now = MqttCheckpoint(server_name(url), client_id, self.topic, self.qos)
         with _explaining_errors(title):
             connection, answer = await open_connection(url, client_id)
             try:
                 has_session = _check_answer(answer, title)
-                if before is not None and not has_session:
-                    context.report_gap(
-                        f"{title}: the broker has no session of client '{client_id}' any more; messages since the "
-                        "last one are missing"
-                    )
-                session = _MqttSession(self, title, connection, before if has_session else None)
+                if before is not None and (gap := _find_gap(before, now, has_session=has_session)):
+                    context.report_gap(f"{title}: {gap}")
+                session = _MqttSession(self, title, connection, now, before if has_session else None)
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     await session.subscribe()
             except BaseException:
@@ -99,13 +106,32 @@ class Mqtt(msgspec.Struct, frozen=True, kw_only=True):
         return session.messages()
 
 
+def _find_gap(before: MqttCheckpoint, now: MqttCheckpoint, *, has_session: bool) -> str | None:
+    """Return what is missing if the session that was read does not continue."""
+    if not has_session:
+        return (
+            f"the broker has no session of client '{now.client_id}' any more; messages since the last one are missing"
+        )
+    if not now.is_of_session(before):
+        return f"messages that wait in the session of client '{before.client_id}' at {before.server} are missing"
+    return None
+
+
 class _MqttSession:
     """Delivers the messages of one connection."""
 
-    def __init__(self, source: Mqtt, title: str, connection: MqttConnection, before: MqttCheckpoint | None) -> None:
+    def __init__(
+        self,
+        source: Mqtt,
+        title: str,
+        connection: MqttConnection,
+        now: MqttCheckpoint,
+        before: MqttCheckpoint | None,
+    ) -> None:
         self._source = source
         self._title = title
         self._connection = connection
+        self._now = now
         self._before = before
         self._unreleased = dict(before.unreleased) if before is not None else {}
         self._early: list[Packet] = []
@@ -114,10 +140,11 @@ class _MqttSession:
     async def subscribe(self) -> None:
         """Subscribe, unless the session has this very subscription: the broker repeats retained messages each time."""
         before, source = self._before, self._source
-        if before is not None and before.topic != source.topic:
+        continues = before is not None and before.is_of_session(self._now)
+        if before is not None and continues and before.topic != source.topic:
             self._connection.send(encode_unsubscribe(SETUP_ID, before.topic))
             await self._receive_answer(PacketKind.UNSUBACK)
-        if before is not None and (before.topic, before.qos) == (source.topic, source.qos):
+        if before is not None and continues and (before.topic, before.qos) == (source.topic, source.qos):
             return
         self._connection.send(encode_subscribe(SETUP_ID, source.topic, source.qos))
         granted = (await self._receive_answer(PacketKind.SUBACK)).body[2]
@@ -131,10 +158,14 @@ class _MqttSession:
             self._early.append(packet)
         return packet
 
-    async def messages(self) -> AsyncIterator[list[Event]]:
-        """Yield the messages that have arrived, and acknowledge them after their delivery."""
+    async def messages(self) -> AsyncIterator[Delivery]:
+        """Yield the messages that have arrived, and acknowledge them after their delivery.
+
+        The subscription comes first: it is known from then on, also if no message follows.
+        """
         try:
             with _explaining_errors(self._title):
+                yield Progress(self._checkpoint())
                 while True:
                     arrived = await self._take_arrived()
                     if batch := self._make_batch(arrived):
@@ -163,9 +194,11 @@ class _MqttSession:
                 continue
             if message.qos == 2:
                 self._unreleased = {**self._unreleased, str(message.packet_id): _checksum(message)}
-            checkpoint = MqttCheckpoint(self._source.topic, self._source.qos, self._unreleased)
-            batch.append((self._make_event(message), msgspec.to_builtins(checkpoint)))
+            batch.append((self._make_event(message), self._checkpoint()))
         return batch
+
+    def _checkpoint(self) -> Any:
+        return msgspec.to_builtins(msgspec.structs.replace(self._now, unreleased=self._unreleased))
 
     def _is_repetition(self, message: Message) -> bool:
         """Return whether a message was delivered before, and the broker has not heard of it.
@@ -176,9 +209,13 @@ class _MqttSession:
         return message.is_duplicate and known == _checksum(message)
 
     def _make_event(self, message: Message) -> bytes:
+        """Return the event of a message. A payload that does not fit into an envelope is no event: a dead letter."""
         if not self._source.envelope:
             return message.payload
-        payload = msgspec.Raw(message.payload)
+        try:
+            payload = msgspec.json.decode(message.payload, type=msgspec.Raw)  # one value, so that it adds no fields
+        except (msgspec.DecodeError, RecursionError):
+            return message.payload
         return msgspec.json.encode({"topic": message.topic, "retained": message.is_retained, "payload": payload})
 
     def _acknowledge(self, packet: Packet) -> None:
@@ -194,13 +231,6 @@ class _MqttSession:
                 if packet_id != str(packet.packet_id)
             }
             self._connection.send(encode_acknowledgement(PacketKind.PUBCOMP, packet.packet_id))
-
-
-def _read_checkpoint(checkpoint: Any, title: str) -> MqttCheckpoint | None:
-    try:
-        return None if checkpoint is None else msgspec.convert(checkpoint, MqttCheckpoint)
-    except msgspec.ValidationError as error:
-        raise Fail(f"{title}: the checkpoint {checkpoint!r} is of another source; rename the accumulator") from error
 
 
 def _check_answer(answer: Packet, title: str) -> bool:

@@ -5,7 +5,7 @@ The broker is the NATS server, which keeps sessions and messages on its disk. It
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,5 @@ async def mqtt_broker(folder: Path, options: str = "") -> AsyncIterator[MqttBrok
 async def open_session(source: tm.sources.Mqtt) -> None:
     """Let the source subscribe once: the broker keeps messages for it from then on."""
     deliveries: Any = await source.start(None, SourceReading().make_context())
-    reading = asyncio.get_running_loop().create_task(anext(deliveries))
-    await asyncio.sleep(0)  # its first step: from now on it closes its connection
-    reading.cancel()
-    await asyncio.wait([reading])
+    async with aclosing(deliveries):
+        await anext(deliveries)

@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 import tidemill as tm
 from tests.system.sources.mqtt_broker import MqttBroker, mqtt_broker, open_session
 from tests.system.sources.reading import SourceReading, reading
-from tidemill.sources import Disconnected, Mqtt, mqtt_connection
+from tidemill.sources import Disconnected, Mqtt, Progress, mqtt_connection
 from tidemill.sources.mqtt_packets import Packet, PacketKind, PacketParser, encode_packet
+from tidemill.testing.sources.reading import wait_until
 
 
 @pytest.fixture
@@ -54,6 +55,31 @@ async def test_an_envelope_has_the_topic_and_marks_retained_messages(broker: Mqt
             b'{"topic":"plant/a/level","retained":true,"payload":{"litres": 1}}',
             b'{"topic":"plant/b/level","retained":false,"payload":2}',
         ]
+
+
+FORGED = b'{"litres": 9}, "topic": "plant/other/level", "retained": true'
+
+
+async def test_a_payload_cannot_add_to_its_envelope(broker: MqttBroker) -> None:
+    """It is one JSON value, or a dead letter: a publisher of one topic must not write in the name of another."""
+
+    class Level(tm.Boundary):
+        topic: str
+        payload: dict[str, int] | int
+
+    @tm.stream(Mqtt(topic="plant/+/level", envelope=True, url=broker.mqtt_url))
+    def levels(event: Level) -> Level:
+        return event
+
+    payloads = [FORGED, b"", b"litres", b'{"a":1', b"[" * 5000]
+    async with tm.Node(load=[tm.Reactor("plant", [levels])]) as node:
+        handle = node.reactor("plant")
+        await wait_until(lambda: handle.state().accumulators["levels"].health == "live", lambda: "it is not live")
+        await broker.publish("plant/a/level", *payloads, b" 7 ")
+        await wait_until(lambda: bool(handle.state().cache), lambda: "no event arrived")
+        cache, letters = handle.state().cache, await handle.dead_letters()
+    assert cache == {"levels": {"topic": "plant/a/level", "payload": 7}}
+    assert sorted(letter.event for letter in letters) == sorted(payloads)
 
 
 async def test_retained_messages_come_once_per_subscription_and_can_be_left_out(broker: MqttBroker) -> None:
@@ -115,6 +141,36 @@ async def test_another_topic_replaces_the_subscription_of_the_session(broker: Mq
         await broker.publish("old", b"2")
         await broker.publish("new", b"3")
         assert await later.until(1) == [b"3"]
+
+
+async def test_a_session_is_known_before_its_first_message(broker: MqttBroker, tmp_path: Path) -> None:
+    """G-24: another topic replaces it, and a broker that has lost it is a gap, as after any message."""
+    async with reading(Mqtt(topic="old", url=broker.mqtt_url)) as read:
+        await read.until_true(lambda: bool(read.progress))
+    async with reading(Mqtt(topic="new", url=broker.mqtt_url), read.progress[-1]) as later:
+        await broker.publish("old", b"1")
+        await broker.publish("new", b"2")
+        assert await later.until(1) == [b"2"]
+    (tmp_path / "another").mkdir()
+    async with (
+        mqtt_broker(tmp_path / "another") as lost,
+        reading(Mqtt(topic="old", url=lost.mqtt_url), read.progress[0]) as after,
+    ):
+        (gap,) = after.gaps
+        assert "the broker has no session of client 'tidemill-numbers' any more" in gap
+
+
+async def test_the_session_of_another_client_id_is_subscribed(broker: MqttBroker) -> None:
+    """It may exist, with another subscription; what waits in the first one is a gap."""
+    await open_session(Mqtt(topic="other", client_id="second", url=broker.mqtt_url))
+    async with reading(Mqtt(topic="level", client_id="first", url=broker.mqtt_url)) as read:
+        await broker.publish("level", b"1")
+        await read.until(1)
+    async with reading(Mqtt(topic="level", client_id="second", url=broker.mqtt_url), read.checkpoints[-1]) as later:
+        await broker.publish("level", b"2")
+        assert await later.until(1) == [b"2"]
+        (gap,) = later.gaps
+        assert "messages that wait in the session of client 'first' at 127.0.0.1" in gap
 
 
 async def test_a_broker_that_refuses_the_client_fails_the_source_for_good(tmp_path: Path) -> None:
@@ -272,6 +328,7 @@ async def test_nothing_is_confirmed_before_its_delivery(monkeypatch: pytest.Monk
     monkeypatch.setattr(mqtt_connection, "PING_INTERVAL", 0.02)
     async with scripted_broker() as broker:
         deliveries: Any = await Mqtt(topic="t", qos=2, url=broker.url).start(None, SourceReading().make_context())
+        assert isinstance(await anext(deliveries), Progress)
         broker.publish(1, b"a")
         assert [event for event, _ in await anext(deliveries)] == [b"a"]
         pings = broker.count(PacketKind.PINGREQ)
