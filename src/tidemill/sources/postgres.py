@@ -16,9 +16,19 @@ import msgspec
 from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.sources.clients import import_client, resolve_url, server_name
-from tidemill.sources.interface import Disconnected, Event, SourceContext
+from tidemill.sources.interface import Delivery, Disconnected, Progress, SourceContext, read_checkpoint
 from tidemill.sources.options import check_duration, check_text
-from tidemill.sources.postgres_horizon import FIND_SEQUENCE, FIND_TABLE, Horizon, SequenceFacts, TableFacts
+from tidemill.sources.postgres_catalogue import (
+    BEFORE_ALL_ROWS,
+    FIND_SEQUENCES,
+    FIND_TABLE,
+    SequenceFacts,
+    TableFacts,
+    TablePosition,
+    continue_after,
+    find_problem,
+)
+from tidemill.sources.postgres_horizon import Horizon
 
 if TYPE_CHECKING:
     import asyncpg  # extra: postgres
@@ -29,7 +39,6 @@ CLOSE_TIMEOUT = 1.0  # seconds
 STATEMENT_TIMEOUT = 30.0  # seconds; a connection that answers nothing for so long is lost
 FIRST_RECHECK = 0.01  # seconds after which transactions that were in the way are looked at again; doubles each time
 SEQUENCE_FIELD = "tidemill_sequence"
-BEFORE_ALL_ROWS = -(2**63)
 
 
 class Postgres(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +65,7 @@ class Postgres(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Postgres(table={self.table!r})"  # its address may hold a password
 
-    async def start(self, checkpoint: int | None, context: SourceContext) -> AsyncIterator[list[Event]]:
+    async def start(self, checkpoint: Any, context: SourceContext) -> AsyncIterator[Delivery]:
         """Connect, check the table, listen, and return the pages of rows after `checkpoint`."""
         url = resolve_url("postgres", self.url, context)
         title = f"PostgreSQL table '{self.table}' at {server_name(url)}"
@@ -84,21 +93,23 @@ class _TableReader:
         self._context = context
         self._interval = parse_positive_duration(source.every)
         self._wakeup = asyncio.Event()
-        self._position = BEFORE_ALL_ROWS
-        self._table: TableFacts
+        self._position: TablePosition
+        self._kept: TablePosition | None
+        """The position that was yielded last."""
         self._find_newest: str
         self._horizon: Horizon
         self._page_query: str
 
-    async def prepare(self, checkpoint: int | None) -> None:
+    async def prepare(self, checkpoint: Any) -> None:
         """Check that the table can be read in order, find the position, and listen."""
-        self._table = table = await self._find_table()
+        table = await self._find_table()
         column = _quote(self._source.sequence)
         name = f"{_quote(table.schema)}.{_quote(table.name)}"
         self._find_newest = f"SELECT max({column}) FROM {name} WHERE {column} > $1::bigint"
-        self._horizon = Horizon(table.oid, self._find_newest)
         self._page_query = self._build_page_query(name, column)
-        self._position = await self._find_position(checkpoint)
+        self._kept = read_checkpoint(checkpoint, TablePosition, self._title)
+        await self._find_position(table, self._kept)
+        self._kept = self._kept or self._position
         self._connection.add_termination_listener(self._wake)
         if self._source.channel is not None:
             await self._connection.add_listener(self._source.channel, self._wake)
@@ -124,71 +135,95 @@ class _TableReader:
             raise Disconnected(f"{self._title}: the server is a replica, which cannot tell who writes; use the primary")
         return table
 
-    async def _find_position(self, checkpoint: int | None) -> int:
-        """Return the number to start after: the checkpoint, unless the sequence has begun anew since."""
-        if checkpoint is not None and not isinstance(checkpoint, int):
-            raise Fail(f"{self._title}: the checkpoint {checkpoint!r} is of another source; rename the accumulator")
-        row = await self._connection.fetchrow(FIND_SEQUENCE, self._table.oid, self._source.sequence)
-        sequence = SequenceFacts(**row) if row is not None else SequenceFacts()
-        if problem := sequence.find_problem():
+    async def _find_sequence(self, table: TableFacts) -> SequenceFacts:
+        rows = await self._connection.fetch(FIND_SEQUENCES, table.oid, self._source.sequence)
+        sequences = [SequenceFacts(**row) for row in rows]
+        if problem := find_problem(sequences):
             raise Fail(f"{self._title}: {problem}")
-        if checkpoint is None:
-            return BEFORE_ALL_ROWS
-        is_behind = sequence.last_value is not None and sequence.last_value < checkpoint
-        if is_behind and await self._connection.fetchval(self._find_newest, checkpoint - 1) is None:
-            self._context.report_gap(
-                f"{self._title}: the sequence is at {sequence.last_value}, and rows up to {checkpoint} were read; "
-                "it has begun anew, so the table is read from its start"
-            )
-            return BEFORE_ALL_ROWS
-        return checkpoint
+        return sequences[0] if sequences else SequenceFacts()
 
-    async def _has_begun_anew(self) -> bool:
-        """Return whether the sequence has begun anew since the last row: then the position is the start again."""
-        if self._horizon.newest is not None or self._position == BEFORE_ALL_ROWS:
+    async def _find_position(self, table: TableFacts, before: TablePosition | None) -> None:
+        """Set the position to that of before, unless the table has begun anew or lost rows since."""
+        sequence = await self._find_sequence(table)
+        now = TablePosition(BEFORE_ALL_ROWS, table.oid, table.file, sequence.file)
+        self._horizon = Horizon(table.oid, sequence.oid, self._find_newest)
+        if before is not None:
+            reached = sequence.last_value if await self._is_behind(sequence, before.number) else None
+            number, gap = continue_after(before, now, reached)
+            now = msgspec.structs.replace(now, number=number)
+            if gap is not None:
+                self._context.report_gap(f"{self._title}: {gap}")
+        self._position = now
+
+    async def _is_behind(self, sequence: SequenceFacts, number: int) -> bool:
+        """Return whether the sequence has not reached a number. Rows with numbers of their own may have."""
+        if sequence.last_value is None or sequence.last_value >= number:
             return False
-        if (await self._find_table()).oid != self._table.oid:
+        return await self._connection.fetchval(self._find_newest, number - 1) is None
+
+    async def _has_changed(self) -> bool:
+        """Return whether the position has changed, because the table has begun anew or lost rows while it was read."""
+        before = self._position
+        is_at_start = before.number == BEFORE_ALL_ROWS
+        if self._horizon.files == before.files and (self._horizon.newest is not None or is_at_start):
+            return False
+        table = await self._find_table()
+        if table.oid != before.oid:
             raise Disconnected(f"{self._title}: another table has this name now")
-        position = await self._find_position(self._position)
-        if position == self._position:
-            return False
-        self._position, self._horizon = position, Horizon(self._table.oid, self._find_newest)
-        return True
+        horizon = self._horizon
+        await self._find_position(table, before)
+        if self._position.number != before.number:
+            return True
+        self._horizon = horizon
+        return False
 
     def _wake(self, *_: Any) -> None:
         self._wakeup.set()
 
-    async def pages(self) -> AsyncIterator[list[Event]]:
+    async def pages(self) -> AsyncIterator[Delivery]:
         """Yield pages of rows as they become safe to read, until the connection is lost."""
         delay = FIRST_RECHECK
         try:
             with _explaining_errors(self._title):
                 while True:
                     self._wakeup.clear()
-                    has_moved = await self._horizon.advance(self._connection, self._position)
-                    while page := await self._read_page():
-                        yield page
-                    if await self._has_begun_anew():
+                    has_moved = await self._horizon.advance(self._connection, self._position.number)
+                    if await self._has_changed():
                         continue
-                    self._context.lag = self._horizon.count_numbers_after(self._position)
+                    while self._has_safe_rows:
+                        if page := await self._read_page():
+                            yield page
+                    if self._kept != self._position:
+                        self._kept = self._position
+                        yield Progress(msgspec.to_builtins(self._position))
+                    self._update_lag()
                     is_blocked = self._horizon.is_blocked
                     delay = min(delay * 2, self._interval) if is_blocked and not has_moved else FIRST_RECHECK
                     await self._wait(delay if is_blocked else self._interval)
         finally:
             await _close(self._connection)
 
-    async def _read_page(self) -> list[Event]:
+    @property
+    def _has_safe_rows(self) -> bool:
+        return self._horizon.safe is not None and self._horizon.safe > self._position.number
+
+    async def _read_page(self) -> Delivery:
         """Return the next rows up to the horizon."""
         limit = self._horizon.safe
-        if limit is None or limit <= self._position:
-            return []
-        rows = await self._connection.fetch(self._page_query, self._position, limit)
-        page = [(dict(row), row[SEQUENCE_FIELD]) for row in rows]
-        for event, _ in page:
-            del event[SEQUENCE_FIELD]
-        self._position = page[-1][1] if len(page) == PAGE_SIZE else limit
-        self._context.lag = self._horizon.count_numbers_after(self._position)
+        rows = await self._connection.fetch(self._page_query, self._position.number, limit)
+        events = [dict(row) for row in rows]
+        numbers = [event.pop(SEQUENCE_FIELD) for event in events]
+        position = msgspec.to_builtins(self._position)
+        page = [(event, {**position, "number": number}) for event, number in zip(events, numbers, strict=True)]
+        if numbers:
+            self._kept = msgspec.structs.replace(self._position, number=numbers[-1])
+        last = numbers[-1] if len(numbers) == PAGE_SIZE else limit
+        self._position = msgspec.structs.replace(self._position, number=last)
+        self._update_lag()
         return page
+
+    def _update_lag(self) -> None:
+        self._context.lag = self._horizon.count_numbers_after(self._position.number)
 
     async def _wait(self, timeout: float) -> None:
         """Wait for a notification, for the loss of the connection, or for the time-out."""

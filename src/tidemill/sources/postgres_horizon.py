@@ -10,92 +10,37 @@ The ids of transactions cannot decide this: an INSERT takes its number before it
 
 from typing import Any
 
-import msgspec
-
-FIND_TABLE = """
-SELECT c.oid, n.nspname AS schema, c.relname AS name, c.relkind::text AS kind,
-       (SELECT format_type(a.atttypid, NULL) FROM pg_attribute a
-        WHERE a.attrelid = c.oid AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped) AS column_type,
-       pg_is_in_recovery() AS is_replica
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.oid = to_regclass($1)
-"""
-
-FIND_SEQUENCE = """
-SELECT s.seqrelid::regclass::text AS name, s.seqcache AS cache, s.seqincrement AS increment,
-       CASE WHEN has_sequence_privilege(s.seqrelid, 'USAGE, SELECT') THEN pg_sequence_last_value(s.seqrelid) END
-       AS last_value
-FROM pg_sequence s
-WHERE s.seqrelid = pg_get_serial_sequence($1::oid::regclass::text, $2)::regclass
-"""
+from tidemill.sources.postgres_catalogue import TREE
 
 _FIND_WRITERS = """
-SELECT newest, CASE WHEN newest IS NULL AND NOT $3 THEN ARRAY[]::text[] ELSE ARRAY(
+SELECT newest,
+       coalesce((SELECT relfilenode FROM pg_class WHERE oid = $2), 0) AS table_file,
+       coalesce((SELECT relfilenode FROM pg_class WHERE oid = $4), 0) AS sequence_file,
+       CASE WHEN newest IS NULL AND NOT $3 THEN ARRAY[]::text[] ELSE ARRAY(
     SELECT DISTINCT virtualtransaction FROM pg_locks
     WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-      AND relation IN (SELECT $2::oid UNION SELECT relid FROM pg_partition_tree($2::oid::regclass))
+      AND relation IN ({tree})
 ) END AS writers
 FROM ({find_newest}) AS found (newest)
 """
-
-_INTEGERS = ("smallint", "integer", "bigint")
-_TABLE_KINDS = ("r", "p")
-
-
-class TableFacts(msgspec.Struct, frozen=True):
-    """A table as the catalogue describes it."""
-
-    oid: int
-    schema: str
-    name: str
-    kind: str
-    column_type: str | None
-    is_replica: bool
-
-    def find_problem(self, column: str) -> str | None:
-        """Return why it cannot be read in order, and the remedy."""
-        if self.kind not in _TABLE_KINDS:
-            return "it is no table; name the table that the rows are inserted into, and use columns= and where="
-        if self.column_type is None:
-            return f"it has no column '{column}'; name its sequence column with sequence="
-        if self.column_type not in _INTEGERS:
-            return f"column '{column}' is of type {self.column_type}; a sequence column holds integers"
-        return None
-
-
-class SequenceFacts(msgspec.Struct, frozen=True):
-    """The sequence that a column takes its numbers from; the defaults are those of a column without one."""
-
-    name: str | None = None
-    cache: int = 1
-    increment: int = 1
-    last_value: int | None = None
-
-    def find_problem(self) -> str | None:
-        """Return why its numbers are not in the order of the inserts, and the remedy."""
-        if self.increment < 0:
-            return f"sequence {self.name} counts downwards, so new rows have lower numbers; use one that counts upwards"
-        if self.cache > 1:
-            return (
-                f"sequence {self.name} has CACHE {self.cache}, so sessions insert numbers out of order and rows would "
-                f"be missed; run ALTER SEQUENCE {self.name} CACHE 1"
-            )
-        return None
 
 
 class Horizon:
     """Follows the horizon of one table."""
 
-    def __init__(self, table: int, find_newest: str) -> None:
+    def __init__(self, table: int, sequence: int, find_newest: str) -> None:
         self._table = table
-        self._query = _FIND_WRITERS.format(find_newest=find_newest)
+        self._sequence = sequence
+        self._query = _FIND_WRITERS.format(find_newest=find_newest, tree=TREE.format(table="$2::oid"))
         self._candidate: int | None = None
         self._writers: frozenset[str] = frozenset()
         self.safe: int | None = None
         """Every row up to this number is visible; None before the first."""
         self.newest: int | None = None
         """The newest visible number, as of the last look."""
+        self.files = (0, 0)
+        """The files of the table and of its sequence, as of the last look."""
 
     @property
     def is_blocked(self) -> bool:
@@ -113,8 +58,8 @@ class Horizon:
 
         One statement sees the newest number in its snapshot and then reads the locks, in this order.
         """
-        row = await connection.fetchrow(self._query, position, self._table, self.is_blocked)
-        self.newest = row["newest"]
+        row = await connection.fetchrow(self._query, position, self._table, self.is_blocked, self._sequence)
+        self.newest, self.files = row["newest"], (row["table_file"], row["sequence_file"])
         running = frozenset(row["writers"])
         before = self.safe
         self._writers &= running

@@ -1,11 +1,8 @@
 """PostgreSQL as a source: rows in the order of their numbers, none missed, whatever the order of the commits."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,30 +11,9 @@ from msgspec.structs import replace
 import tidemill as tm
 from tests.postgres import PostgresServer
 from tests.system.sources.reading import SourceReading, reading
+from tests.system.sources.ticks_table import connected, make_table, numbers
 from tidemill.kernel.clock import VirtualClock
 from tidemill.sources import Disconnected, Postgres
-
-TABLE = "CREATE TABLE ticks (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, size int)"
-
-
-@asynccontextmanager
-async def connected(url: str, count: int = 1) -> AsyncIterator[list[Any]]:
-    """Lend connections to a database."""
-    connections = [await asyncpg.connect(url) for _ in range(count)]
-    try:
-        yield connections
-    finally:
-        for connection in connections:
-            connection.terminate()
-
-
-async def make_table(server: PostgresServer, *statements: str) -> str:
-    """Make a database with the table of ticks; return its URL."""
-    url = await server.fresh_database()
-    async with connected(url) as [connection]:
-        for statement in (TABLE, *statements):
-            await connection.execute(statement)
-    return url
 
 
 async def look(clock: VirtualClock, read: SourceReading) -> None:
@@ -63,8 +39,8 @@ async def test_rows_come_in_pages_in_the_order_of_their_numbers(postgres: Postgr
     async with reading(Postgres(table="ticks", url=url)) as read:
         events = await read.until(1200)
         assert events == [{"id": n, "size": n} for n in range(1, 1201)]
-        assert read.checkpoints == list(range(1, 1201))
-    async with reading(Postgres(table="public.ticks", url=url), 1198) as read:
+        assert numbers(read) == list(range(1, 1201))
+    async with reading(Postgres(table="public.ticks", url=url), {"number": 1198}) as read:
         assert await read.until(2) == [{"id": 1199, "size": 1199}, {"id": 1200, "size": 1200}]
 
 
@@ -90,7 +66,7 @@ async def test_columns_and_where_choose_what_is_read(postgres: PostgresServer) -
     )
     async with reading(source) as read:
         assert await read.until(2) == [{"Kind": "a", "doc": {"x": [1]}}, {"Kind": "a", "doc": None}]
-        assert read.checkpoints == [1, 3]
+        assert numbers(read) == [1, 3]
 
 
 async def test_a_row_whose_transaction_commits_late_is_not_passed_over(postgres: PostgresServer) -> None:
@@ -107,7 +83,7 @@ async def test_a_row_whose_transaction_commits_late_is_not_passed_over(postgres:
         assert read.events == []
         await transaction.commit()
         await look(clock, read)
-        assert read.checkpoints == [1, 2]
+        assert numbers(read) == [1, 2]
 
 
 async def test_a_transaction_that_has_a_number_and_no_id_yet_is_waited_for(postgres: PostgresServer) -> None:
@@ -131,7 +107,7 @@ async def test_a_transaction_that_has_a_number_and_no_id_yet_is_waited_for(postg
         await gate.execute("SELECT pg_advisory_unlock(1)")
         await inserting
         await look(clock, read)
-        assert read.checkpoints == [2, 3]
+        assert numbers(read) == [2, 3]
         assert read.events[1]["note"] == "quick"
 
 
@@ -147,9 +123,9 @@ async def test_rows_below_a_writer_that_never_ends_are_delivered_up_to_it(postgr
             await slow.execute("UPDATE ticks SET size = 0 WHERE id = 1")
             await quick.execute("INSERT INTO ticks (size) VALUES (2)")
             await look(clock, read)
-            assert read.checkpoints == [1]
+            assert numbers(read) == [1]
         await look(clock, read)
-        assert read.checkpoints == [1, 2]
+        assert numbers(read) == [1, 2]
 
 
 async def test_rows_that_go_away_behind_a_candidate_do_not_move_the_horizon(postgres: PostgresServer) -> None:
@@ -165,7 +141,7 @@ async def test_rows_that_go_away_behind_a_candidate_do_not_move_the_horizon(post
             await quick.execute("DELETE FROM ticks")
             await look(clock, read)
         await look(clock, read)
-        assert read.checkpoints == [1]
+        assert numbers(read) == [1]
 
 
 async def test_writers_of_partitions_are_seen(postgres: PostgresServer) -> None:
@@ -186,6 +162,27 @@ async def test_writers_of_partitions_are_seen(postgres: PostgresServer) -> None:
             assert read.events == []
         await look(clock, read)
         assert [event["day"] for event in read.events] == [1, 11]
+
+
+async def test_writers_of_tables_that_inherit_are_seen(postgres: PostgresServer) -> None:
+    """At any depth: their rows are rows of the table, too."""
+    url = await make_table(
+        postgres,
+        "CREATE TABLE child () INHERITS (ticks)",
+        "ALTER TABLE child ALTER id SET DEFAULT nextval('ticks_id_seq')",
+        "CREATE TABLE grandchild () INHERITS (child)",
+        "ALTER TABLE grandchild ALTER id SET DEFAULT nextval('ticks_id_seq')",
+    )
+    clock = VirtualClock()
+    async with reading(Postgres(table="ticks", url=url), clock=clock) as read, connected(url, 2) as [slow, quick]:
+        await ready(clock, read)
+        async with slow.transaction():
+            await slow.execute("INSERT INTO grandchild (size) VALUES (1)")
+            await quick.execute("INSERT INTO ticks (size) VALUES (2)")
+            await look(clock, read)
+            assert read.events == []
+        await look(clock, read)
+        assert numbers(read) == [1, 2]
 
 
 OPERATIONS = st.lists(
@@ -213,7 +210,7 @@ async def test_any_interleaving_of_transactions_is_read_in_order_and_without_a_g
                 await perform(writer, "commit", clock, read)
             await look(clock, read)
             committed = [row["id"] for row in await writers[0].fetch("SELECT id FROM ticks ORDER BY id")]
-            assert read.checkpoints == committed
+            assert numbers(read) == committed
 
 
 DATABASES: dict[str, str] = {}
@@ -241,50 +238,6 @@ async def perform(writer: Any, operation: str, clock: VirtualClock, read: Source
         await writer.execute({"commit": "COMMIT", "rollback": "ROLLBACK", "savepoint": undone}[operation])
 
 
-async def test_a_sequence_that_began_anew_is_reported_and_read_from_its_start(postgres: PostgresServer) -> None:
-    """A checkpoint that the sequence has not reached is another table's: nothing of this one may be passed over."""
-    url = await make_table(postgres, "INSERT INTO ticks (size) VALUES (1), (2)")
-    async with reading(Postgres(table="ticks", url=url), 900) as read:
-        await read.until(2)
-        assert read.checkpoints == [1, 2]
-        (gap,) = read.gaps
-        assert "the sequence is at 2, and rows up to 900 were read" in gap
-
-
-@pytest.mark.parametrize(
-    "statement",
-    ["TRUNCATE ticks RESTART IDENTITY", "DROP TABLE ticks; CREATE TABLE ticks (id bigserial PRIMARY KEY, size int)"],
-)
-async def test_a_sequence_that_begins_anew_while_it_is_read_is_noticed(
-    statement: str, postgres: PostgresServer
-) -> None:
-    """The lower numbers are rows that were never read, also for a reader that stays connected."""
-    url = await make_table(postgres, "INSERT INTO ticks (size) VALUES (1), (2), (3)")
-    source = Postgres(table="ticks", columns=["size"], every="10ms", url=url)
-    async with reading(source) as read, connected(url, 1) as (writer,):
-        await read.until(3)
-        await writer.execute(statement)
-        await writer.execute("INSERT INTO ticks (size) VALUES (4)")
-        if "DROP" in statement:
-            with pytest.raises(Disconnected, match="another table has this name now"):
-                await read.until(4)
-            return
-        assert [event["size"] for event in await read.until(4)] == [1, 2, 3, 4]
-        assert (read.checkpoints, len(read.gaps)) == ([1, 2, 3, 1], 1)
-
-
-async def test_a_sequence_that_is_behind_explicit_numbers_has_not_begun_anew(postgres: PostgresServer) -> None:
-    """Rows of an import have numbers of their own."""
-    url = await make_table(
-        postgres,
-        "INSERT INTO ticks (size) VALUES (1)",
-        "INSERT INTO ticks (id, size) OVERRIDING SYSTEM VALUE VALUES (900, 2), (901, 3)",
-    )
-    async with reading(Postgres(table="ticks", url=url), 900) as read:
-        await read.until(1)
-        assert (read.checkpoints, read.gaps) == ([901], [])
-
-
 async def test_the_source_says_how_many_rows_wait_at_most(postgres: PostgresServer) -> None:
     """By their numbers, of which some may have no row."""
     url = await make_table(postgres)
@@ -306,10 +259,13 @@ async def test_the_source_says_how_many_rows_wait_at_most(postgres: PostgresServ
 async def test_rows_that_were_deleted_after_they_were_read_are_no_gap(postgres: PostgresServer) -> None:
     """An outbox may be emptied."""
     url = await make_table(postgres, "INSERT INTO ticks (size) VALUES (1), (2)", "DELETE FROM ticks")
-    async with reading(Postgres(table="ticks", every="5ms", url=url), 2) as read, connected(url) as [writer]:
+    async with (
+        reading(Postgres(table="ticks", every="5ms", url=url), {"number": 2}) as read,
+        connected(url) as [writer],
+    ):
         await writer.execute("INSERT INTO ticks (size) VALUES (3)")
         await read.until(1)
-        assert (read.checkpoints, read.gaps) == ([3], [])
+        assert (numbers(read), read.gaps) == ([3], [])
 
 
 @pytest.mark.parametrize(
@@ -319,6 +275,9 @@ async def test_rows_that_were_deleted_after_they_were_read_are_no_gap(postgres: 
         (Postgres(table="ticks", sequence="nr"), "no column 'nr'; name its sequence column with sequence="),
         (Postgres(table="texts"), "column 'id' is of type text; a sequence column holds integers"),
         (Postgres(table="cached"), "run ALTER SEQUENCE cached_id_seq CACHE 1"),
+        (Postgres(table="shared"), "run ALTER SEQUENCE numbers CACHE 1"),
+        (Postgres(table="round"), "run ALTER SEQUENCE round_id_seq NO CYCLE"),
+        (Postgres(table="parent"), r"several sequences \(numbers, parent_id_seq\)"),
         (Postgres(table="down"), "counts downwards"),
         (Postgres(table="ticks", where="nonsense"), 'column "nonsense" does not exist'),
         (Postgres(table="ticks", columns=["nr"]), 'column "nr" does not exist'),
@@ -334,6 +293,11 @@ async def test_a_table_that_cannot_be_read_in_order_is_refused_for_good(
         "CREATE VIEW seen AS SELECT * FROM ticks",
         "CREATE TABLE texts (id text)",
         "CREATE TABLE cached (id bigint GENERATED ALWAYS AS IDENTITY (CACHE 20))",
+        "CREATE SEQUENCE numbers CACHE 20",
+        "CREATE TABLE shared (id bigint DEFAULT nextval('numbers'))",
+        "CREATE TABLE round (id int GENERATED ALWAYS AS IDENTITY (MAXVALUE 3 CYCLE))",
+        "CREATE TABLE parent (id bigserial)",
+        "CREATE TABLE child (id bigint DEFAULT nextval('numbers')) INHERITS (parent)",
         "CREATE TABLE down (id int GENERATED ALWAYS AS IDENTITY (INCREMENT -1))",
     )
     with pytest.raises(tm.Fail, match=f"PostgreSQL table '{source.table}' at 127.0.0.1:.*{words}"):
@@ -362,9 +326,9 @@ async def test_a_user_needs_no_privilege_except_select(postgres: PostgresServer)
                 await slow.execute("INSERT INTO ticks (size) VALUES (2)")
                 await quick.execute("INSERT INTO ticks (size) VALUES (3)")
                 await look(clock, read)
-                assert read.checkpoints == [1]
+                assert numbers(read) == [1]
             await look(clock, read)
-            assert read.checkpoints == [1, 2, 3]
+            assert numbers(read) == [1, 2, 3]
         await quick.execute("DROP OWNED BY watcher; DROP ROLE watcher")
 
 
