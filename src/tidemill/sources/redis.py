@@ -1,6 +1,6 @@
 """Redis and Valkey: reads a stream, from the checkpoint alone or as a consumer of a group.
 
-Without a group nothing is written to the server: the checkpoint is the id of the last entry, and it alone decides
+Without a group nothing is written to the server: the checkpoint has the id of the last entry, and it alone decides
 where to continue. With a group the server remembers what was delivered and acknowledged, other consumers share the
 entries, and each is acknowledged after it has reached the reactors.
 """
@@ -16,7 +16,7 @@ from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError
 from tidemill.sources.clients import import_client, resolve_url, server_name
-from tidemill.sources.interface import Disconnected, Event, SourceContext
+from tidemill.sources.interface import Delivery, Disconnected, SourceContext
 from tidemill.sources.options import check_duration, check_text
 from tidemill.sources.redis_group import GroupReader
 from tidemill.sources.redis_stream import StreamAccess, StreamReader
@@ -54,7 +54,7 @@ class Redis(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Redis(stream={self.stream!r})"  # its address may hold a password
 
-    async def start(self, checkpoint: Any, context: SourceContext) -> AsyncIterator[list[Event]]:
+    async def start(self, checkpoint: Any, context: SourceContext) -> AsyncIterator[Delivery]:
         """Connect, join the group if there is one, and return the entries after `checkpoint`."""
         url = resolve_url("redis", self.url, context)
         title = f"Redis stream '{self.stream}' at {server_name(url)}"
@@ -76,7 +76,7 @@ class Redis(msgspec.Struct, frozen=True, kw_only=True):
         return GroupReader(access, self.group, consumer, parse_positive_duration(self.claim_after))
 
 
-async def _read(reader: StreamReader | GroupReader, client: "Client", title: str) -> AsyncIterator[list[Event]]:
+async def _read(reader: StreamReader | GroupReader, client: "Client", title: str) -> AsyncIterator[Delivery]:
     try:
         with _explaining_errors(title):
             while True:

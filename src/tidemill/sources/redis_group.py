@@ -8,13 +8,22 @@ others of its group claim them after a while.
 
 from typing import Any
 
-from tidemill.kernel.author_errors import Fail
+import msgspec
+
 from tidemill.sources.clients import import_client
-from tidemill.sources.interface import Event
+from tidemill.sources.interface import Event, read_checkpoint
 from tidemill.sources.redis_stream import BLOCK_TIME, START, Entry, StreamAccess, event_of, find_entries, parse_id
 
 BATCH_SIZE = 32  # entries that are acknowledged together; a checkpoint lists up to so many
 GROUP_EXISTS = "BUSYGROUP"
+MAX_SHOWN = 10  # ids in a message
+
+
+class GroupPosition(msgspec.Struct, frozen=True):
+    """A checkpoint: the entries of the last batch that were delivered, and the newest one of all batches."""
+
+    delivered: list[str]
+    newest: str
 
 
 class GroupReader:
@@ -29,23 +38,37 @@ class GroupReader:
         self._claim_after = claim_after
         self._delivered: frozenset[str] = frozenset()
         """The entries that the checkpoint names."""
+        self._newest = START
         self._batch: list[str] = []
         self._has_pending = True
         self._next_claim = 0.0
-        self._claim_cursor: str | bytes = START
+        self._claim_cursor = START
 
     async def prepare(self, checkpoint: Any) -> None:
-        """Create the group if there is none; it begins with the oldest entry."""
-        if checkpoint is not None and not isinstance(checkpoint, list):
-            raise Fail(
-                f"{self._access.title}: the checkpoint {checkpoint!r} is of another source; rename the accumulator"
-            )
-        self._delivered = frozenset(checkpoint or ())
+        """Create the group if there is none; it begins with the oldest entry, or after what was delivered."""
+        before = read_checkpoint(checkpoint, GroupPosition, self._access.title)
+        if before is not None:
+            self._delivered, self._newest = frozenset(before.delivered), before.newest
+        begin = await self._find_begin()
         try:
-            await self._client.xgroup_create(self._stream, self._group, START, mkstream=True)
+            await self._client.xgroup_create(self._stream, self._group, begin, mkstream=True)
         except import_client("redis.exceptions", extra="redis").ResponseError as error:
             if not str(error).startswith(GROUP_EXISTS):
                 raise
+            return
+        if before is not None:
+            self._delivered, self._newest = frozenset(), begin
+            self._access.context.report_gap(
+                f"{self._access.title}: group '{self._group}' was destroyed after entry {before.newest} was delivered; "
+                f"it begins again after {begin}, and entries that its consumers had not acknowledged may be missing"
+            )
+
+    async def _find_begin(self) -> str:
+        """Return after which entry a new group begins: the newest delivered one, if the stream has got there."""
+        if self._newest == START or not await self._client.exists(self._stream):
+            return START
+        reached = (await self._client.xinfo_stream(self._stream))["last-generated-id"].decode()
+        return self._newest if parse_id(reached) >= parse_id(self._newest) else START
 
     async def next_batch(self) -> list[Event]:
         """Return the next entries: pending ones of this consumer, then abandoned and new ones. There may be none."""
@@ -54,11 +77,14 @@ class GroupReader:
         entries = await self._read_pending() if self._has_pending else await self._read_new()
         self._has_pending = self._has_pending and bool(entries)
         deliverable = await self._acknowledge_others(entries)
-        self._batch = [entry.id for entry in deliverable]
-        return [
-            (event_of(entry.fields, self._access.field), self._batch[:count])
-            for count, entry in enumerate(deliverable, start=1)
-        ]
+        self._batch = []
+        return [(event_of(entry.fields, self._access.field), self._move_behind(entry)) for entry in deliverable]
+
+    def _move_behind(self, entry: Entry) -> Any:
+        """Return the checkpoint after an entry."""
+        self._batch.append(entry.id)
+        self._newest = max(self._newest, entry.id, key=parse_id)
+        return {"delivered": self._batch.copy(), "newest": self._newest}
 
     async def acknowledge(self) -> None:
         """Acknowledge the batch, which has reached the reactors."""
@@ -99,25 +125,35 @@ class GroupReader:
             )
 
     async def _claim_abandoned(self) -> None:
-        """Make entries of consumers that stay away pending ones of this consumer, now and then."""
+        """Make entries of consumers that stay away pending ones of this consumer: now and then, all that there are."""
         clock = self._access.context.clock
-        if clock.monotonic() < self._next_claim:
+        if self._claim_cursor == START and clock.monotonic() < self._next_claim:
             return
         self._next_claim = clock.monotonic() + self._claim_after
         idle = int(self._claim_after * 1000)
-        self._claim_cursor, claimed, *_ = await self._client.xautoclaim(
-            self._stream, self._group, self._consumer, idle, self._claim_cursor, count=BATCH_SIZE
-        )
-        self._has_pending = bool(claimed)
+        while not self._has_pending:
+            cursor, claimed, *deleted = await self._client.xautoclaim(
+                self._stream, self._group, self._consumer, idle, self._claim_cursor, count=BATCH_SIZE
+            )
+            self._claim_cursor = cursor.decode()
+            self._has_pending = bool(claimed)
+            self._report_deleted([one.decode() for ids in deleted for one in ids])
+            if self._claim_cursor == START:
+                return
 
     async def _acknowledge_others(self, entries: list[Entry]) -> list[Entry]:
         """Acknowledge entries that were delivered before, or that were deleted meanwhile; return the rest."""
         deleted = [entry.id for entry in entries if not entry.fields]
-        if deleted:
-            self._access.context.report_gap(
-                f"{self._access.title}: entries {', '.join(deleted)} were deleted before they were delivered"
-            )
+        self._report_deleted(deleted)
         skipped = {*deleted, *(entry.id for entry in entries if entry.id in self._delivered)}
         if skipped:
             await self._client.xack(self._stream, self._group, *skipped)
         return [entry for entry in entries if entry.id not in skipped]
+
+    def _report_deleted(self, ids: list[str]) -> None:
+        """Report entries that are gone although no consumer has acknowledged them."""
+        if ids:
+            shown = ", ".join(ids[:MAX_SHOWN]) + (f" and {len(ids) - MAX_SHOWN} more" if len(ids) > MAX_SHOWN else "")
+            self._access.context.report_gap(
+                f"{self._access.title}: entries {shown} were deleted before they were delivered"
+            )

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tidemill as tm
 from tests.system.sources.reading import SourceReading, reading
 from tests.system.sources.valkey import ValkeyServer, valkey_server
+from tidemill.kernel.clock import VirtualClock
 from tidemill.sources import Disconnected, Redis
 
 
@@ -23,6 +25,18 @@ async def add(server: ValkeyServer, *numbers: int, stream: str = "ticks") -> lis
     """Add entries with these numbers, whose ids are the numbers; return the ids."""
     async with server.connected() as client:
         return [(await client.xadd(stream, {"size": number}, f"{number}-0")).decode() for number in numbers]
+
+
+def ids(read: SourceReading) -> list[str]:
+    """Return the ids of the entries that were delivered."""
+    return [checkpoint["id"] for checkpoint in read.checkpoints]
+
+
+async def read_all(server: ValkeyServer, count: int, **options: Any) -> Any:
+    """Read entries from the start, and return the checkpoint after the last one."""
+    async with reading(Redis(stream="ticks", url=server.url, **options)) as read:
+        await read.until(count)
+    return read.checkpoints[-1]
 
 
 async def pending(server: ValkeyServer) -> int:
@@ -50,7 +64,7 @@ async def test_entries_that_were_trimmed_unread_are_reported(valkey: ValkeyServe
     await add(valkey, *range(1, 11))
     async with valkey.connected() as client:
         await client.xtrim("ticks", maxlen=4, approximate=False)
-    async with reading(Redis(stream="ticks", url=valkey.url), "3-0") as read:
+    async with reading(Redis(stream="ticks", url=valkey.url), {"id": "3-0"}) as read:
         assert [event["size"] for event in await read.until(4)] == ["7", "8", "9", "10"]
         (gap,) = read.gaps
         assert "entries up to 3-0 were read, and the oldest one now is 7-0" in gap
@@ -65,17 +79,118 @@ async def test_entries_that_were_trimmed_after_they_were_read_are_no_gap(valkey:
         await client.xtrim("ticks", maxlen=0)
         await add(valkey, 3)
         await read.until(3)
-        assert (read.checkpoints, read.gaps) == (["1-0", "2-0", "3-0"], [])
+        assert (ids(read), read.gaps) == (["1-0", "2-0", "3-0"], [])
 
 
 async def test_a_stream_that_began_anew_is_read_from_its_start(valkey: ValkeyServer) -> None:
     """An id that the stream has not reached is another stream's: nothing of this one may be passed over."""
     await add(valkey, 1, 2)
-    async with reading(Redis(stream="ticks", url=valkey.url), "900-0") as read:
+    async with reading(Redis(stream="ticks", url=valkey.url), {"id": "900-0"}) as read:
         await read.until(2)
-        assert read.checkpoints == ["1-0", "2-0"]
+        assert ids(read) == ["1-0", "2-0"]
         (gap,) = read.gaps
         assert "it ends at 2-0, and entries up to 900-0 were read" in gap
+
+
+async def test_a_server_that_lost_its_newest_entries_continues_after_what_it_has(tmp_path: Path) -> None:
+    """A crash with snapshots alone: the entries that are left were read, and do not come again."""
+    async with valkey_server(tmp_path, "--appendonly", "no") as server:
+        await add(server, 1, 2, 3)
+        async with server.connected() as client:
+            await client.save()
+        await add(server, 4, 5)
+        checkpoint = await read_all(server, 5)
+        server.kill()
+        await server.start()
+        async with reading(Redis(stream="ticks", url=server.url), checkpoint) as read:
+            await read.until_true(lambda: bool(read.progress))
+            await add(server, 4)
+            await read.until(1)
+        assert (ids(read), read.progress[0]["id"]) == (["4-0"], "3-0")
+        (gap,) = read.gaps
+        assert "the server has lost its newest entries, so reading continues after 3-0" in gap
+        async with reading(Redis(stream="ticks", url=server.url), checkpoint) as later:
+            await add(server, 6)  # beyond the position before the source is back
+            await later.until(1)
+        assert len(later.gaps) == 1
+
+
+@pytest.mark.parametrize("first", [1, 7])
+async def test_a_stream_that_was_deleted_with_unread_entries_is_reported(valkey: ValkeyServer, first: int) -> None:
+    """Whatever the ids of the new entries are: all of them are new."""
+    await add(valkey, 1, 2)
+    checkpoint = await read_all(valkey, 2)
+    await add(valkey, 3, 4)
+    async with valkey.connected() as client:
+        await client.delete("ticks")
+        for number in range(first, first + 5):
+            await client.xadd("ticks", {"size": 10 * number}, f"{number}-0")
+    async with reading(Redis(stream="ticks", url=valkey.url), checkpoint) as read:
+        assert [event["size"] for event in await read.until(5)] == [str(10 * n) for n in range(first, first + 5)]
+        (gap,) = read.gaps
+        assert "it has begun anew" in gap
+
+
+async def test_entries_that_were_trimmed_after_they_were_read_are_no_gap_for_the_next_life(
+    valkey: ValkeyServer,
+) -> None:
+    """The checkpoint has the number of entries that were read."""
+    await add(valkey, 1, 2, 3)
+    checkpoint = await read_all(valkey, 3)
+    await add(valkey, 4)
+    async with valkey.connected() as client:
+        await client.xtrim("ticks", maxlen=1, approximate=False)
+    await add(valkey, 5)
+    async with reading(Redis(stream="ticks", url=valkey.url), checkpoint) as read:
+        await read.until(2)
+        assert (ids(read), read.gaps) == (["4-0", "5-0"], [])
+
+
+async def test_a_group_that_was_destroyed_continues_after_what_was_delivered(valkey: ValkeyServer) -> None:
+    """It is reported: what was not acknowledged may be missing. A stream that began anew is read from its start."""
+    await add(valkey, 1, 2, 3)
+    checkpoint = await read_all(valkey, 3, group="readers")
+    async with valkey.connected() as client:
+        await client.xgroup_destroy("ticks", "readers")
+        await add(valkey, 4)
+        async with reading(Redis(stream="ticks", group="readers", url=valkey.url), checkpoint) as read:
+            assert [event["size"] for event in await read.until(1)] == ["4"]
+            (gap,) = read.gaps
+            assert "group 'readers' was destroyed after entry 3-0 was delivered; it begins again after 3-0" in gap
+        await client.delete("ticks")
+        await add(valkey, 1)
+        async with reading(Redis(stream="ticks", group="readers", url=valkey.url), checkpoint) as later:
+            assert [event["size"] for event in await later.until(1)] == ["1"]
+            assert len(later.gaps) == 1
+
+
+async def abandon(server: ValkeyServer, count: int) -> None:
+    """Give entries to a consumer that never comes back, and let its time pass."""
+    await add(server, *range(1, count + 1))
+    async with server.connected() as client:
+        await client.xgroup_create("ticks", "readers", "0")
+        await client.xreadgroup("readers", "gone", {"ticks": ">"}, count=count)
+        await asyncio.sleep(0.06)  # real time: the server counts how long the entries are idle
+
+
+async def test_all_abandoned_entries_are_taken_over_at_once(valkey: ValkeyServer) -> None:
+    """Not one batch per `claim_after`."""
+    await abandon(valkey, 300)
+    source = Redis(stream="ticks", group="readers", claim_after="50ms", url=valkey.url)
+    async with reading(source, clock=VirtualClock()) as read:
+        assert len(await read.until(300)) == 300
+
+
+async def test_abandoned_entries_that_were_deleted_are_reported(valkey: ValkeyServer) -> None:
+    """The server drops them when they are claimed."""
+    await abandon(valkey, 4)
+    async with valkey.connected() as client:
+        await client.xtrim("ticks", maxlen=2, approximate=False)
+    source = Redis(stream="ticks", group="readers", claim_after="50ms", url=valkey.url)
+    async with reading(source) as read:
+        assert [event["size"] for event in await read.until(2)] == ["3", "4"]
+        (gap,) = read.gaps
+        assert "entries 1-0, 2-0 were deleted before they were delivered" in gap
 
 
 async def test_a_group_drops_what_the_checkpoint_has_and_repeats_the_rest(valkey: ValkeyServer) -> None:
@@ -84,7 +199,8 @@ async def test_a_group_drops_what_the_checkpoint_has_and_repeats_the_rest(valkey
     async with valkey.connected() as client:
         await client.xgroup_create("ticks", "readers", "0")
         await client.xreadgroup("readers", "tidemill-numbers", {"ticks": ">"}, count=3)
-    async with reading(Redis(stream="ticks", group="readers", url=valkey.url), ["1-0", "2-0"]) as read:
+    delivered = {"delivered": ["1-0", "2-0"], "newest": "2-0"}
+    async with reading(Redis(stream="ticks", group="readers", url=valkey.url), delivered) as read:
         assert [event["size"] for event in await read.until(2)] == ["3", "4"]
         await until_acknowledged(valkey)
 
@@ -204,5 +320,5 @@ async def test_a_burst_that_trims_what_a_slow_reader_has_not_read_is_reported(va
                 pipeline.xadd("ticks", {"size": number}, f"{number}-0", maxlen=3, approximate=False)
             await pipeline.execute()
         await read.until(5)
-        assert read.checkpoints == ["1-0", "2-0", "7-0", "8-0", "9-0"]
+        assert ids(read) == ["1-0", "2-0", "7-0", "8-0", "9-0"]
         assert len(read.gaps) == 1
