@@ -76,6 +76,30 @@ async def test_only_the_selected_types_are_events() -> None:
     assert found == [(b"1", "1"), (b"3", "3")]
 
 
+async def test_events_that_are_left_out_move_the_position() -> None:
+    """G-24: their ids are kept, and an empty id resets it."""
+    text = f"{HEAD}event: price\nid: 1\ndata: 1\n\n" + "".join(
+        f"event: tick\nid: {n}\ndata: 1\n\n" for n in range(2, 9)
+    )
+    async with answering(text) as server:
+        reading = Reading()
+        found = await reading.read(tm.sources.ServerSentEvents(server.url, events=["price"]), 2)
+    assert (found, reading.progress) == ([(b"1", "1")], ["8"])
+    async with answering(f"{HEAD}id: 7\ndata: 1\n\nid:\ndata: 2\n\n") as server:
+        assert await Reading().read(tm.sources.ServerSentEvents(server.url), 2) == [(b"1", "7"), (b"2", None)]
+
+
+async def test_the_pause_of_a_server_outlives_its_connection_and_counts_when_that_breaks() -> None:
+    """G-20: whether the server ends its answer in good order, or is killed within it."""
+    chunked = HEAD.replace("Connection: close", "Transfer-Encoding: chunked") + "5\r\n: hi\n\r\n"
+    async with answering(f"{HEAD}retry: 7000\n\n", chunked, chunked) as server:
+        source = tm.sources.ServerSentEvents(server.url)
+        for reason in ("has ended its answer", "RemoteProtocolError"):
+            with pytest.raises(tm.sources.Disconnected, match=reason) as raised:
+                await Reading().read(source, 1)
+            assert raised.value.retry_after == 7.0
+
+
 async def test_status_204_ends_the_source() -> None:
     """The stream still takes pushes."""
     async with answering("HTTP/1.1 204 No Content\r\n\r\n") as server:

@@ -47,16 +47,21 @@ class Reading:
 
     def __init__(self) -> None:
         self.gaps: list[str] = []
+        self.progress: list[Any] = []
+        """The checkpoints that came without an event."""
         self.context = tm.sources.SourceContext("feed", Settings(), SystemClock(), self.gaps.append)
 
     async def read(self, source: tm.Source, count: int, checkpoint: Any = None) -> list[tuple[Any, Any]]:
-        """Return the first `count` events and their checkpoints."""
+        """Return the first `count` events and their checkpoints; a checkpoint without an event counts, too."""
         found: list[tuple[Any, Any]] = []
         async with asyncio.timeout(10):
             deliveries: Any = await source.start(checkpoint, context=self.context)  # type: ignore[misc]
             async for delivery in deliveries:
-                found += delivery
-                if len(found) >= count:
+                if isinstance(delivery, tm.sources.Progress):
+                    self.progress.append(delivery.checkpoint)
+                else:
+                    found += delivery
+                if len(found) + len(self.progress) >= count:
                     break
             await deliveries.aclose()
         return found
@@ -68,6 +73,33 @@ async def test_missing_messages_are_reported_and_repeated_ones_dropped() -> None
         found = await reading.read(tm.sources.WebSocket(url, sequence="seq"), 3)
     assert found == [(b'{"seq": 1}', 1), (b'{"seq": 4}', 4), (b'{"seq": 5}', 5)]
     assert reading.gaps == ["the sequence continues at 4 after 1: 2 missing"]
+
+
+async def test_heartbeats_that_share_the_sequence_are_no_gap() -> None:
+    """G-24: they are no events, and move the position all the same."""
+    messages = [f'{{"seq": {n}, "type": "{"trade" if n in (1, 5) else "heartbeat"}"}}' for n in range(1, 8)]
+    async with serving(sending(*messages)) as url:
+        reading = Reading()
+        source = tm.sources.WebSocket(url, sequence="seq", where=lambda message: message["type"] == "trade")
+        found: list[Any] = []
+        async with asyncio.timeout(10):
+            deliveries: Any = await source.start(None, reading.context)
+            while reading.progress[-1:] != [7]:
+                delivery = await anext(deliveries)
+                if isinstance(delivery, tm.sources.Progress):
+                    reading.progress.append(delivery.checkpoint)
+                else:
+                    found += delivery
+            await deliveries.aclose()
+    assert [checkpoint for _, checkpoint in found] == [1, 5]
+    assert reading.gaps == []
+
+
+async def test_a_checkpoint_of_another_source_is_refused() -> None:
+    """An accumulator whose source was replaced must not guess where to continue."""
+    for source in (tm.sources.WebSocket("ws://127.0.0.1:1"), tm.sources.ServerSentEvents("http://127.0.0.1:1")):
+        with pytest.raises(tm.Fail, match=r"127.0.0.1:1.*: the checkpoint \['a', 1\] is of another source; rename"):
+            await source.start(["a", 1], Reading().context)
 
 
 async def test_a_gap_shows_in_the_events_of_the_reactor() -> None:

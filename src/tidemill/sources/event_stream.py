@@ -13,7 +13,7 @@ class ServerEvent(NamedTuple):
     type: str
     data: bytes
     id: str | None
-    """The id of the event itself; None if it has none."""
+    """The id of the event itself; None if it has none, and empty if it resets the position."""
 
 
 class EventStreamParser:
@@ -24,6 +24,7 @@ class EventStreamParser:
         self._rest = b""
         self._is_skipping = False  # whether the rest of a line that is too long is dropped
         self._is_beginning = True
+        self._ended_with_return = False
         self._type = ""
         self._data: list[bytes] = []
         self._size = 0
@@ -43,20 +44,22 @@ class EventStreamParser:
 
     def _lines(self, chunk: bytes) -> list[bytes]:
         """Return the lines that this part completes."""
+        if chunk and self._ended_with_return:  # a line feed is the second half of the line end before it
+            chunk = chunk.removeprefix(b"\n")
+        self._ended_with_return = chunk.endswith(b"\r") if chunk else False
         text = self._rest + chunk
         if self._is_beginning:
             if _BYTE_ORDER_MARK.startswith(text[:3]) and len(text) < len(_BYTE_ORDER_MARK):
                 self._rest = text
                 return []
             text, self._is_beginning = text.removeprefix(_BYTE_ORDER_MARK), False
-        held = b"\r" if text.endswith(b"\r") else b""  # it may be the first half of a line end
-        *lines, rest = _LINE_END.split(text.removesuffix(held) if held else text)
+        *lines, rest = _LINE_END.split(text)
         if lines and self._is_skipping:
             lines, self._is_skipping = lines[1:], False
         if len(rest) > self._max_size:
             lines, rest = [*lines, *([] if self._is_skipping else [rest])], b""
             self._is_skipping = True
-        self._rest = rest + held
+        self._rest = rest
         return [line[: self._max_size] for line in lines]
 
     def _read_field(self, line: bytes) -> None:

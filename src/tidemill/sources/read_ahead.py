@@ -2,25 +2,28 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 LIMIT = 262_144  # bytes that are read ahead; then TCP makes the server wait
 
 
 class ReadAhead:
-    """Reads parts of a response in a task of its own, until it is closed.
+    """The parts of a response that have been read.
 
     An event waits for its commit. Whatever arrives meanwhile is delivered together, and shares the next one.
     """
 
-    def __init__(self, parts: AsyncIterator[bytes], name: str) -> None:
+    def __init__(self) -> None:
         self._read: list[bytes] = []
         self._size = 0
+        self._has_ended = False
+        self._error: Exception | None = None
         self._has_news = asyncio.Event()
         self._has_space = asyncio.Event()
         self._has_space.set()
-        self._task = asyncio.get_running_loop().create_task(self._read_all(parts), name=name)
 
-    async def _read_all(self, parts: AsyncIterator[bytes]) -> None:
+    async def read_all(self, parts: AsyncIterator[bytes]) -> None:
+        """Read to the end; an error is kept for `take`."""
         try:
             async for part in parts:
                 self._read.append(part)
@@ -29,7 +32,10 @@ class ReadAhead:
                 if self._size >= LIMIT:
                     self._has_space.clear()
                 await self._has_space.wait()
+        except Exception as error:  # raised again by `take`
+            self._error = error
         finally:
+            self._has_ended = True
             self._has_news.set()
 
     async def take(self) -> bytes:
@@ -37,16 +43,24 @@ class ReadAhead:
         await self._has_news.wait()
         taken, self._read, self._size = b"".join(self._read), [], 0
         self._has_space.set()
-        if self._task.done():
-            if not taken:
-                self._task.result()
-        else:
+        if not self._has_ended:
             self._has_news.clear()
+        elif self._error is not None and not taken:
+            raise self._error
         return taken
 
-    async def close(self) -> None:
-        """Stop reading."""
-        self._task.cancel()
-        await asyncio.wait([self._task])
-        if not self._task.cancelled():
-            self._task.exception()  # it is known already, or comes too late
+
+@asynccontextmanager
+async def reading_ahead(parts: AsyncIterator[bytes], name: str) -> AsyncIterator[ReadAhead]:
+    """Read parts in a task of their own within the block."""
+    ahead = ReadAhead()
+    error: BaseException | None = None
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(ahead.read_all(parts), name=name)
+        try:
+            yield ahead
+        except BaseException as raised:  # raised again below: the group would wrap it, also the end of a generator
+            error = raised
+        task.cancel()
+    if error is not None:
+        raise error

@@ -30,7 +30,7 @@ class SequenceTracker:
 
     A feed that replays is asked for the numbers after the last one, so lower ones are repetitions; if the first one is
     the first of all, the feed may count anew, and that is reported. Another feed that begins a connection with a lower
-    number counts anew.
+    number counts anew. So does any feed that sends the first number of all within a connection.
     """
 
     def __init__(self, find: FindNumber, last: int | None, *, replays: bool, report_gap: Callable[[str], None]) -> None:
@@ -38,27 +38,35 @@ class SequenceTracker:
         self.last = last
         self._replays = replays
         self._report_gap = report_gap
-        self._is_first = True
+        self._previous: int | None = None  # of this connection
 
     def admits(self, message: Any) -> bool:
         """Record a message; return whether it is new. One without a number is always new."""
         number = self._number(message)
         if number is None:
             return True
-        is_first, self._is_first = self._is_first, False
-        if self.last is not None and is_first and number < self.last and not self._replays:
-            self._report_gap(f"the sequence begins again at {number} after {self.last}: events may be missing")
-        elif self.last is not None and number <= self.last:
-            if is_first and number <= FIRST_NUMBER < self.last:
+        previous, self._previous = self._previous, number
+        last, self.last = self.last, number
+        if last is None:
+            return True
+        if self._counts_anew(number, last, previous):
+            self._report_gap(f"the sequence begins again at {number} after {last}: events may be missing")
+        elif number <= last:
+            self.last = last
+            if previous is None and number <= FIRST_NUMBER < last:
                 self._report_gap(
-                    f"the sequence begins again at {number}, and numbers up to {self.last} are dropped as repetitions: "
+                    f"the sequence begins again at {number}, and numbers up to {last} are dropped as repetitions: "
                     "if the feed counts anew, rename the accumulator"
                 )
             return False
-        elif self.last is not None and number > self.last + 1:
-            self._report_gap(f"the sequence continues at {number} after {self.last}: {number - self.last - 1} missing")
-        self.last = number
+        elif number > last + 1:
+            self._report_gap(f"the sequence continues at {number} after {last}: {number - last - 1} missing")
         return True
+
+    def _counts_anew(self, number: int, last: int, previous: int | None) -> bool:
+        if previous is None:
+            return number < last and not self._replays
+        return number <= FIRST_NUMBER < last and number < previous
 
     def _number(self, message: Any) -> int | None:
         try:

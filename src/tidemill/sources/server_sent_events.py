@@ -9,9 +9,9 @@ from tidemill.kernel.durations import Duration
 from tidemill.kernel.errors import DefinitionError
 from tidemill.sources.event_stream import EventStreamParser, ServerEvent
 from tidemill.sources.http import Headers, check_url, public_address, refusal, resolve_headers
-from tidemill.sources.interface import Disconnected, Event, SourceContext
+from tidemill.sources.interface import Delivery, Disconnected, Progress, SourceContext, read_checkpoint
 from tidemill.sources.options import check_duration
-from tidemill.sources.read_ahead import ReadAhead
+from tidemill.sources.read_ahead import ReadAhead, reading_ahead
 
 CONNECT_TIMEOUT = 10.0  # seconds
 MAX_EVENT_SIZE = 1_048_576  # bytes
@@ -43,16 +43,19 @@ class ServerSentEvents:
         self._headers = headers
         self._types = None if events is None else frozenset(events)
         self._silence = None if silence is None else check_duration("ServerSentEvents", "silence", silence)
+        self._retry: float | None = None
+        """The pause that the server has last asked for, in whichever connection."""
 
     def __repr__(self) -> str:
         return f"ServerSentEvents({public_address(self._url)!r})"
 
-    async def start(self, checkpoint: str | None, context: SourceContext) -> AsyncIterator[list[Event]]:
+    async def start(self, checkpoint: Any, context: SourceContext) -> AsyncIterator[Delivery]:
         """Connect, and return the events after the checkpoint, which is an event id."""
+        last_id = read_checkpoint(checkpoint, str, public_address(self._url))
         timeout = httpx.Timeout(CONNECT_TIMEOUT, read=self._silence)
         client = httpx.AsyncClient(timeout=timeout, follow_redirects=True)
         try:
-            response = await self._send_request(client, checkpoint)
+            response = await self._send_request(client, last_id)
             self._check_answer(response, context)
         except httpx.HTTPError as error:
             await client.aclose()
@@ -60,7 +63,7 @@ class ServerSentEvents:
         except BaseException:
             await client.aclose()
             raise
-        return self._deliveries(client, response, checkpoint)
+        return self._deliveries(client, response, last_id)
 
     async def _send_request(self, client: httpx.AsyncClient, last_id: str | None) -> httpx.Response:
         headers = {"Accept": MEDIA_TYPE, "Cache-Control": "no-store", **await resolve_headers(self._headers)}
@@ -77,50 +80,55 @@ class ServerSentEvents:
         if response.status_code != httpx.codes.NO_CONTENT and media_type.partition(";")[0].strip() != MEDIA_TYPE:
             raise Disconnected(f"{public_address(self._url)} answers with {media_type}, not with {MEDIA_TYPE}")
 
-    def _lost(self, error: Exception) -> Disconnected:
-        return Disconnected(f"{public_address(self._url)}: {type(error).__name__}: {error}")
+    def _lost(self, error: Exception, retry_after: float | None = None) -> Disconnected:
+        message = f"{public_address(self._url)}: {type(error).__name__}: {error}"
+        return Disconnected(message, retry_after=retry_after)
 
     async def _deliveries(
         self, client: httpx.AsyncClient, response: httpx.Response, last_id: str | None
-    ) -> AsyncIterator[list[Event]]:
-        reading = ReadAhead(response.aiter_bytes(), f"source {public_address(self._url)}")
+    ) -> AsyncIterator[Delivery]:
         parser = EventStreamParser(MAX_EVENT_SIZE)
-        progress = _Progress(last_id, self._types)
+        selection = _Selection(last_id, self._types)
         try:
-            while part := await self._take(reading, parser, progress):
-                if events := progress.select(parser.feed(part)):
-                    yield events
+            async with reading_ahead(response.aiter_bytes(), f"source {public_address(self._url)}") as reading:
+                while part := await self._take(reading, selection):
+                    events = selection.select(parser.feed(part))
+                    self._retry = self._retry if parser.retry is None else parser.retry
+                    if events:
+                        yield events
+                    if selection.has_moved:
+                        yield selection.progress()
             if response.status_code != httpx.codes.NO_CONTENT:
                 reason = f"{public_address(self._url)} has ended its answer"
-                raise Disconnected(reason, retry_after=self._pause(parser, progress))
+                raise Disconnected(reason, retry_after=self._pause(selection))
         finally:
-            await reading.close()
             await response.aclose()
             await client.aclose()
 
-    async def _take(self, reading: ReadAhead, parser: EventStreamParser, progress: "_Progress") -> bytes:
+    async def _take(self, reading: ReadAhead, selection: "_Selection") -> bytes:
         try:
             part = await reading.take()
         except httpx.ReadTimeout:
             reason = f"{public_address(self._url)} was silent for {self._silence:g} s"
-            raise Disconnected(reason, retry_after=self._pause(parser, progress)) from None
-        except httpx.HTTPError as error:
-            raise self._lost(error) from error
-        progress.has_begun = progress.has_begun or bool(part)
+            raise Disconnected(reason, retry_after=self._pause(selection)) from None
+        except httpx.HTTPError as error:  # the pause is kept if the server has asked for one, and else it is a failure
+            raise self._lost(error, self._retry if selection.has_begun else None) from error
+        selection.has_begun = selection.has_begun or bool(part)
         return part
 
-    def _pause(self, parser: EventStreamParser, progress: "_Progress") -> float | None:
+    def _pause(self, selection: "_Selection") -> float | None:
         """Return the pause that the server wants; None if it has sent nothing: then the back-off decides."""
-        if not progress.has_begun:
+        if not selection.has_begun:
             return None
-        return DEFAULT_RETRY if parser.retry is None else parser.retry
+        return DEFAULT_RETRY if self._retry is None else self._retry
 
 
-class _Progress:
+class _Selection:
     """The position in a stream, and the events that are delivered."""
 
     def __init__(self, last_id: str | None, types: frozenset[str] | None) -> None:
         self._last_id = last_id
+        self._kept_id = last_id  # the position that was yielded last
         self._repeated_id = last_id  # until another event has come: a server may repeat the last one
         self._types = types
         self.has_begun = False
@@ -132,7 +140,19 @@ class _Progress:
             if event.id is not None and event.id == self._repeated_id:
                 continue
             self._repeated_id = None
-            self._last_id = event.id or self._last_id
+            if event.id is not None:
+                self._last_id = event.id or None  # an empty one resets the position
             if event.type and (self._types is None or event.type in self._types):
                 selected.append((event.data, self._last_id))
+                self._kept_id = self._last_id
         return selected
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether events that are not delivered have moved the position."""
+        return self._last_id != self._kept_id
+
+    def progress(self) -> Progress:
+        """Return the position that they have moved to."""
+        self._kept_id = self._last_id
+        return Progress(self._last_id)

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 from tidemill.kernel.durations import Duration
 from tidemill.sources.http import Headers, check_url, public_address, refusal, resolve_headers
-from tidemill.sources.interface import Disconnected, Encoding, Event, SourceContext
+from tidemill.sources.interface import Delivery, Disconnected, Encoding, Progress, SourceContext, read_checkpoint
 from tidemill.sources.options import check_choice, check_duration
 from tidemill.sources.sequence import FindNumber, SequenceTracker, number_at
 
@@ -65,18 +65,19 @@ class WebSocket:
     def __repr__(self) -> str:
         return f"WebSocket({public_address(self._url)!r})"
 
-    async def start(self, checkpoint: int | None, context: SourceContext) -> AsyncIterator[list[Event]]:
+    async def start(self, checkpoint: Any, context: SourceContext) -> AsyncIterator[Delivery]:
         """Connect, subscribe, and return the messages."""
+        last = read_checkpoint(checkpoint, int, public_address(self._url))
         connection = await self._connect(context)
         try:
-            for message in self._subscriptions(checkpoint):
+            for message in self._subscriptions(last):
                 await connection.send(message)
         except ConnectionClosed as error:
             raise self._lost(error) from error
         except BaseException:
             await connection.close()
             raise
-        return self._deliveries(connection, self._track(checkpoint, context))
+        return self._deliveries(connection, self._track(last, context))
 
     async def _connect(self, context: SourceContext) -> ClientConnection:
         try:
@@ -105,21 +106,26 @@ class WebSocket:
     def _encode(self, message: Mapping[str, Any]) -> str | bytes:
         return msgspec.msgpack.encode(message) if self.encoding == "msgpack" else msgspec.json.encode(message).decode()
 
-    def _track(self, checkpoint: int | None, context: SourceContext) -> SequenceTracker | None:
+    def _track(self, last: int | None, context: SourceContext) -> SequenceTracker | None:
         if self._find_number is None:
             return None
         replays = callable(self._subscribe)
-        return SequenceTracker(self._find_number, checkpoint, replays=replays, report_gap=context.report_gap)
+        return SequenceTracker(self._find_number, last, replays=replays, report_gap=context.report_gap)
 
     async def _deliveries(
         self, connection: ClientConnection, tracker: SequenceTracker | None
-    ) -> AsyncIterator[list[Event]]:
+    ) -> AsyncIterator[Delivery]:
+        kept = tracker and tracker.last
         try:
             while True:
                 arrived = await self._receive(connection)
                 events = [(data, tracker and tracker.last) for data in arrived if self._is_new(data, tracker)]
                 if events:
+                    kept = events[-1][1]
                     yield events
+                if tracker is not None and tracker.last != kept:  # messages that are no events have moved it
+                    kept = tracker.last
+                    yield Progress(kept)
         finally:
             await connection.close()
 
@@ -159,16 +165,19 @@ class WebSocket:
         return None
 
     def _is_new(self, data: bytes, tracker: SequenceTracker | None) -> bool:
-        """Return whether a message is an event that was not delivered yet. One that cannot be decoded is."""
+        """Return whether a message is an event that was not delivered yet. One that cannot be decoded is.
+
+        Every number counts, also that of a message which is no event: heartbeats may share the sequence.
+        """
         if tracker is None and self._where is None:
             return True
         try:
             message = self._decode(data)
-            if self._where is not None and not self._where(message):
+            if tracker is not None and not tracker.admits(message):
                 return False
+            return self._where is None or bool(self._where(message))
         except AUTHOR_ERRORS:  # author code, or no valid message: the annotation decides, and a dead letter shows it
             return True
-        return tracker is None or tracker.admits(message)
 
 
 def _as_tuple(messages: Messages) -> tuple[Message, ...]:

@@ -28,6 +28,8 @@ def parse(*chunks: bytes) -> list[ServerEvent]:
         (b"id: 9\0\ndata: 1\n\n", [ServerEvent("message", b"1", None)]),
         (b"unknown: x\ndata: 1\n\n", [ServerEvent("message", b"1", None)]),
         (b"data: no end\n", []),
+        (b"data: 1\r\r", [ServerEvent("message", b"1", None)]),
+        (b"id:\ndata: 1\n\n", [ServerEvent("message", b"1", "")]),
     ],
 )
 def test_events_are_read_as_the_standard_says(text: bytes, expected: list[ServerEvent]) -> None:

@@ -48,6 +48,18 @@ def test_a_feed_that_replays_and_begins_with_the_first_number_may_count_anew() -
     ]
 
 
+@pytest.mark.parametrize("replays", [False, True])
+def test_a_feed_that_begins_again_within_a_connection_is_followed(replays: bool) -> None:
+    """Its server has lost its counter: to drop what follows would be silence."""
+    admitted, gaps = track(None, numbered(5, 6, 7, 1, 2, 3, 3), replays=replays)
+    assert admitted == [5, 6, 7, 1, 2, 3]
+    assert gaps == ["the sequence begins again at 1 after 7: events may be missing"]
+
+
+def test_a_feed_that_replays_all_from_zero_does_not_begin_again() -> None:
+    assert track(3, numbered(0, 1, 2, 3, 4))[0] == [4]
+
+
 @pytest.mark.parametrize("message", [{}, {"seq": None}, {"seq": "4"}, {"seq": True}, [], None])
 def test_a_message_without_a_number_is_new(message: Any) -> None:
     tracker = SequenceTracker(number_at("seq"), 7, replays=True, report_gap=pytest.fail)
