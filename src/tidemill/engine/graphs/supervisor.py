@@ -3,7 +3,8 @@
 A crash is noticed when it happens. The first restart comes after 1 s, then 2, 4, 8, up to 60; the fifth failure in a
 row is final, and so is the twenty-first restart within an hour. A minute of health resets the count. While a component
 waits for its restart, everything else keeps running and commands are answered. Two kinds of error are different: the
-source of a stream that cannot be reached is tried without end, every 60 s in the end, and `tm.Fail` is final at once.
+source of a stream that is lost is tried without end and without a limit per hour, every 60 s after five failures in a
+row, and `tm.Fail` is final at once.
 """
 
 import logging
@@ -72,7 +73,7 @@ class RestartState:
         return self.failures
 
     def record_restart(self, now: float) -> None:
-        """Record a restart by the supervisor."""
+        """Record a restart by the supervisor after a crash."""
         self.restarts += 1
         self.recent_restarts.append(now)
 
@@ -129,7 +130,7 @@ class Supervisor:
         state = component.restart_state
         if state.is_ended:
             return
-        exhausted = self._count_failure(state)
+        exhausted = self._count_crash(state)
         if isinstance(error, Fail):
             self._mark_failed(component, f"a retry cannot help: {error}")
         elif exhausted is not None:
@@ -141,17 +142,27 @@ class Supervisor:
             self._tasks.start(title, self._restart_later(component, delay, state.episode))
 
     def _count_failure(self, state: RestartState) -> str | None:
-        """Count a failure; return which limit is reached, or None if another try is allowed."""
-        settings, now = self._settings, self._clock.monotonic()
-        failures = state.record_failure(now, settings.success_reset)
-        if failures >= settings.component_max_failures:
+        """Count a failure; return that there were too many in a row, or None if another try is allowed."""
+        failures = state.record_failure(self._clock.monotonic(), self._settings.success_reset)
+        if failures >= self._settings.component_max_failures:
             return f"{failures} failure{'s' if failures > 1 else ''} in a row"
-        if state.restarts_within_hour(now) >= settings.restarts_per_hour:
-            return f"{settings.restarts_per_hour} restarts within an hour"
         return None
 
+    def _count_crash(self, state: RestartState) -> str | None:
+        """Count a crash; return which limit is reached, or None if another restart is allowed."""
+        exhausted = self._count_failure(state)
+        if (
+            exhausted is None
+            and state.restarts_within_hour(self._clock.monotonic()) >= self._settings.restarts_per_hour
+        ):
+            return f"{self._settings.restarts_per_hour} restarts within an hour"
+        return exhausted
+
     def on_source_lost(self, stream: Supervised, reason: str) -> float:
-        """Count a failed try to read a source, and return the delay before the next: a stream is never given up."""
+        """Count a failed try to read a source, and return the delay before the next: a stream is never given up.
+
+        The limit per hour is for crashes. A feed that is cut once a minute and healthy in between is connected quickly.
+        """
         state = stream.restart_state
         had_tries_left = state.has_tries_left
         exhausted = self._count_failure(state)
@@ -167,7 +178,7 @@ class Supervisor:
 
     def on_source_retry(self, stream: Supervised, delay: float) -> None:
         """Count another try to read a source; those at the longest interval are not recorded one by one."""
-        stream.restart_state.record_restart(self._clock.monotonic())
+        stream.restart_state.restarts += 1
         if stream.restart_state.has_tries_left:
             self._record(stream, "restarted", f"after {delay:g} s")
 
