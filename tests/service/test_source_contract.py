@@ -80,7 +80,7 @@ class TooFar(Subscription):
     """Says that its position has moved further than it has."""
 
     async def read(self, position: int) -> AsyncIterator[Any]:
-        yield tm.sources.Progress(position + 1)
+        yield tm.sources.Moved(position + 1)
         async for pair in super().read(position):
             yield pair
 

@@ -105,6 +105,20 @@ async def test_a_lost_source_degrades_its_reactor_until_it_is_back() -> None:
             assert node.reactor("r").state().disconnected == ["numbers"]
 
 
+async def test_a_feed_that_is_cut_often_and_healthy_in_between_is_connected_quickly() -> None:
+    """G-20: the limit per hour is for crashes; a cut after `success_reset` is the first failure of a row."""
+    source = Unreliable()
+    settings = {"backoff_base": "1ms", "backoff_max": "1h", "success_reset": "1ms", "restarts_per_hour": 3}
+    async with tm.Node(load=[reading(source)], settings=settings) as node:
+        for number in range(1, 9):
+            await until_health(node, "live")
+            await asyncio.sleep(0.002)  # real time: longer than `success_reset`
+            source.cut.set()
+            await until(node, lambda number=number: source.starts > number)  # type: ignore[misc]
+        actions = {event.action for event in node.reactor("r").events()}
+    assert actions == {"crashed", "restarted"}
+
+
 async def test_a_source_that_raises_fail_is_failed_at_once() -> None:
     """G-20: it says that a retry cannot help; an operator who has corrected the cause restarts it."""
     source = Unreliable(tm.Fail("the account is closed"))
@@ -196,7 +210,7 @@ async def test_a_list_is_delivered_as_a_whole_and_acknowledged_after_it(tmp_path
 @pytest.mark.parametrize("durability", ["boundary", "interval"])
 async def test_a_position_that_moved_without_an_event_is_stored(tmp_path: Path, durability: str) -> None:
     """G-24: the next process continues there, also if no event ever came."""
-    source = Scripted(tm.sources.Progress(["first", 7]))
+    source = Scripted(tm.sources.Moved(["first", 7]))
     for _ in range(2):
         reactor = reading(source, durability=durability)
         async with tm.Node(store=f"sqlite:///{tmp_path}/n.db", load=[reactor]) as node:

@@ -57,7 +57,7 @@ class Reading:
         async with asyncio.timeout(10):
             deliveries: Any = await source.start(checkpoint, context=self.context)  # type: ignore[misc]
             async for delivery in deliveries:
-                if isinstance(delivery, tm.sources.Progress):
+                if isinstance(delivery, tm.sources.Moved):
                     self.progress.append(delivery.checkpoint)
                 else:
                     found += delivery
@@ -86,7 +86,7 @@ async def test_heartbeats_that_share_the_sequence_are_no_gap() -> None:
             deliveries: Any = await source.start(None, reading.context)
             while reading.progress[-1:] != [7]:
                 delivery = await anext(deliveries)
-                if isinstance(delivery, tm.sources.Progress):
+                if isinstance(delivery, tm.sources.Moved):
                     reading.progress.append(delivery.checkpoint)
                 else:
                     found += delivery

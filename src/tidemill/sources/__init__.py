@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidemill.sources.folder import Folder
-    from tidemill.sources.interface import Disconnected, Progress, SourceContext
+    from tidemill.sources.interface import Disconnected, Moved, SourceContext
     from tidemill.sources.mqtt import Mqtt
     from tidemill.sources.postgres import Postgres
     from tidemill.sources.redis import Redis
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Disconnected",
     "Folder",
+    "Moved",
     "Mqtt",
     "Postgres",
-    "Progress",
     "Redis",
     "ServerSentEvents",
     "SourceContext",
@@ -33,9 +33,9 @@ __all__ = [
 _MODULE_OF_NAME = {
     "Disconnected": "tidemill.sources.interface",
     "Folder": "tidemill.sources.folder",
+    "Moved": "tidemill.sources.interface",
     "Mqtt": "tidemill.sources.mqtt",
     "Postgres": "tidemill.sources.postgres",
-    "Progress": "tidemill.sources.interface",
     "Redis": "tidemill.sources.redis",
     "ServerSentEvents": "tidemill.sources.server_sent_events",
     "SourceContext": "tidemill.sources.interface",

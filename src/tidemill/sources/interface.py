@@ -20,7 +20,7 @@ Event: TypeAlias = tuple[Any, Any]
 Checkpoint = TypeVar("Checkpoint")
 
 
-class Progress(msgspec.Struct, frozen=True):
+class Moved(msgspec.Struct, frozen=True):
     """Yield it when the position has moved without an event: over messages that nothing reads, or to a first position.
 
     Without it, a restart would go back to the checkpoint of the last event, or begin anew if there was none.
@@ -29,7 +29,7 @@ class Progress(msgspec.Struct, frozen=True):
     checkpoint: Any
 
 
-Delivery: TypeAlias = Event | list[Event] | Progress
+Delivery: TypeAlias = Event | list[Event] | Moved
 """What an iterator yields: one event, a list of events that share a commit, or a checkpoint alone."""
 
 Encoding: TypeAlias = Literal["json", "msgpack"]

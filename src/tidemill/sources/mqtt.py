@@ -16,7 +16,7 @@ import msgspec
 from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.errors import DefinitionError
 from tidemill.sources.clients import resolve_url, server_name
-from tidemill.sources.interface import Delivery, Disconnected, Event, Progress, SourceContext, read_checkpoint
+from tidemill.sources.interface import Delivery, Disconnected, Event, Moved, SourceContext, read_checkpoint
 from tidemill.sources.mqtt_connection import CONNECT_TIMEOUT, MqttConnection, open_connection
 from tidemill.sources.mqtt_packets import (
     REFUSED_SUBSCRIPTION,
@@ -165,7 +165,7 @@ class _MqttSession:
         """
         try:
             with _explaining_errors(self._title):
-                yield Progress(self._checkpoint())
+                yield Moved(self._checkpoint())
                 while True:
                     arrived = await self._take_arrived()
                     if batch := self._make_batch(arrived):

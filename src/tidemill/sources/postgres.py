@@ -16,7 +16,7 @@ import msgspec
 from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.sources.clients import import_client, resolve_url, server_name
-from tidemill.sources.interface import Delivery, Disconnected, Progress, SourceContext, read_checkpoint
+from tidemill.sources.interface import Delivery, Disconnected, Moved, SourceContext, read_checkpoint
 from tidemill.sources.options import check_duration, check_text
 from tidemill.sources.postgres_catalogue import (
     BEFORE_ALL_ROWS,
@@ -195,7 +195,7 @@ class _TableReader:
                             yield page
                     if self._kept != self._position:
                         self._kept = self._position
-                        yield Progress(msgspec.to_builtins(self._position))
+                        yield Moved(msgspec.to_builtins(self._position))
                     self._update_lag()
                     is_blocked = self._horizon.is_blocked
                     delay = min(delay * 2, self._interval) if is_blocked and not has_moved else FIRST_RECHECK

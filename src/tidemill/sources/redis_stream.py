@@ -11,7 +11,7 @@ from zlib import crc32
 
 import msgspec
 
-from tidemill.sources.interface import Delivery, Event, Progress, SourceContext, read_checkpoint
+from tidemill.sources.interface import Delivery, Event, Moved, SourceContext, read_checkpoint
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis as Client  # extra: redis
@@ -104,7 +104,7 @@ class StreamReader:
             before = self._position.id
             self._check_continuity(look)
             if self._position.id != before:
-                return Progress(msgspec.to_builtins(self._position))
+                return Moved(msgspec.to_builtins(self._position))
         if entries:
             return self._take(entries, None if look is None else look.added)
         await self._client.xread({self._stream: self._position.id}, count=1, block=BLOCK_TIME)

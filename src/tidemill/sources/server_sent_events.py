@@ -9,7 +9,7 @@ from tidemill.kernel.durations import Duration
 from tidemill.kernel.errors import DefinitionError
 from tidemill.sources.event_stream import EventStreamParser, ServerEvent
 from tidemill.sources.http import Headers, check_url, public_address, refusal, resolve_headers
-from tidemill.sources.interface import Delivery, Disconnected, Progress, SourceContext, read_checkpoint
+from tidemill.sources.interface import Delivery, Disconnected, Moved, SourceContext, read_checkpoint
 from tidemill.sources.options import check_duration
 from tidemill.sources.read_ahead import ReadAhead, reading_ahead
 
@@ -97,7 +97,7 @@ class ServerSentEvents:
                     if events:
                         yield events
                     if selection.has_moved:
-                        yield selection.progress()
+                        yield selection.take_move()
             if response.status_code != httpx.codes.NO_CONTENT:
                 reason = f"{public_address(self._url)} has ended its answer"
                 raise Disconnected(reason, retry_after=self._pause(selection))
@@ -152,7 +152,7 @@ class _Selection:
         """Whether events that are not delivered have moved the position."""
         return self._last_id != self._kept_id
 
-    def progress(self) -> Progress:
+    def take_move(self) -> Moved:
         """Return the position that they have moved to."""
         self._kept_id = self._last_id
-        return Progress(self._last_id)
+        return Moved(self._last_id)

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 from tidemill.kernel.durations import Duration
 from tidemill.sources.http import Headers, check_url, public_address, refusal, resolve_headers
-from tidemill.sources.interface import Delivery, Disconnected, Encoding, Progress, SourceContext, read_checkpoint
+from tidemill.sources.interface import Delivery, Disconnected, Encoding, Moved, SourceContext, read_checkpoint
 from tidemill.sources.options import check_choice, check_duration
 from tidemill.sources.sequence import FindNumber, SequenceTracker, number_at
 
@@ -125,7 +125,7 @@ class WebSocket:
                     yield events
                 if tracker is not None and tracker.last != kept:  # messages that are no events have moved it
                     kept = tracker.last
-                    yield Progress(kept)
+                    yield Moved(kept)
         finally:
             await connection.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.settings import Settings
-from tidemill.sources import Progress, SourceContext
+from tidemill.sources import Moved, SourceContext
 
 
 class SourceReading:
@@ -29,7 +29,7 @@ class SourceReading:
 
     def add(self, delivery: Any) -> None:
         """Keep what a source has yielded."""
-        if isinstance(delivery, Progress):
+        if isinstance(delivery, Moved):
             self.progress.append(delivery.checkpoint)
             delivery = []
         for event, checkpoint in delivery if isinstance(delivery, list) else [delivery]:

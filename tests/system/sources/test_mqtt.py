@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 import tidemill as tm
 from tests.system.sources.mqtt_broker import MqttBroker, mqtt_broker, open_session
 from tests.system.sources.reading import SourceReading, reading
-from tidemill.sources import Disconnected, Mqtt, Progress, mqtt_connection
+from tidemill.sources import Disconnected, Moved, Mqtt, mqtt_connection
 from tidemill.sources.mqtt_packets import Packet, PacketKind, PacketParser, encode_packet
 from tidemill.testing.sources.reading import wait_until
 
@@ -328,7 +328,7 @@ async def test_nothing_is_confirmed_before_its_delivery(monkeypatch: pytest.Monk
     monkeypatch.setattr(mqtt_connection, "PING_INTERVAL", 0.02)
     async with scripted_broker() as broker:
         deliveries: Any = await Mqtt(topic="t", qos=2, url=broker.url).start(None, SourceReading().make_context())
-        assert isinstance(await anext(deliveries), Progress)
+        assert isinstance(await anext(deliveries), Moved)
         broker.publish(1, b"a")
         assert [event for event, _ in await anext(deliveries)] == [b"a"]
         pings = broker.count(PacketKind.PINGREQ)

@@ -59,12 +59,12 @@ class Consumer(SourceListener):
         for event, checkpoint in events:
             await self.on_event(event, checkpoint)
 
-    def on_progress(self, checkpoint: Any) -> None:
+    def on_moved(self, checkpoint: Any) -> None:
         self.positions.append((self.numbers[-1] + 1 if self.events else 0, _as_stored(checkpoint)))
 
     async def on_event(self, event: Any, checkpoint: Any) -> None:
         self.events.append((_decode(event, self._encoding).number, _as_stored(checkpoint)))
-        self.on_progress(checkpoint)
+        self.on_moved(checkpoint)
         if self._limit is not None and len(self.events) >= self._limit:
             await asyncio.Event().wait()  # a reactor whose queue is full
 

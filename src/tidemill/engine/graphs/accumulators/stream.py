@@ -188,7 +188,7 @@ class Stream(RunningAccumulator):
             steps.append(self.begin_event(event, self.encoding, checkpoint))
         return steps
 
-    def on_progress(self, checkpoint: Any) -> None:
+    def on_moved(self, checkpoint: Any) -> None:
         """Store an offset that has moved without an event."""
         self._advance_offset(checkpoint)
 
@@ -233,9 +233,9 @@ class SourceSession(SourceListener):
         if self.is_current:
             self._stream.on_gap(reason)
 
-    def on_progress(self, checkpoint: Any) -> None:
+    def on_moved(self, checkpoint: Any) -> None:
         if self.is_current:
-            self._stream.on_progress(checkpoint)
+            self._stream.on_moved(checkpoint)
 
     async def on_event(self, event: Any, checkpoint: Any) -> None:
         with self._delivering():

@@ -14,7 +14,7 @@ from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.settings import Settings
-from tidemill.sources.interface import Delivery, Encoding, Progress, SourceContext
+from tidemill.sources.interface import Delivery, Encoding, Moved, SourceContext
 
 MAX_SHOWN = 80  # characters of a value in a message
 
@@ -34,7 +34,7 @@ class SourceListener(Protocol):
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
         """Process events with their checkpoints, in order; return when all have reached the reactors."""
 
-    def on_progress(self, checkpoint: Any) -> None:
+    def on_moved(self, checkpoint: Any) -> None:
         """Keep a position that has moved without an event."""
 
     def on_gap(self, reason: str) -> None:
@@ -106,8 +106,8 @@ class IteratorReader(SourceReader):
             self._context = None
 
     async def _deliver(self, delivery: Delivery, listener: SourceListener) -> None:
-        if isinstance(delivery, Progress):
-            listener.on_progress(delivery.checkpoint)
+        if isinstance(delivery, Moved):
+            listener.on_moved(delivery.checkpoint)
         elif isinstance(delivery, list):
             for one in delivery:
                 self._check_event(one)
