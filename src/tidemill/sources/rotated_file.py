@@ -2,7 +2,9 @@
 
 A position is the inode of a file, an offset in it, and a checksum of its beginning: a file system gives the inode of a
 deleted file to a new one. Files that were rotated by renaming stay readable under their new names, so a reader that was
-away finishes them, in the order of their last writes, before it reads the current one.
+away finishes them, in the order of their last writes, before it reads the current one. A file that was copied and then
+truncated is finished in the copy, which has the same beginning. If the file of a position is gone, those that were
+written to after it are read.
 """
 
 import os
@@ -23,6 +25,14 @@ class FilePosition(NamedTuple):
     inode: int
     offset: int
     head_checksum: int
+    written_at: int = 0
+    """When the file was last written to, as of the reading, in nanoseconds."""
+    is_cut: bool = False
+    """Whether the rest of a line that is too long follows."""
+
+
+NO_FILE = FilePosition(0, 0, 0)
+"""The position of a reader that found no file: it reads the first one from its start."""
 
 
 class RotatedFile:
@@ -33,38 +43,67 @@ class RotatedFile:
         self._max_line = max_line
         self._generation: _Generation | None = None
         self._is_rotated = False  # whether the path was another file when the current one had nothing more
+        self._is_missing = False  # whether the file was deleted, and there was no other, when it was last looked at
         self.gap: str | None = None
         """What was lost, until the caller has reported it."""
 
     def open(self, position: FilePosition | None, begin: Literal["start", "end"]) -> None:
         """Open the file of a position, or the current one; raise OSError if there is none."""
-        if position is None:
+        if position is None or position == NO_FILE:
             self._generation = _Generation(self._path, self._max_line)
-            if begin == "end":
+            if position is None and begin == "end":
                 self._generation.skip_to_end()
             return
         found = next((one for one in self._generation_paths() if _is_at(one, position)), None)
-        if found is None:
+        self._generation = _Generation(found, self._max_line, position) if found else self._open_successor(position)
+
+    def _open_successor(self, position: FilePosition) -> "_Generation":
+        """Open what follows a position whose file is gone: its copy, or the first file that was written to after it."""
+        rotated = [(path, _written_at(path)) for path in self._generation_paths()[:-1]]
+        copies = (path for path, at in rotated if at >= position.written_at and _is_continued_in(path, position))
+        if (copy := next(copies, None)) is not None:
             self.gap = (
-                f"'{self._path}' is not the file that was read before, which is gone, compressed or truncated: "
-                f"lines after its byte {position.offset} may be lost"
+                f"'{self._path}' was truncated after byte {position.offset} was read, and is finished in "
+                f"'{copy.name}': lines that were written after that copy may be lost"
             )
-        self._generation = _Generation(found or self._path, self._max_line, position.offset if found else 0)
+            return _Generation(copy, self._max_line, position)
+        self.gap = (
+            f"'{self._path}' is not the file that was read before, which is gone, compressed or truncated: "
+            f"lines after its byte {position.offset} may be lost"
+        )
+        newer = (path for path, at in rotated if at > position.written_at)
+        return _Generation(next(newer, self._path), self._max_line)
+
+    @property
+    def position(self) -> FilePosition:
+        """The position after the last line."""
+        assert self._generation is not None, "the file is opened first"
+        return self._generation.position
 
     def read_lines(self) -> list[tuple[bytes, FilePosition]]:
-        """Return the next complete lines; an empty list if there are none for now."""
+        """Return the next complete lines; an empty list if there are none for now. OSError if the file was deleted."""
         current = self._generation
         assert current is not None, "the file is opened first"
         if current.is_truncated:
+            current = self._leave_truncated(current)
+        if lines := current.read_lines():
+            self._is_rotated = self._is_missing = False
+            return lines
+        was_missing, self._is_missing = self._is_missing, current.is_deleted and not self._path.exists()
+        if was_missing and self._is_missing:  # twice: another file may appear a moment after the first was deleted
+            raise FileNotFoundError(f"'{self._path}' was deleted")
+        return self._read_next_generation(current) if self._is_replaced(current) else []
+
+    def _leave_truncated(self, current: "_Generation") -> "_Generation":
+        """Continue in the copy of a file that was truncated, or at its beginning."""
+        self._generation = successor = self._open_successor(current.position)
+        if successor.inode == current.inode:
             self.gap = (
                 f"'{current.path}' was truncated after byte {current.offset} was read: "
                 "lines that were written shortly before may be lost"
             )
-            current.rewind()
-        if lines := current.read_lines():
-            self._is_rotated = False
-            return lines
-        return self._read_next_generation(current) if self._is_replaced(current) else []
+        current.close()
+        return successor
 
     def _is_replaced(self, current: "_Generation") -> bool:
         """Return whether lines are written to another file now: an empty one may not be noticed by its writer yet."""
@@ -112,15 +151,18 @@ class RotatedFile:
 class _Generation:
     """One open file, read from an offset."""
 
-    def __init__(self, path: Path, max_line: int, offset: int = 0) -> None:
+    def __init__(self, path: Path, max_line: int, position: FilePosition | None = None) -> None:
         self.path = path
         self._max_line = max_line
         self._descriptor = os.open(path, os.O_RDONLY)
-        self.inode = os.fstat(self._descriptor).st_ino
-        self.offset = offset
+        status = os.fstat(self._descriptor)
+        self.inode = status.st_ino
+        self._written_at = status.st_mtime_ns
+        self.offset = 0 if position is None else position.offset
         """The byte after the last complete line."""
         self._rest = b""  # the beginning of the line after it
-        self._is_skipping = False  # whether the rest of a line that is too long is read and dropped
+        self._is_skipping = position is not None and position.is_cut
+        """Whether the rest of a line that is too long is read and dropped."""
         self._head_size = 0
         self._head_checksum = 0
         self._update_head()
@@ -129,7 +171,12 @@ class _Generation:
     def position(self) -> FilePosition:
         """The position after the last complete line."""
         self._update_head()
-        return FilePosition(self.inode, self.offset, self._head_checksum)
+        return FilePosition(self.inode, self.offset, self._head_checksum, self._written_at, self._is_skipping)
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the file has no name any more."""
+        return os.fstat(self._descriptor).st_nlink == 0
 
     def _update_head(self) -> None:
         size = min(self.offset, HEAD_SIZE)
@@ -149,6 +196,7 @@ class _Generation:
     def read_lines(self) -> list[tuple[bytes, FilePosition]]:
         """Return complete lines of the next part of the file, without their ends; blank lines are left out."""
         lines: list[tuple[bytes, FilePosition]] = []
+        self._written_at = os.fstat(self._descriptor).st_mtime_ns
         while not lines and (chunk := os.pread(self._descriptor, CHUNK_SIZE, self.offset + len(self._rest))):
             *complete, rest = (self._rest + chunk).split(b"\n")
             for line in complete:
@@ -157,12 +205,13 @@ class _Generation:
             self._rest = rest
             if len(rest) > self._max_line:
                 self.offset += len(rest)
-                self._add_line(lines, rest[: self._max_line])  # what does not fit is no event: a dead letter shows it
-                self._rest, self._is_skipping = b"", True
+                self._rest = b""
+                self._add_line(lines, rest[: self._max_line], is_cut=True)  # no event: a dead letter shows it
+        self._update_head()
         return lines
 
-    def _add_line(self, lines: list[tuple[bytes, FilePosition]], line: bytes) -> None:
-        was_skipping, self._is_skipping = self._is_skipping, False
+    def _add_line(self, lines: list[tuple[bytes, FilePosition]], line: bytes, *, is_cut: bool = False) -> None:
+        was_skipping, self._is_skipping = self._is_skipping, is_cut
         if not was_skipping and (text := line.rstrip(b"\r")):
             lines.append((text, self.position))
 
@@ -186,11 +235,6 @@ class _Generation:
                 return
             size = begin
 
-    def rewind(self) -> None:
-        """Continue at the beginning."""
-        self.offset, self._rest, self._is_skipping = 0, b"", False
-        self._update_head()
-
     def close(self) -> None:
         """Close the file."""
         os.close(self._descriptor)
@@ -209,12 +253,24 @@ def _inode(path: Path) -> int | None:
         return None
 
 
+def _written_at(path: Path) -> int:
+    """Return when a file was last written to; 0 if it is gone."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 def _is_at(path: Path, position: FilePosition) -> bool:
     """Return whether a position is one of this file."""
+    return _inode(path) == position.inode and _is_continued_in(path, position)
+
+
+def _is_continued_in(path: Path, position: FilePosition) -> bool:
+    """Return whether a file has what was read, up to a position: it is the file of the position, or a copy of it."""
     try:
         with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            if status.st_ino != position.inode or status.st_size < position.offset:
+            if os.fstat(file.fileno()).st_size < position.offset:
                 return False
             return crc32(file.read(min(position.offset, HEAD_SIZE))) == position.head_checksum
     except FileNotFoundError:

@@ -1,8 +1,11 @@
 """Files that are rotated: every complete line once, in order, wherever a reader stops and starts."""
 
+import os
+import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -186,6 +189,66 @@ def test_a_position_whose_file_is_gone_is_a_gap(tmp_path: Path) -> None:
     reader.read_all()
     assert reader.numbers() == [0, 1]
     assert reader.file.gap is not None
+
+
+def test_files_that_were_written_after_one_that_is_gone_are_read(tmp_path: Path) -> None:
+    """Two rotations with delaycompress: the older file is compressed, and the newer one was never read."""
+    writer, reader = opened(tmp_path)
+    writer.write()
+    reader.read_all()
+    for number in (1, 2):
+        writer.path.rename(tmp_path / "log.1")
+        writer.write()
+        if number == 1:
+            (tmp_path / "log.1").rename(tmp_path / "log.2.gz")
+            later = writer.path.stat().st_mtime_ns + 10**9
+            os.utime(writer.path, ns=(later, later))
+    reader.restart()
+    reader.read_all()
+    assert reader.numbers() == [0, 1, 2]
+    assert reader.file.gap is not None
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+def test_a_file_that_was_copied_and_truncated_is_finished_in_its_copy(tmp_path: Path, is_away: bool) -> None:
+    """Rotation with copytruncate: the copy begins as what was read, and has the lines that were not."""
+    writer, reader = opened(tmp_path)
+    writer.write("first")
+    reader.read_all()
+    writer.write("second, which is a longer line")
+    shutil.copy2(writer.path, tmp_path / "log.1")
+    os.truncate(writer.path, 0)
+    writer.write()
+    if is_away:
+        reader.restart()
+    reader.read_all()
+    assert reader.numbers() == [0, 1, 2]
+    assert reader.file.gap is not None
+    assert "is finished in 'log.1'" in reader.file.gap
+
+
+def test_the_rest_of_a_line_that_is_too_long_is_no_line_of_the_next_life(tmp_path: Path) -> None:
+    writer, reader = opened(tmp_path)
+    writer.write("x" * 3 * CHUNK_SIZE)
+    writer.write()
+    while not reader.lines:
+        reader.read()
+    reader.restart()
+    reader.read_all()
+    assert [len(line) for line in reader.lines] == [MAX_LINE, 2]
+
+
+def test_a_file_that_was_deleted_is_missing_and_one_that_was_renamed_is_not(tmp_path: Path) -> None:
+    """A writer may still hold the renamed one, whatever its name is now."""
+    writer, reader = opened(tmp_path)
+    writer.write()
+    reader.read_all()
+    writer.path.rename(tmp_path / "kept")
+    reader.read_all()
+    (tmp_path / "kept").unlink()
+    assert not reader.read()
+    with pytest.raises(FileNotFoundError, match="was deleted"):
+        reader.read()
 
 
 def test_a_line_that_is_too_long_is_cut_and_the_next_is_read(tmp_path: Path) -> None:
