@@ -13,8 +13,9 @@ from pyarrow import parquet
 import tidemill as tm
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.settings import Settings
+from tidemill.sources.csv_records import MAX_ROW
 from tidemill.sources.pacing import event_time
-from tidemill.sources.row_files import BATCH_SIZE, parse_cell
+from tidemill.sources.row_files import BATCH_SIZE, MAX_LINE, parse_cell
 from tidemill.testing.sources.reading import wait_until
 
 
@@ -27,14 +28,19 @@ class Replay:
         self.clock = VirtualClock()
         self.context = tm.sources.SourceContext("rows", Settings(), self.clock, self.gaps.append)
         self.events: list[tuple[Any, Any]] = []
+        self.moves: list[Any] = []
         self.has_ended = False
 
     async def run(self, checkpoint: Any = None) -> list[tuple[Any, Any]]:
-        """Read until the source ends."""
+        """Read until the source ends; return its events, each with its file and row."""
         async for delivery in await self.source.start(checkpoint, self.context):
-            self.events += delivery
+            if isinstance(delivery, tm.sources.Moved):
+                self.moves.append(delivery.checkpoint)
+            else:
+                assert isinstance(delivery, list)
+                self.events += delivery
         self.has_ended = True
-        return self.events
+        return [(event, checkpoint[:2]) for event, checkpoint in self.events]
 
     async def advance(self, seconds: float) -> None:
         """Move time, and wait until the source has delivered what is due: it sleeps again then, or has ended."""
@@ -140,6 +146,93 @@ async def test_a_followed_folder_waits_for_files_and_reports_those_that_come_too
     assert replay.gaps == ["the file 'a.ndjson' appeared after 'b.ndjson' was read, and is not read: rename it"]
 
 
+async def test_a_file_that_came_too_late_while_the_node_was_down_is_reported_once(tmp_path: Path) -> None:
+    """G-24: it sorts before the position, so it is not read."""
+    for name in ("a", "c"):
+        (tmp_path / f"{name}.ndjson").write_text("1\n")
+    first, second, third = (Replay(tm.sources.Folder(tmp_path, format="ndjson")) for _ in range(3))
+    await first.run()
+    (tmp_path / "_b").write_text("2\n")
+    later = first.events[-1][1][2] + 1
+    while (tmp_path / "_b").stat().st_ctime_ns < later:  # the clock of the file system
+        (tmp_path / "_b").touch()
+    (tmp_path / "_b").rename(tmp_path / "b.ndjson")
+    assert await second.run(first.events[-1][1]) == []
+    assert second.gaps == [
+        "the file 'b.ndjson' appeared or was changed after 'c.ndjson' was read, and is not read: rename it"
+    ]
+    await third.run(second.moves[-1])
+    assert third.gaps == []
+
+
+LARGE = "y" * 140_000
+UNBALANCED = 'a,b\n0,x\n1,"never closed\n' + "".join(f"{n},x\n" for n in range(2, 20_002))
+
+
+@pytest.mark.parametrize(
+    ("text", "damaged", "count"),
+    [
+        (f"a,b\n0,x\n1,{LARGE}\n2,x\n", f"1,{LARGE}", 2),
+        (f"a,b\n0,x\n1,{'y' * 2_000_000}\n2,x\n", f"1,{'y' * (MAX_ROW - 2)}", 2),
+        (UNBALANCED, '1,"never closed', 20_001),
+        ('a,b\n0,x\n1,"never closed\n2,x\n3,x\n', '1,"never closed', 3),
+        ("a,b\n0,x\n1,M\udcfcller\n2,x\n", "1,M\udcfcller", 2),
+    ],
+    ids=["large cell", "long line", "open quote", "open quote at the end", "latin-1"],
+)
+async def test_a_damaged_row_of_csv_is_a_dead_letter_and_the_others_are_read(
+    tmp_path: Path, text: str, damaged: str, count: int
+) -> None:
+    """From any row on, and with the same numbers."""
+    (tmp_path / "a.csv").write_bytes(text.encode(errors="surrogateescape"))
+    source = tm.sources.Folder(tmp_path, format="csv")
+    found = await Replay(source).run()
+    assert found[1] == (damaged.encode(errors="surrogateescape"), ["a.csv", 2])
+    assert [event["a"] for event, _ in found if not isinstance(event, bytes)] == [0, *range(2, count + 1)]
+    assert await Replay(source).run(["a.csv", 2]) == found[2:]
+
+
+async def test_a_number_with_too_many_digits_is_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"a\n1\n{'9' * 5_000}\n3\n")
+    found = await Replay(tm.sources.Folder(tmp_path, format="csv")).run()
+    assert [event["a"] for event, _ in found] == [1, "9" * 5_000, 3]
+
+
+async def test_a_long_line_of_ndjson_is_cut_and_the_next_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(b"\xef\xbb\xbf1\n" + b"2" * 3_000_000 + b"\n3\n")
+    found = await Replay(tm.sources.Folder(tmp_path, format="ndjson")).run()
+    assert [(len(event), checkpoint[1]) for event, checkpoint in found] == [(1, 1), (MAX_LINE, 2), (1, None)]
+
+
+async def test_times_of_parquet_have_microseconds(tmp_path: Path) -> None:
+    """What is finer is cut off: Python has no type for it."""
+    nanoseconds = 1_767_225_600_000_001_999
+    struct = pyarrow.struct([("ts", pyarrow.timestamp("ns"))])
+    columns = {
+        "ts": pyarrow.array([nanoseconds], pyarrow.timestamp("ns", "UTC")),
+        "deep": pyarrow.array([[{"ts": nanoseconds}]], pyarrow.list_(struct)),
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    [(event, _)] = await Replay(tm.sources.Folder(tmp_path, format="parquet")).run()
+    assert event["ts"] == datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC)
+    assert event["deep"] == [{"ts": datetime(2026, 1, 1, 0, 0, 0, 1)}]
+
+
+async def test_rows_before_the_end_of_a_cut_file_are_delivered(tmp_path: Path) -> None:
+    """The error names the file, and the source continues with the row that could not be read."""
+    lines = [b"%d" % (number * 7919 % 100_003) for number in range(5_000)]
+    whole = gzip.compress(b"\n".join(lines) + b"\n")
+    (tmp_path / "a.ndjson.gz").write_bytes(whole[: len(whole) // 2])
+    replay = Replay(tm.sources.Folder(tmp_path, "*.gz", format="ndjson"))
+    with pytest.raises(tm.sources.Disconnected, match=r"the file 'a.ndjson.gz' cannot be read: .*ended"):
+        await replay.run()
+    assert [event for event, _ in replay.events] == lines[: len(replay.events)]
+    (tmp_path / "a.ndjson.gz").write_bytes(whole)
+    rest = await Replay(replay.source).run(replay.events[-1][1])
+    assert [event for event, _ in [*replay.events, *rest]] == lines
+    assert len(rest) < len(lines)
+
+
 async def test_a_complete_file_may_be_removed_and_one_that_is_not_is_a_gap(tmp_path: Path) -> None:
     (tmp_path / "b.ndjson").write_text("1\n")
     source = tm.sources.Folder(tmp_path, format="ndjson")
@@ -153,6 +246,11 @@ async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_text("no parquet")
     with pytest.raises(tm.sources.Disconnected, match=r"the file 'a.parquet' cannot be read"):
         await Replay(tm.sources.Folder(tmp_path, format="parquet")).run()
+    (tmp_path / "a.csv").write_bytes("Größe\n1\n".encode("latin-1"))
+    with pytest.raises(
+        tm.sources.Disconnected, match=r"the file 'a.csv' cannot be read: its first line, .*no CSV in UTF"
+    ):
+        await Replay(tm.sources.Folder(tmp_path, format="csv")).run()
 
 
 async def test_a_replay_of_nothing_is_a_mistake(tmp_path: Path) -> None:

@@ -23,6 +23,10 @@ def make_tail(path: str) -> tm.Source:
     return tm.sources.Tail(path, every="10ms")
 
 
+def make_folder(path: str) -> tm.Source:
+    return tm.sources.Folder(path, format="csv", follow=True, every="10ms")
+
+
 def make_postgres(argument: list[Any]) -> tm.sources.Postgres:
     """Return the source on a table: woken by notifications, or by polling alone."""
     url, channel = argument

@@ -10,7 +10,7 @@ import pytest
 
 import tidemill as tm
 from tests.system.brokers import free_port
-from tests.system.made_sources import make_server_sent_events, make_tail, make_websocket
+from tests.system.made_sources import make_folder, make_server_sent_events, make_tail, make_websocket
 from tests.system.source_harness import ServerProcess, kill_repeatedly
 from tidemill.testing.sources import Check, SourceUnderTest, checks
 from tidemill.testing.sources.reading import reading
@@ -76,6 +76,26 @@ class LogUnderTest(SourceUnderTest):
         pass
 
 
+class FolderUnderTest(SourceUnderTest):
+    """A folder that gets a new file with each call."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder
+        self.count = 0
+
+    def make_source(self) -> tm.Source:
+        return make_folder(str(self.path))
+
+    async def append(self, events: Sequence[Mapping[str, Any]]) -> None:
+        self.count += 1
+        hidden = self.path / "_new"
+        hidden.write_text("number\n" + "".join(f"{event['number']}\n" for event in events))
+        hidden.rename(self.path / f"{self.count:06}.csv")
+
+    async def append_invalid(self) -> None:
+        await self.append([{"number": "seven"}])
+
+
 @pytest.fixture(params=MAKERS)
 async def feed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[FeedUnderTest]:
     """Run a server of each protocol."""
@@ -120,3 +140,10 @@ async def test_kills_of_the_node_between_rotations_lose_and_repeat_nothing(tmp_p
     log = LogUnderTest(tmp_path)
     await kill_repeatedly(log, tmp_path, make_tail, str(log.path))
     assert log.rotations > 0
+
+
+async def test_kills_of_the_node_lose_and_repeat_no_row_of_a_folder(tmp_path: Path) -> None:
+    """G-6, G-24: file and row are committed with the state."""
+    (tmp_path / "rows").mkdir()
+    subject = FolderUnderTest(tmp_path / "rows")
+    await kill_repeatedly(subject, tmp_path, make_folder, str(subject.path), server_kills=0.0)

@@ -1,6 +1,6 @@
 """Folder: replays the rows of a folder's files, and follows it."""
 
-import csv
+import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator
 from functools import partial
 from os import PathLike
@@ -11,11 +11,13 @@ from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.concurrency import WorkerThread
 from tidemill.kernel.durations import Duration
 from tidemill.kernel.errors import DefinitionError
-from tidemill.sources.interface import Disconnected, Event, SourceContext
+from tidemill.sources.file_order import FileOrder, FolderPosition
+from tidemill.sources.interface import Delivery, Disconnected, SourceContext, read_checkpoint
 from tidemill.sources.options import check_choice, check_duration
 from tidemill.sources.pacing import Pace
 from tidemill.sources.row_files import READERS, ReadRows, Row, marking_last, read_csv
 
+READ_ERRORS = (OSError, EOFError, zlib.error, ValueError)  # of gzip: the first three; of Parquet: ValueError
 HIDDEN = (".", "_")  # files and folders whose names begin so are being written, or are notes about others
 
 
@@ -26,6 +28,8 @@ class Folder:
     when it appears: write it under a name that begins with "." or "_", and rename it when it is complete. Without
     `follow` the source ends after the last file; with it, the source waits for files whose names sort after that one,
     and looks for them at the interval `every`.
+
+    A row that cannot be read becomes a dead letter, and the rows after it are read. A file is UTF-8.
 
     A cell of a CSV file is a number, true, false or null if JSON would read it so, and else text, such as "007"; the
     columns in `text` always are. An empty cell is null.
@@ -61,12 +65,13 @@ class Folder:
     def __repr__(self) -> str:
         return f"Folder({str(self._path)!r}, {self._pattern!r})"
 
-    async def start(self, checkpoint: Any, context: SourceContext) -> AsyncIterator[list[Event]]:
+    async def start(self, checkpoint: Any, context: SourceContext) -> AsyncIterator[Delivery]:
         """Find the files, and return their rows after the checkpoint."""
+        position = read_checkpoint(checkpoint, FolderPosition, f"folder '{self._path}'")
         thread = WorkerThread(f"source {context.name}")
         try:
-            names = await thread.call(self._list_names)
-            if not names and not self._follow and checkpoint is None:  # files that were read may be removed
+            files = await thread.call(self._list_files)
+            if not files and not self._follow and position is None:  # files that were read may be removed
                 raise Fail(f"no file in '{self._path}' matches '{self._pattern}'")
         except FileNotFoundError:
             thread.close()
@@ -74,29 +79,35 @@ class Folder:
         except BaseException:
             thread.close()
             raise
-        return self._deliveries(thread, _FileOrder(names, checkpoint, context), context)
+        return self._deliveries(thread, FileOrder(files, position, context), context)
 
-    def _list_names(self) -> list[str]:
-        """Return the names of the files, relative to the folder, in order."""
+    def _list_files(self) -> dict[str, int]:
+        """Return the names of the files, relative to the folder, in order, and when each has last changed."""
         self._path.stat()
-        found = (path.relative_to(self._path) for path in self._path.glob(self._pattern) if path.is_file())
-        return sorted(path.as_posix() for path in found if not any(part.startswith(HIDDEN) for part in path.parts))
+        found: list[tuple[str, int]] = []
+        for path in self._path.glob(self._pattern):
+            name = path.relative_to(self._path)
+            if not any(part.startswith(HIDDEN) for part in name.parts) and path.is_file():
+                found.append((name.as_posix(), path.stat().st_ctime_ns))
+        return dict(sorted(found))
 
     async def _deliveries(
-        self, thread: WorkerThread, order: "_FileOrder", context: SourceContext
-    ) -> AsyncIterator[list[Event]]:
+        self, thread: WorkerThread, order: FileOrder, context: SourceContext
+    ) -> AsyncIterator[Delivery]:
         pace = None if self._speed is None or self._time is None else Pace(context.clock, self._time, self._speed)
         try:
             while True:
+                if (moved := order.take_move()) is not None:
+                    yield moved
                 while (name := order.next_name()) is not None:
                     rows = marking_last(self._read(self._path / name, order.first_row))
                     while batch := await _next_batch(thread, rows, name):
                         async for due in _spread(batch, pace, context):
-                            yield [(event, [name, number]) for event, number in due]
+                            yield [(event, order.checkpoint(number)) for event, number in due]
                 if not self._follow:
                     return
                 await context.clock.sleep(self._every)
-                order.update(await thread.call(self._list_names))
+                order.update(await thread.call(self._list_files))
         finally:
             thread.close()
 
@@ -105,7 +116,7 @@ async def _next_batch(thread: WorkerThread, rows: Iterator[list[Row]], name: str
     """Return the next rows of a file; an empty list after the last ones."""
     try:
         batch: list[Row] = await thread.call(next, rows, [])
-    except (OSError, ValueError, csv.Error) as error:  # those of Parquet are ValueErrors
+    except READ_ERRORS as error:
         raise Disconnected(f"the file '{name}' cannot be read: {error}") from error
     return batch
 
@@ -124,42 +135,3 @@ async def _spread(batch: list[Row], pace: Pace | None, context: SourceContext) -
             await context.clock.sleep(seconds)
         due.append(row)
     yield due
-
-
-class _FileOrder:
-    """The files that are still to be read, in order.
-
-    A checkpoint is the name of a file and a number of rows; None instead of a number means that the file is complete.
-    """
-
-    def __init__(self, names: list[str], checkpoint: Any, context: SourceContext) -> None:
-        name, row = checkpoint or (None, None)
-        self._current: str | None = name
-        self.first_row: int = row or 0
-        self._context = context
-        self._known = set(names)
-        self._remaining = self._after_current(names)
-        if name in self._known and row is not None:
-            self._remaining = iter([name, *self._remaining])
-        elif row is not None:
-            context.report_gap(f"the file '{name}' is gone: its rows after row {row} are missing")
-
-    def _after_current(self, names: list[str]) -> Iterator[str]:
-        return iter([name for name in names if self._current is None or name > self._current])
-
-    def next_name(self) -> str | None:
-        """Return the next file to read; None if there is none for now. `first_row` is how many rows to skip."""
-        name = next(self._remaining, None)
-        if name is not None:
-            self.first_row = self.first_row if name == self._current else 0
-            self._current = name
-        return name
-
-    def update(self, names: list[str]) -> None:
-        """Add new files; those that sort before the newest one that was read come too late."""
-        for name in sorted(set(names) - self._known):
-            if self._current is not None and name < self._current:
-                message = f"the file '{name}' appeared after '{self._current}' was read, and is not read: rename it"
-                self._context.report_gap(message)
-        self._known = set(names)
-        self._remaining = self._after_current(names)
