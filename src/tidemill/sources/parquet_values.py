@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import pyarrow  # extra: parquet
-
 
 def to_objects(batch: Any) -> list[dict[str, Any]]:
     """Return the rows of a record batch."""
+    import pyarrow  # extra: parquet
+
     schema = pyarrow.schema([field.with_type(_without_nanoseconds(field.type)) for field in batch.schema])
     table = pyarrow.Table.from_batches([batch])
     if schema != batch.schema:
@@ -17,6 +17,8 @@ def to_objects(batch: Any) -> list[dict[str, Any]]:
 
 def _without_nanoseconds(kind: Any) -> Any:
     """Return a type whose times have microseconds instead of nanoseconds, also within lists and objects."""
+    import pyarrow  # extra: parquet
+
     types = pyarrow.types
     if types.is_timestamp(kind) and kind.unit == "ns":
         return pyarrow.timestamp("us", kind.tz)

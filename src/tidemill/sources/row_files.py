@@ -11,6 +11,7 @@ from typing import IO, Any, cast
 
 from tidemill.kernel.author_errors import Fail
 from tidemill.sources.csv_records import Record, open_text, read_records
+from tidemill.sources.parquet_values import to_objects
 
 BATCH_SIZE = 200  # rows; two batches are in memory at once
 MAX_LINE = 1_048_576  # bytes of a line of NDJSON
@@ -83,8 +84,6 @@ def read_parquet(path: Path, first: int) -> Iterator[list[Row]]:
     """Yield the rows of a file in batches, as objects by column; one row group after the other is opened."""
     try:
         from pyarrow.parquet import ParquetFile  # extra: parquet
-
-        from tidemill.sources.parquet_values import to_objects
     except ImportError as error:
         raise Fail(f"reading Parquet needs its library: pip install 'tidemill[parquet]' ({error})") from error
     with ParquetFile(path) as file:
