@@ -2,7 +2,7 @@
 
 @pytest.mark.parametrize("check", tm.testing.sources.checks())
 async def test_my_source_keeps_the_contract(check):
-    async with MyServer() as server:  # a SourceUnderTest
+    async with MyServer() as server:  # a SourceUnderTest: starts its server, and stops it in the end
         await check(server)
 """
 

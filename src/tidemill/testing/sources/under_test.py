@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from tidemill.graphs.definition import Source
 
@@ -14,7 +14,22 @@ class SourceUnderTest(ABC):
 
     Run a real server, in a process of its own, so that the checks can stop it. A source that reads no server, such as
     one of files, leaves out `stop_server`, `start_server` and `open_connections`.
+
+    `async with` starts the server, if there is one, and stops it in the end.
     """
+
+    async def __aenter__(self) -> Self:
+        if self._has_server:
+            await self.start_server()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._has_server:
+            await self.stop_server()
+
+    @property
+    def _has_server(self) -> bool:
+        return type(self).start_server is not SourceUnderTest.start_server
 
     @abstractmethod
     def make_source(self) -> Source:
@@ -32,7 +47,7 @@ class SourceUnderTest(ABC):
         """Add one event that has no `number`, or that cannot be decoded at all."""
 
     async def stop_server(self) -> None:
-        """End the server as a crash would; what was appended must survive."""
+        """End the server as a crash would, if it runs; what was appended must survive."""
         raise AssertionError(WITHOUT_SERVER)
 
     async def start_server(self) -> None:
