@@ -4,6 +4,7 @@ The broker is the NATS server, which keeps sessions and messages on its disk. It
 """
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -37,7 +38,7 @@ class MqttBroker(NatsServer):
         super().__init__(folder / "data", "-c", str(settings), "-m", str(self._monitor_port))
 
     async def publish(self, topic: str, *payloads: bytes, qos: int = 1, retain: bool = False) -> None:
-        """Publish messages; return when the broker has acknowledged all of them."""
+        """Publish messages; return when the broker has acknowledged all of them, or raise OSError if it is lost."""
         await asyncio.to_thread(self._publish, topic, payloads, qos, retain)
 
     async def count_connections(self) -> int:
@@ -48,15 +49,22 @@ class MqttBroker(NatsServer):
         return sum(one["type"] == "mqtt" for one in connections)
 
     def _publish(self, topic: str, payloads: Iterable[bytes], qos: int, retain: bool) -> None:
+        lost = threading.Event()
         client = Client(CallbackAPIVersion.VERSION2, reconnect_on_failure=False)
+        client.on_disconnect = lambda *_: lost.set()
         client.max_inflight_messages_set(1000)
         client.connect("127.0.0.1", self.mqtt_port)
         client.loop_start()
         sent: list[MQTTMessageInfo] = [client.publish(topic, payload, qos, retain) for payload in payloads]
-        for one in sent:
-            one.wait_for_publish(20)
-        client.disconnect()
-        client.loop_stop()
+        try:
+            for one in sent:
+                while not one.is_published():
+                    if lost.is_set():
+                        raise ConnectionError("the broker was lost before it had acknowledged all messages")
+                    one.wait_for_publish(0.05)
+        finally:
+            client.disconnect()
+            client.loop_stop()
 
 
 @asynccontextmanager
