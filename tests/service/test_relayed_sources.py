@@ -109,6 +109,30 @@ async def two_nodes(
     return first, second
 
 
+class FilteredLog(Log):
+    """A log whose events are left out by a filter: its position moves without an event."""
+
+    async def start(self, checkpoint: int | None) -> AsyncIterator[Any]:
+        """Yield the positions up to which there was nothing to deliver."""
+        self.starts.append(checkpoint or 0)
+        while True:
+            yield tm.sources.Moved(self.written)
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("durability", ["interval", "boundary"])
+async def test_a_position_that_moved_without_an_event_is_continued(tmp_path: Path, durability: str) -> None:
+    """G-6: the next process does not read again what the source has left out."""
+    log = FilteredLog()
+    for _ in range(2):
+        log.written += 40
+        async with ReadingNode(f"sqlite:///{tmp_path}/tidemill.db", load=counters(log, durability)) as node:
+            for _ in range(3):
+                await node.advance("1s")
+                await asyncio.sleep(0.005)  # the log needs real time
+    assert log.starts == [0, 40]
+
+
 @pytest.mark.parametrize("victim", [0, 1], ids=["reader", "other host"])
 @pytest.mark.parametrize("durability", ["interval", "fire"])
 async def test_each_event_of_a_source_counts_once_although_a_host_dies(

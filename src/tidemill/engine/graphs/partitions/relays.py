@@ -48,7 +48,7 @@ class RelayedStream(Stream):
             await self._sink.deliver([event for event, _ in events], encoding, offset)
             self.offset = offset
 
-    def on_progress(self, checkpoint: Any) -> None:
+    def on_moved(self, checkpoint: Any) -> None:
         self._sink.move_to(checkpoint)
         self.offset = checkpoint
 
