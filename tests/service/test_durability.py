@@ -197,6 +197,19 @@ async def test_fire_writes_after_each_firing_without_time_passing(store: str, is
     assert (state.cache, state.dirty) == ({"a": 2}, {"a": False})
 
 
+async def test_fire_writes_a_firing_that_several_boundaries_led_to(store: str) -> None:
+    """Durability: "fire" writes after each firing, also if a boundary before it has changed the state already."""
+    sample = pair(when="all", durability="fire")
+    async with tm.testing.node(store=store, load=sample.load) as node:
+        for value in (1, 2):
+            for name in ("a", "b"):
+                await node.push(name, value)
+                await node.advance(0)
+        node = await node.crash()
+        state = node.reactor("r").state()
+    assert (state.cache, state.dirty) == ({"a": 2, "b": 2}, {"a": False, "b": False})
+
+
 async def test_firings_at_once_share_a_write_under_fire(store: str) -> None:
     """Durability: "fire" is group-committed: changes that come during a write join the next."""
     sample = single(durability="fire")

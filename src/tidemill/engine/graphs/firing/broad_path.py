@@ -218,10 +218,11 @@ class _BroadFiringWriter(FiringWriter):
 
     def _write_flush(self) -> None:
         host = self.broad.host
-        if not host.batches:
+        writes_each_firing = host.durability.writes_each_firing
+        if not host.batches and not writes_each_firing:
             return
         flush = f"{self.bind_value('after_firing', host.after_firing)}(ok=True)"
-        if host.durability.writes_each_firing:  # the flush waits for the checkpoint, and takes what comes before it
+        if writes_each_firing:  # also without batches: this requests the checkpoint, and a flush waits for it
             return self.write_line(flush)
         names = [self.bind_value(f"batch_{number}", batch) for number, batch in enumerate(host.batches)]
         self.write_line(f"if {' or '.join(f'{name}.buffered_count' for name in names)}:")
