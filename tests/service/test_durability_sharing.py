@@ -259,3 +259,88 @@ async def test_a_forced_firing_took_its_news_for_good(store: str, durability: An
         await node.reactor("r").resume()
         await node.settle()
     assert sample.seen == [1]
+
+
+# -- ids of firings
+
+
+async def test_a_firing_has_one_id_beside_a_shared_journal(store: str) -> None:
+    """API, G-24: the context, the log and the retries agree, wherever the positions of the shared journal are."""
+    ids: list[str] = []
+
+    @tm.passthrough
+    def shared(event: int) -> int:
+        return event
+
+    @tm.passthrough
+    def own(event: int) -> int:
+        return event
+
+    journaled = tm.Reactor("journaled", [shared], durability="boundary")
+    retry = tm.Retry(2, delay="100ms", jitter=0.0)
+    reactor = tm.Reactor("r", [shared, own], when=tm.any_of(own), durability="interval", on_error=retry)
+    graph = tm.Graph("g", reactor=reactor)
+
+    @graph.node
+    def note(shared: int, own: int, ctx: tm.Context) -> float:
+        ids.append(ctx.firing_id)
+        return shared / own
+
+    async with tm.testing.node(store=store, load=[journaled, reactor, graph]) as node:
+        for value in (1, 1, 0):
+            for number in range(5):
+                await node.push("shared", number)
+            await node.push("own", value)
+        await node.advance("1s")
+        assert [one.id for one in reversed(node.reactor("r").firings())] == ids
+    assert [ids.count(one) for one in dict.fromkeys(ids)] == [1, 1, 3]
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+async def test_a_window_that_grows_during_a_firing_leaves_the_firing_its_id(store: str, is_followed: bool) -> None:
+    """API, G-24: the journal does not hold what another reactor feeds, so later firings are of another series."""
+    ids: list[str] = []
+    started: list[str] = []
+
+    @tm.passthrough
+    def events(event: int) -> int:
+        return event
+
+    @tm.passthrough
+    def fed(event: int) -> int:
+        return event
+
+    window = tm.window("window", int, capacity=3)
+    reactor = tm.Reactor("r", [events, window], when=tm.any_of(events), durability="boundary")
+    other = tm.Reactor("other", [fed, window], when=tm.any_of(fed), durability="none")
+    graph, second = tm.Graph("g", reactor=reactor), tm.Graph("second", reactor=reactor)
+    feeding = tm.Graph("feeding", reactor=other)
+    workflow = tm.Workflow("following", triggers=[tm.on_firing("r")] if is_followed else [])
+
+    @graph.node
+    def feed_other(events: int) -> int | None:
+        return node.handle("fed")(events) if events >= 10 else None
+
+    @second.node
+    def note(events: int, window: list[int], ctx: tm.Context) -> list[int]:
+        ids.append(ctx.firing_id)
+        return window
+
+    @feeding.node(feeds=window)
+    def feed(fed: int) -> int:
+        return fed
+
+    @workflow.task
+    def start(ctx: tm.Context) -> None:
+        started.append(ctx.get("firing_id", ""))
+
+    async with tm.testing.node(store=store, load=[other, reactor, graph, second, feeding, workflow]) as node:
+        for value in (1, 2, 10, 3):
+            await node.push("events", value)
+        await node.settle()
+        firings = node.reactor("r").firings()[::-1]
+    assert [one.ok for one in firings] == [True] * 4
+    assert [one.id for one in firings] == ids
+    assert sorted(started) == (sorted(ids) if is_followed else [])
+    assert [one.results["second"].outputs["note"] for one in firings] == [[], [], [], [10]]
+    assert [len({one.rpartition("-")[0] for one in ids[:count]}) for count in (3, 4)] == [1, 2]

@@ -39,6 +39,7 @@ class DueFirings:
         self.paused = False
         self.incomplete = 0
         self._queue_pauses = 0  # retries and full outboxes that pause the queue
+        self._needs_new_series = False  # after the fast firing that runs now
         self._refire_queue: deque[PendingFiring] = deque()  # interrupted firings and due retries, next one first
 
     # -- inputs
@@ -117,8 +118,12 @@ class DueFirings:
         return PendingFiring(self.log.series.name, self.log.next_number(self.inputs.applied_position), inputs, graphs)
 
     def new_series(self) -> None:
-        """Start a new number series after a change of inputs that the journal does not hold, so that no id repeats."""
-        if self.reactor.durability.is_journaled:
+        """Start a new number series after a change of inputs that the journal does not hold, so that no id repeats.
+
+        A fast firing that runs now did not see the change: it keeps its number, and the series starts after it.
+        """
+        self._needs_new_series = self.fast_path_state.credit is None
+        if self.reactor.durability.is_journaled and not self._needs_new_series:
             self.log.new_series()
 
     def _with_current_graphs(self, firing: PendingFiring) -> PendingFiring | None:

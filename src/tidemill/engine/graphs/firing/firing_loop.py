@@ -95,6 +95,8 @@ class FiringLoop(DueFirings):
         if self._is_firing or self.fast_path_state.credit is None:
             return
         self.fast_path_state.flags &= DIRTY | CHECKPOINTED
+        if self._needs_new_series:
+            self.new_series()
         if self._has_due_work:
             if self._is_async:
                 self._work_ready.set()
@@ -125,7 +127,7 @@ class FiringLoop(DueFirings):
         if state.credit or state.flags or self._refire_queue or self._is_firing:
             return
         if not self.results.has_waiters and self.may_fire and self._has_fast_inputs():
-            state.credit = self._begin_burst()
+            state.credit = self._begin_burst(self.inputs.applied_position)
 
     def _has_fast_inputs(self) -> bool:
         """Return whether the inputs leave the next boundary to fast firings: some graph is complete, none is due."""
