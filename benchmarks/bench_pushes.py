@@ -2,8 +2,8 @@
 
 The contestants take the same events of the market maker in turns; making the events does not count. A push of many
 events has those of one feed, because it goes to one accumulator. Shares compare the 5th percentiles of short rounds:
-what another process takes away during a round is no cost of a push. The durable part writes each event to SQLite before
-it is acknowledged.
+what another process takes away during a round is no cost of a push. The second part compares pushes of many events with
+single ones, by kind of reactor. The durable part writes each event to SQLite before it is acknowledged.
 
 python -m benchmarks.bench_pushes [--quick]
 """
@@ -19,6 +19,7 @@ from typing import Any
 
 import tidemill as tm
 from benchmarks.bench_durability import load, raw_sqlite
+from benchmarks.bench_long_way import Kind, two_graphs, when_all, with_context, with_state
 from benchmarks.market_maker import ACCUMULATE, SOURCES, by_hand, ledger, make_event, maker, market
 from benchmarks.measure import console, keep, percentile, show, verdict
 from benchmarks.result_files import Verdict
@@ -129,6 +130,63 @@ def report_in_memory(seconds: dict[str, list[float]]) -> list[Verdict]:
     ]
 
 
+NOT_SLOWER = 1.05  # with what the clock of a process adds by chance
+SINGLE = {"await node.push_many": "await node.push", "handle.many": "handle"}
+"""The ways to push many events, and the same events one by one."""
+
+
+def single_ways(node: tm.Node) -> dict[str, Contestant]:
+    """Push the events of each feed one by one, awaited and by its handle."""
+    push, handles = node.push, {name: node.handle(name) for name in SOURCES}
+
+    async def run_awaited(one: Round) -> None:
+        for name, events in one.by_feed:
+            for event in events:
+                await push(name, event)
+
+    async def run_handled(one: Round) -> None:
+        for name, events in one.by_feed:
+            handle = handles[name]
+            for event in events:
+                handle(event)
+
+    return {"await node.push": run_awaited, "handle": run_handled}
+
+
+async def beside_single(kind: Kind, rounds: int) -> dict[str, float]:
+    """Let each way push the same events of one kind of reactor in turns; return seconds per event."""
+    ledger.clear()
+    async with tm.Node(load=kind.load) as node:
+        ways = {**single_ways(node), "await node.push_many": many(node), "handle.many": handled(node)}
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        for one in rounds_of(rounds):
+            for name, run in ways.items():
+                began = process_time()
+                await run(one)
+                seconds[name].append((process_time() - began) / BATCH)
+    return {name: percentile(values, 0.05) for name, values in seconds.items()}
+
+
+async def by_kind(rounds: int) -> list[Verdict]:
+    """Show that pushes of many events are not slower than single ones, whatever the reactor has."""
+    rows, verdicts = [], []
+    for kind in (two_graphs(), with_context(), with_state(), when_all()):
+        seconds = await beside_single(kind, rounds)
+        rows.append([kind.name, *(f"{one * 1e6:.2f}" for one in seconds.values())])
+        verdicts += [
+            verdict(
+                f"{kind.name}: {many}, times {single}",
+                seconds[many] / seconds[single],
+                NOT_SLOWER,
+                at_least=False,
+                is_ratio=True,
+            )
+            for many, single in SINGLE.items()
+        ]
+    show("CPU us of an event, by kind of reactor", ["", *seconds], rows)
+    return verdicts
+
+
 async def durable(folder: Path, rounds: int) -> list[Verdict]:
     """Push many events at a time with durability="boundary", beside the bare driver."""
     ledger.clear()
@@ -160,7 +218,7 @@ def report_durable(seconds: Sequence[float], busy: Sequence[float], raw: float) 
 async def run(*, quick: bool) -> dict[str, Any]:
     """Run everything, print tables, return the figures."""
     seconds = await in_memory(60 if quick else 600)
-    verdicts = report_in_memory(seconds)
+    verdicts = report_in_memory(seconds) + await by_kind(40 if quick else 200)
     with tempfile.TemporaryDirectory() as name:
         verdicts += await durable(Path(name), 30 if quick else 300)
     return {"verdicts": verdicts}

@@ -71,6 +71,31 @@ async def test_an_unusual_event_among_direct_ones_gets_its_own_receipt(event: An
     assert answers[0] == answers[1]
 
 
+@pytest.mark.parametrize("annotation", [int, Any])
+async def test_events_of_one_class_and_of_any_class_are_pushed_directly(annotation: Any) -> None:
+    """G-1: without an annotation, only bytes have to be decoded first."""
+
+    def a(event: Any) -> Any:
+        return event
+
+    a.__annotations__["event"] = annotation
+    reactor = tm.Reactor("r", [tm.passthrough(a)])
+    graph = tm.Graph("g", reactor=reactor)
+    seen: list[Any] = []
+
+    @graph.node
+    def note(a: Any) -> None:
+        seen.append(a)
+
+    async with tm.testing.node(load=[reactor, graph]) as node:
+        await warm_up(node)
+        push_now = node.probe.graphs.accumulator("a").push_now
+        assert push_now(4) == tm.Receipt(True, 4, "emitted")
+        assert push_now(b"5") is None
+        assert (await node.push("a", b"5")).sequence == 5
+    assert seen == [1, 2, 3, 4, 5]
+
+
 async def test_a_direct_push_is_answered_when_its_function_or_its_graph_raises() -> None:
     """G-4, G-15: suppressed; emitted, and the firing has failed."""
     sample = single(raising(when=lambda value: value == 13))

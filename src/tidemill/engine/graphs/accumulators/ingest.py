@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from tidemill.annotations.strict_validation import StrictTypeValidator
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.engine.graphs.accumulators.emit import BoundaryEmitter, PendingReceipt, resolve_receipt
 from tidemill.engine.graphs.dead_letters import BatchedEvents, DeadLetterQueue, ReplayedEvent
 from tidemill.engine.graphs.error_location import locate_error
-from tidemill.engine.graphs.firing.fast_path import FastPath, FastPathSource
+from tidemill.engine.graphs.firing.fast_path import BYTES_CLASSES, FastPath, FastPathSource
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
@@ -30,6 +30,8 @@ from tidemill.kernel.errors import FullError, RequestError
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
+
+Accepted = TypeVar("Accepted")
 
 REJECTED: Any = object()
 INTERRUPTED_ERROR = RuntimeError("the accumulator was ended or restarted while it processed this event")
@@ -107,7 +109,7 @@ class EventIngest(BoundaryEmitter):
         return await self._process_when_unblocked(value)
 
     def _validate(self, event: Any, encoding: str) -> Any:
-        if isinstance(event, bytes | bytearray | memoryview):
+        if isinstance(event, BYTES_CLASSES):
             return self.event_validator.decode(bytes(event), encoding)
         return self.event_validator.validate(event)
 
@@ -204,13 +206,18 @@ class EventIngest(BoundaryEmitter):
 
     def begin_event(self, event: Any, encoding: str, offset: Any = None) -> "PendingReceipt":
         """Validate and process an event, and begin to commit its outcome; for synchronous functions."""
-        if (rejection := self._rejection()) is not None:
+        begin = self.begin_step if offset is None else partial(self.begin_step, offset=offset)
+        return self._accept(event, encoding, begin)
+
+    def _accept(self, event: Any, encoding: str, proceed: Callable[[Any], Accepted]) -> Accepted | Receipt:
+        """Go on with the validated event, unless it is rejected or becomes a dead letter."""
+        if not self._never_blocks and (rejection := self._rejection()) is not None:
             return rejection
         try:
             value = self._validate(event, encoding)
         except TypeMismatchError as error:
             return self._dead_letter(event, error, encoding)
-        return self.begin_step(value, offset)
+        return proceed(value)
 
     def begin_step(self, value: Any, offset: Any = None) -> "PendingReceipt":
         """Process a validated event, and begin to commit its outcome; for synchronous functions."""

@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Any
 
 from tidemill.engine.graphs.accumulators.ingest import EventIngest
-from tidemill.engine.graphs.firing.fast_path import FastPathState
-from tidemill.engine.graphs.firing.push_loop import LoopEnd, PushLoop, build_push_loop, decline_next
+from tidemill.engine.graphs.firing.fast_path import BYTES_CLASSES, BYTES_TYPES, FastPathState
+from tidemill.engine.graphs.firing.push_loop import LoopEnd, PushLoop, build_push_loop, decline_next, has_push_loop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.pushes import PushHandle, PushSummary, ReceiptTally
@@ -22,6 +22,10 @@ from tidemill.kernel.errors import FullError
 
 PUSHES_PER_YIELD = 256  # pushes in a row before the event loop gets a turn
 MAX_UNTIMED = 63  # direct pushes between two that are timed
+
+
+class AnyEvent:
+    """Stands for the class of events whose accumulator declares none."""
 
 
 class PushIngest(EventIngest):
@@ -106,7 +110,7 @@ class PushIngest(EventIngest):
 
     def _take_now(self, event: Any) -> Receipt | None:
         """Process an event by the open fast path; None if it must be validated, or may have to wait."""
-        if event.__class__ is not self._direct_class or self._waiting_pushers:
+        if (event.__class__ is not self._direct_class and not self._is_direct(event)) or self._waiting_pushers:
             return None
         state = self._queueing_state
         if state is not None and not state.credit:  # with credit the queue is empty
@@ -114,12 +118,19 @@ class PushIngest(EventIngest):
         sequence = self._fast_path.call(event)
         return self._slow_receipt if sequence is None else Receipt(True, sequence, "emitted")
 
+    def _is_direct(self, event: Any) -> bool:
+        """Return whether the open fast path takes an event of any class, except those that it decodes."""
+        return self._direct_class is AnyEvent and event.__class__ not in BYTES_TYPES
+
     # -- many events
 
     async def _push_each(self, events: Sequence[Any], encoding: str, tally: ReceiptTally) -> None:
         """Push events in order, as many as possible by the push loop, and add their receipts."""
         remaining = iter(events)
         while tally.count < len(events):
+            if self._find_push_loop() is decline_next:
+                tally.add(await self.push(next(remaining), encoding))
+                continue
             started, before = self.clock.monotonic(), tally.count
             is_declined = self._take_many(islice(remaining, PUSHES_PER_YIELD), tally)
             self._count_pushes(tally.count - before, self.clock.monotonic() - started)
@@ -167,14 +178,68 @@ class PushIngest(EventIngest):
         return handle
 
     def _find_push_loop(self) -> PushLoop:
-        """Return the loop of the open fast path; one that declines every event if there is none."""
+        """Return the loop for many events; one that declines every event if they may have to wait."""
         if self._push_loop is None:
             self._try_fast_path()
-            self._push_loop = decline_next
-            if (graph := self._fast_path.graph) is not None:
-                ((reactor, index),) = self.targets
-                self._push_loop = build_push_loop(graph, self._fast_path_source(), index, reactor.fast_path_target)
+            self._push_loop = self._build_push_loop()
         return self._push_loop
+
+    def _build_push_loop(self) -> PushLoop:
+        if self.is_async or self.is_journaled:
+            return decline_next
+        if not self._fast_path.is_open:
+            return self._ingest_each
+        ((reactor, index),) = self.targets
+        if reactor.broad_path is not None:
+            return reactor.broad_path.build_push_loop(self._fast_path_source(), index)
+        if (graph := self._fast_path.graph) is not None and has_push_loop(graph.wiring):
+            return build_push_loop(graph, self._fast_path_source(), index, reactor.fast_path_target)
+        return self._call_each
+
+    def _call_each(self, events: Iterator[Any], tally: ReceiptTally) -> LoopEnd:
+        """Run events through the open fast path one by one."""
+        call, expected, state = self._fast_path.call, self._direct_class, self._queueing_state
+        first = following = self.sequence + 1
+        try:
+            for event in events:
+                if event.__class__ is not expected and not self._is_direct(event):
+                    return LoopEnd.DECLINED
+                if state is not None and not state.credit:
+                    return LoopEnd.DECLINED
+                sequence = call(event)
+                if sequence != following:
+                    tally.add_emitted(first, following - first)
+                    first = following
+                    if sequence is None:
+                        return LoopEnd.ANSWERED
+                    first = sequence
+                following = sequence + 1
+            return LoopEnd.EXHAUSTED
+        finally:
+            tally.add_emitted(first, following - first)
+
+    def _ingest_each(self, events: Iterator[Any], tally: ReceiptTally) -> LoopEnd:
+        """Run events through an accumulator without a fast path, such as a batch or one with a running state."""
+        accept, process = self._accept, self.process_now
+        first: Receipt | None = None  # of receipts in a row that differ in their numbers only
+        count = following = step = 0
+        try:
+            for event in events:
+                if isinstance(event, BYTES_CLASSES) or (not self._never_blocks and self._is_blocked()):
+                    return LoopEnd.DECLINED  # `push` can wait, and knows how bytes are encoded
+                receipt = accept(event, "json", process)
+                if first and receipt.sequence == following and receipt.outcome == first.outcome and not receipt.reason:
+                    count += 1
+                    following += step
+                    continue
+                if first is not None:
+                    tally.add(first, count)
+                first, count, step = receipt, 1, int(receipt.outcome == "emitted")
+                following = -1 if receipt.reason else receipt.sequence + step
+            return LoopEnd.EXHAUSTED
+        finally:
+            if first is not None:
+                tally.add(first, count)
 
     def _try_fast_path(self) -> None:
         if self._fast_path_tried:
@@ -182,7 +247,7 @@ class PushIngest(EventIngest):
         super()._try_fast_path()
         if self._fast_path.is_open:
             ((reactor, _),) = self.targets
-            self._direct_class = self.event_validator.exact_class
+            self._direct_class = self.event_validator.exact_class or AnyEvent
             self._queueing_state = reactor.fast_path_state if self.queue_gates else None
 
     def close_fast_path(self) -> None:

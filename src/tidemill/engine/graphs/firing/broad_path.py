@@ -15,15 +15,18 @@ import msgspec
 
 from tidemill.engine.graphs.firing.fast_path import FastPathSource, FastPathTarget, FastPathWriter, FiringWriter
 from tidemill.engine.graphs.firing.host import FiringHost
+from tidemill.engine.graphs.firing.push_loop import PushLoop, PushLoopWriter
 from tidemill.graphs.codegen import GeneratedSource
 from tidemill.graphs.compiler import CompiledGraph, GeneratedFunction
 from tidemill.graphs.context import FiringContext
-from tidemill.graphs.inputs import FiringInputs, Inputs, SourceBoundary
+from tidemill.graphs.inputs import FiringInputs, SourceBoundary
 from tidemill.graphs.wiring_model import GraphInput, Wiring
 from tidemill.telemetry.log_context import FIRING_ON_STACK
 
-FireBroad = Callable[[int, int, float], None]
-"""Fires with the cache as it is. Takes the credit, the flags that the firing clears, and its start."""
+FireBroad = Callable[[int, int, float], bool | None]
+"""Fires with the cache as it is. Takes the credit, the flags that the firing clears, and its start.
+
+Returns True if the next boundary may follow at once: the firing did not fail, and has led to nothing else."""
 ContextMaker = Callable[[list[SourceBoundary]], FiringContext]
 """Returns the context of the fast firing that runs now, from the boundaries that led to it."""
 
@@ -62,7 +65,7 @@ class BroadPath:
     fire: FireBroad
 
     def __init__(self, inputs: tuple[GraphInput, ...], broad: BroadPathTarget) -> None:
-        self._inputs = inputs
+        self.graph_inputs = inputs
         self._broad = broad
         self.graphs: tuple[CompiledGraph, ...] = ()
 
@@ -76,8 +79,13 @@ class BroadPath:
 
     def build_push(self, source: FastPathSource, index: int) -> GeneratedFunction:
         """Build the function that takes an event of the accumulator at `index`, and fires if the criteria are met."""
-        writer = _BroadPushWriter(self._inputs, source, index, self._broad.target, self)
+        writer = _BroadPushWriter(source, index, self, self._broad.target)
         return GeneratedFunction.build(writer.write_function(), f"{source.name} pushes")
+
+    def build_push_loop(self, source: FastPathSource, index: int) -> PushLoop:
+        """Build the function that does the same for many events."""
+        writer = _BroadLoopWriter(source, index, self, self._broad.target)
+        return GeneratedFunction.build(writer.write_function(), f"{source.name} pushes many").function
 
 
 def may_fire_broadly(graphs: Sequence[CompiledGraph]) -> bool:
@@ -92,48 +100,59 @@ def _wiring_without_nodes(name: str, inputs: tuple[GraphInput, ...] = ()) -> Wir
 class _BroadPushWriter(FastPathWriter):
     """Writes the function of one accumulator: it takes the event, evaluates the criteria, and fires."""
 
-    def __init__(
-        self,
-        inputs: tuple[GraphInput, ...],
-        source: FastPathSource,
-        index: int,
-        target: FastPathTarget,
-        path: BroadPath,
-    ) -> None:
-        super().__init__(_wiring_without_nodes(f"push_{source.name}", inputs), source, index, target)
-        self._inputs = target.inputs
-        self.inputs_name = self.bind_value("inputs", target.inputs)
+    def __init__(self, source: FastPathSource, index: int, path: "BroadPath", target: FastPathTarget) -> None:
+        super().__init__(_wiring_without_nodes(f"push_{source.name}", path.graph_inputs), source, index, target)
+        self.reactor_inputs = target.inputs
+        self.inputs = self.bind_value("inputs", target.inputs)
         self.path = self.bind_value("path", path)
         self.dirty = self.unique_name("dirty")
 
     def write_function(self) -> GeneratedSource:
         """Write the whole function."""
+        self.write_head()
         self._write_ingest()
-        self._write_credit_check()
+        self._write_number(f"{self.bind_value('emit_slow', self.source.emit_slow)}({self.event}, {self.boundary})")
         self._write_arrival()
-        if self._inputs.is_sequential:
-            consume = self.bind_value("consume", self._inputs.consume)
+        if self.reactor_inputs.is_sequential:
+            consume = self.bind_value("consume", self.reactor_inputs.consume)
             self.write_line(f"{consume}({self.index}, {self.boundary})")
-        self._write_decision(self._inputs)
-        self.write_line(f"return {self.sequence}")
+        self._write_decision()
+        self.write_tail()
         return self.build_source()
 
     def _unusual_test(self) -> str:
         return f"{super()._unusual_test()} or {self.cache}[{self.index}] is None"
 
-    def _write_decision(self, inputs: Inputs) -> None:
-        fired = f"{self.path}.fire({self.credit}, {self.dirty}, {self.started})"
-        flag, mask = 1 << self.index, inputs.criteria_mask
-        self.write_line(f"{self.dirty} = {self.inputs_name}.dirty | {flag}")
+    def _write_decision(self) -> None:
+        flag, mask = 1 << self.index, self.reactor_inputs.criteria_mask
+        self.write_line(f"{self.dirty} = {self.inputs}.dirty | {flag}")
         if not flag & mask:
-            self.write_line(f"{self.inputs_name}.dirty = {self.dirty}")
-        elif not inputs.needs_all or flag == mask:
-            self.write_line(fired)
+            self.write_line(f"{self.inputs}.dirty = {self.dirty}")
+        elif not self.reactor_inputs.needs_all or flag == mask:
+            self.write_firing()
         else:
             self.write_line(f"if {self.dirty} & {mask} == {mask}:")
-            self.write_line(f"    {fired}")
+            self.depth += 1
+            self.write_firing()
+            self.depth -= 1
             self.write_line("else:")
-            self.write_line(f"    {self.inputs_name}.dirty = {self.dirty}")
+            self.write_line(f"    {self.inputs}.dirty = {self.dirty}")
+
+    def write_firing(self) -> None:
+        """Write the call that fires."""
+        self.write_line(self.firing_call())
+
+    def firing_call(self) -> str:
+        """Return the call that fires."""
+        return f"{self.path}.fire({self.credit}, {self.dirty}, {self.started})"
+
+
+class _BroadLoopWriter(PushLoopWriter, _BroadPushWriter):
+    """Writes the same as the body of a loop over events."""
+
+    def write_firing(self) -> None:
+        self.write_line(f"if not {self.firing_call()}:")
+        self.write_interrupted()
 
 
 class _BroadFiringWriter(FiringWriter):
@@ -145,7 +164,7 @@ class _BroadFiringWriter(FiringWriter):
         self.broad = broad
         self.namespace[self.failed] = _failure_handler(graphs, broad)
         self.namespace[FIRING_ON_STACK] = broad.target.describe_fast_firing
-        self.inputs_name = self.bind_value("inputs", broad.target.inputs)
+        self.inputs = self.bind_value("inputs", broad.target.inputs)
         self.dirty, self.snapshot = self.unique_name("dirty"), self.unique_name("snapshot")
         self.needs_consumed = broad.target.inputs.is_sequential or any(graph.needs_context for graph in graphs)
         self.consumed = self.unique_name("consumed") if self.needs_consumed else "None"
@@ -155,7 +174,7 @@ class _BroadFiringWriter(FiringWriter):
         """Write the whole function."""
         self.source_lines.append(f"def {self.function_name}({self.credit}, {self.dirty}, {self.started}):")
         self.write_line(f"{self.state}.credit = None")
-        self.write_line(f"{self.inputs_name}.dirty = 0")
+        self.write_line(f"{self.inputs}.dirty = 0")
         self.write_line(f"{self.snapshot} = {self.cache}.copy()")
         if self.needs_consumed:
             take = self.bind_value("take_consumed", self.broad.target.inputs.take_consumed)
@@ -165,6 +184,7 @@ class _BroadFiringWriter(FiringWriter):
         self.write_line(f"{self.entries}.append((None, {self.snapshot}, {self.started}, {self.now}(), {values}))")
         self._write_effects()
         self.write_credit_end()
+        self.write_line("return True")
         return self.build_source()
 
     def _write_calls(self) -> None:

@@ -6,8 +6,8 @@ observer waits. The path sets the credit to None while the graph runs, which kee
 they are queued, and fired after it. A change that must stop fast firings closes the path.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from types import CodeType, FunctionType, MappingProxyType
+from collections.abc import Callable, Collection
+from types import CodeType, FunctionType
 from typing import Any
 
 import msgspec
@@ -66,7 +66,8 @@ class SequenceCounter:
 PushEvent = Callable[[Any], int | None]
 """Pushes an event; returns the number of the boundary that it emitted, or None."""
 
-BYTES_TYPES = frozenset([bytes, bytearray, memoryview])
+BYTES_CLASSES = (bytes, bytearray, memoryview)
+BYTES_TYPES = frozenset(BYTES_CLASSES)
 
 CACHE_ONLY_SOURCE = f"""
 def push(event):
@@ -169,18 +170,13 @@ class FastPath:
     def _open_to_graph(self, source: FastPathSource, index: int, graph: CompiledGraph, target: FastPathTarget) -> None:
         """Run events straight through one graph from now on."""
         writer = FastPathWriter(graph.wiring, source, index, target)
-        generated = GeneratedFunction.build(writer.write_function(), f"{graph.name} pushed by {source.name}")
-
-        def failed(boundary: Any, started: float, error: BaseException) -> None:
-            target.fail_fast_firing(FastFiringFailure(index, boundary, started, error, generated))
-
-        self.open_to_function(generated, {writer.failed: failed, FIRING_ON_STACK: target.describe_fast_firing})
+        self.open_to_function(build_plain(writer, f"{graph.name} pushed by {source.name}", target))
         self.graph = graph
 
-    def open_to_function(self, generated: GeneratedFunction, added: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Run events through this function from now on; `added` are further names that it refers to."""
+    def open_to_function(self, generated: GeneratedFunction) -> None:
+        """Run events through this function from now on."""
         function = generated.function
-        self._switch_to(function.__code__, {**function.__globals__, **added})
+        self._switch_to(function.__code__, function.__globals__)
         self.is_open = True
 
     def _open_to_cache(self, source: FastPathSource, index: int, target: FastPathTarget) -> None:
@@ -223,8 +219,22 @@ def find_fast_graph(graphs: Collection[CompiledGraph]) -> CompiledGraph | None:
     return graph if is_plain else None
 
 
+def build_plain(writer: "FastPathWriter", title: str, target: FastPathTarget) -> GeneratedFunction:
+    """Write and compile a path through one graph, and bind what it calls when a firing fails."""
+    generated, index = GeneratedFunction.build(writer.write_function(), title), writer.index
+
+    def failed(boundary: Any, started: float, error: BaseException) -> None:
+        target.fail_fast_firing(FastFiringFailure(index, boundary, started, error, generated))
+
+    generated.function.__globals__.update({writer.failed: failed, FIRING_ON_STACK: target.describe_fast_firing})
+    return generated
+
+
 class FiringWriter(FunctionWriter):
     """Writes a function that fires: it knows the reactor's side of the fast path, and ends a firing."""
+
+    answer = "None"
+    """What the function returns at a firing that has led to others, or has failed."""
 
     def __init__(self, wiring: Wiring, target: FastPathTarget) -> None:
         super().__init__(wiring, Routes.from_nodes(wiring.nodes))
@@ -240,31 +250,44 @@ class FiringWriter(FunctionWriter):
     def write_credit_end(self) -> None:
         """Write the end of a firing: fire what is pending, or let the next boundary be fired."""
         self.write_line(f"if {self.credit} == 1 or {self.state}.flags:")
-        self.write_line(f"    {self.finish_fast_firing}()")
-        self.write_line("else:")
-        self.write_line(f"    {self.state}.credit = {self.credit} - 1")
+        self.write_interrupted(f"{self.finish_fast_firing}()")
+        self.write_line(f"{self.state}.credit = {self.credit} - 1")
+
+    def write_interrupted(self, action: str) -> None:
+        """Write the block for a firing that leads to others, or that has failed."""
+        self.write_line(f"    {action}")
+        self.write_line(f"    return {self.answer}")
 
 
 class FastPathWriter(FiringWriter):
-    """Writes the graph's body between the code that takes the event and the code that logs the firing."""
+    """Writes the graph's body between the code that takes the event and the code that logs the firing.
+
+    Subclasses take the event another way, or write another body. The push loop replaces how the function begins, and
+    how it ends at an event: its head and tail, and the blocks in which an event leaves the path.
+    """
 
     def __init__(self, wiring: Wiring, source: FastPathSource, index: int, target: FastPathTarget) -> None:
         super().__init__(wiring, target)
         self.source = source
         self.index = index
+        self.queues_boundaries = target.inputs.is_sequential
         self.push_slow = self.bind_value("push_slow", source.push_slow)
         self.arrivals = self.bind_value("arrivals", target.state.arrivals)
         self.counter = self.bind_value("counter", source.counter)
+        self.author_errors = self.bind_value("AuthorErrors", AUTHOR_ERRORS)
         self.event, self.sequence = self.unique_name("event"), self.unique_name("sequence")
+        self.answer = self.sequence
         given = wiring.inputs[index]
         self.boundary = given.name if given.convert is None else self.unique_name(f"given_{given.name}")
 
     def write_opening(self) -> None:
         """Write everything before the nodes: take the event, write its cache slot, read the other inputs."""
+        self.write_head()
         self._write_ingest()
         self._write_claim()
         self.write_line("try:")
-        self.base_depth = self.depth = 2
+        self.depth += 1
+        self.base_depth = self.depth
         used = self.used_inputs()
         for index, one in enumerate(self.wiring.inputs):
             given = self.boundary if index == self.index else f"{self.cache}[{index}]"
@@ -272,34 +295,60 @@ class FastPathWriter(FiringWriter):
                 self.write_input(one, given)
         self.write_input_variants()
 
-    def _write_ingest(self) -> None:
-        source = self.source
-        self._write_class_check()
-        self.write_line("try:")
-        self.write_line(f"    {self.boundary} = {self.bind_value(f'call_{source.name}', source.call)}({self.event})")
-        self.write_line(f"except {self.bind_value('AuthorErrors', AUTHOR_ERRORS)} as {self.error}:")
-        self.write_line(f"    return {self.bind_value('dead_letter', source.dead_letter)}({self.event}, {self.error})")
+    # -- how the function begins, and how it ends at an event
 
-    def _write_class_check(self) -> None:
+    def write_head(self) -> None:
+        """Write everything before the event is there."""
         self.source_lines.append(f"def {self.function_name}({self.event}):")
-        expected = self.source.event_validator.exact_class
-        bytes_types = "" if expected else self.bind_value("BYTES_TYPES", BYTES_TYPES)
-        unusual = f"is not {self.bind_class(expected)}" if expected else f"in {bytes_types}"
-        self.write_line(f"if {self.event}.__class__ {unusual}:")
+
+    def write_declined(self) -> None:
+        """Write the block for an event that this path cannot take."""
         self.write_line(f"    return {self.push_slow}({self.event})")
 
+    def write_answered(self, action: str) -> None:
+        """Write the block for an event that leaves the path by a call, which returns the number of its boundary."""
+        self.write_line(f"    return {action}")
+
+    def write_numbering(self) -> None:
+        """Write the lines that give the boundary its number."""
+        self.write_line(f"{self.counter}.sequence = {self.sequence} = {self.counter}.sequence + 1")
+
+    def write_tail(self) -> None:
+        """Write the end for an event that was fired."""
+        self.write_line(f"return {self.sequence}")
+
+    # -- taking the event
+
+    def _write_ingest(self) -> None:
+        self.write_line(f"if {self._unusual_event_test()}:")
+        self.write_declined()
+        dead_letter = self.bind_value("dead_letter", self.source.dead_letter)
+        self._write_author_call(f"{dead_letter}({self.event}, {self.error})")
+
+    def _unusual_event_test(self) -> str:
+        expected = self.source.event_validator.exact_class
+        if expected is None:
+            return f"{self.event}.__class__ in {self.bind_value('BYTES_TYPES', BYTES_TYPES)}"
+        return f"{self.event}.__class__ is not {self.bind_class(expected)}"
+
+    def _write_author_call(self, dead_letter: str) -> None:
+        call = self.bind_value(f"call_{self.source.name}", self.source.call)
+        self.write_line("try:")
+        self.write_line(f"    {self.boundary} = {call}({self.event})")
+        self.write_line(f"except {self.author_errors} as {self.error}:")
+        self.write_answered(dead_letter)
+
     def _write_claim(self) -> None:
-        self._write_credit_check()
+        self._write_number(f"{self.bind_value('emit_slow', self.source.emit_slow)}({self.event}, {self.boundary})")
         self.write_line(f"{self.state}.credit = None")
         self._write_arrival()
 
-    def _write_credit_check(self) -> None:
+    def _write_number(self, emit_slow: str) -> None:
+        """Write the lines that number the boundary, unless it must be emitted the slow way."""
         self.write_line(f"{self.credit} = {self.state}.credit")
         self.write_line(f"if not {self.credit} or {self._unusual_test()}:")
-        self.write_line(
-            f"    return {self.bind_value('emit_slow', self.source.emit_slow)}({self.event}, {self.boundary})"
-        )
-        self.write_line(f"{self.counter}.sequence = {self.sequence} = {self.counter}.sequence + 1")
+        self.write_answered(emit_slow)
+        self.write_numbering()
 
     def _write_arrival(self) -> None:
         self.write_line(f"{self.cache}[{self.index}] = {self.boundary}")
@@ -313,16 +362,17 @@ class FastPathWriter(FiringWriter):
             return f"{self.boundary} is None"
         return f"{self.boundary}.__class__ not in {self.bind_value('declared', frozenset(promised.classes))}"
 
+    # -- after the nodes
+
     def write_ending(self) -> None:
         """Write everything after the nodes: log the firing, and check for pending work."""
-        self.base_depth = self.depth = 1
+        self.base_depth = self.depth = self.depth - 1
         self.write_line(f"except {self.bind_value('BaseException', BaseException)} as {self.error}:")
-        self.write_line(f"    {self.failed}({self.failed_arguments()})")
-        self.write_line(f"    return {self.sequence}")
+        self.write_interrupted(f"{self.failed}({self.failed_arguments()})")
         entry = f"{self.entry_facts()}, {self.started}, {self.now}(), {self.result_expression()}"
         self.write_line(f"{self.entries}.append(({entry}))")
         self.write_credit_end()
-        self.write_line(f"return {self.sequence}")
+        self.write_tail()
 
     def failed_arguments(self) -> str:
         """Return what the handler of a failed firing is called with."""

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.graphs.firing.fast_path import FastPath, FastPathSource, FastPathWriter
+from tidemill.engine.graphs.firing.push_loop import PushLoop, PushLoopWriter
 from tidemill.engine.graphs.keys.key_states import KeyState
 from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringFailure, KeyedFiringLoop
 from tidemill.graphs.compiler import CompiledGraph, GeneratedFunction
 from tidemill.graphs.keys import PLAIN_CLASSES, KeyReader, is_plain_tuple
-from tidemill.kernel.author_errors import AUTHOR_ERRORS
 from tidemill.telemetry.log_context import FIRING_ON_STACK
 
 
@@ -30,15 +30,14 @@ class KeyedFastPath(FastPath):
     def open_to_keys(self, keyed: KeyedSource, index: int, loop: KeyedFiringLoop, graph: CompiledGraph) -> None:
         """Run events of active keys straight through one graph from now on."""
         writer = _KeyedFastPathWriter(graph, keyed, index, loop)
-        generated = GeneratedFunction.build(writer.write_function(), f"{graph.name} pushed by {keyed.source.name}")
+        self.open_to_function(_build(writer, f"{graph.name} pushed by {keyed.source.name}"))
+        self.graph = graph
 
-        def failed(key_state: KeyState, boundary: Any, started: float, error: BaseException) -> None:
-            failure = KeyedFiringFailure(index, boundary, started, error, generated)
-            failure.key_state = key_state
-            loop.fail_fast_firing(failure)
 
-        describe = loop.fast_path_target.describe_fast_firing
-        self.open_to_function(generated, {writer.failed: failed, FIRING_ON_STACK: describe})
+def build_keyed_loop(keyed: KeyedSource, index: int, loop: KeyedFiringLoop, graph: CompiledGraph) -> PushLoop:
+    """Write and compile the push loop from a keyed accumulator through one graph."""
+    writer = _KeyedLoopWriter(graph, keyed, index, loop)
+    return _build(writer, f"{graph.name} pushed many times by {keyed.source.name}").function
 
 
 class _KeyedFastPathWriter(FastPathWriter):
@@ -47,28 +46,28 @@ class _KeyedFastPathWriter(FastPathWriter):
     def __init__(self, graph: CompiledGraph, keyed: KeyedSource, index: int, loop: KeyedFiringLoop) -> None:
         super().__init__(graph.wiring, keyed.source, index, loop.fast_path_target)
         self.keyed = keyed
+        self.loop = loop
         self.active = self.bind_value("active", loop.keys.active)
         self.cache = self.unique_name("cache")
         self.key, self.key_state = self.unique_name("key"), self.unique_name("key_state")
 
     def _write_ingest(self) -> None:
-        source, event = self.source, self.event
-        errors = self.bind_value("AuthorErrors", AUTHOR_ERRORS)
-        self._write_class_check()
+        self.write_line(f"if {self._unusual_event_test()}:")
+        self.write_declined()
         self.write_line("try:")
         self.write_line(f"    {self.key} = {self._key_expression()}")
         self.write_line(f"    {self.key_state} = {self.active}.get({self.key})")
-        self.write_line(f"except {errors}:")
-        self.write_line(f"    return {self.push_slow}({event})")
+        self.write_line(f"except {self.author_errors}:")
+        self.write_declined()
+        self.write_line(f"if {self._unusual_key_test()}:")
+        self.write_declined()
+        dead_letter = self.bind_value("dead_letter", self.keyed.dead_letter)
+        self._write_author_call(f"{dead_letter}({self.key_state}, {self.event}, {self.error})")
+
+    def _unusual_key_test(self) -> str:
         plain, is_tuple = self.bind_value("plain", PLAIN_CLASSES), self.bind_value("is_tuple", is_plain_tuple)
         is_other = f"{self.key}.__class__ not in {plain} and not {is_tuple}({self.key})"  # True would find 1
-        self.write_line(f"if {self.key_state} is None or {is_other}:")
-        self.write_line(f"    return {self.push_slow}({event})")
-        self.write_line("try:")
-        self.write_line(f"    {self.boundary} = {self.bind_value(f'call_{source.name}', source.call)}({event})")
-        self.write_line(f"except {errors} as {self.error}:")
-        dead_letter = self.bind_value("dead_letter", self.keyed.dead_letter)
-        self.write_line(f"    return {dead_letter}({self.key_state}, {event}, {self.error})")
+        return f"{self.key_state} is None or {is_other}"
 
     def _key_expression(self) -> str:
         read_key = self.keyed.read_key
@@ -77,18 +76,39 @@ class _KeyedFastPathWriter(FastPathWriter):
         return f"{self.bind_value('read_key', read_key.unchecked)}({self.event})"
 
     def _write_claim(self) -> None:
-        self.write_line(f"{self.credit} = {self.state}.credit")
-        self.write_line(f"if not {self.credit} or not {self.key_state}.is_fast or {self._unusual_test()}:")
         emit_slow = self.bind_value("emit_slow", self.keyed.emit_slow)
-        self.write_line(f"    return {emit_slow}({self.key_state}, {self.event}, {self.boundary})")
-        self.write_line(f"{self.counter}.sequence = {self.sequence} = {self.counter}.sequence + 1")
+        self._write_number(f"{emit_slow}({self.key_state}, {self.event}, {self.boundary})")
         self.write_line(f"{self.state}.credit = None")
         self.write_line(f"{self.cache} = {self.key_state}.cache")
-        self.write_line(f"{self.cache}[{self.index}] = {self.boundary}")
-        self.write_line(f"{self.arrivals}[{self.index}] = {self.started} = {self.now}()")
+        self._write_arrival()
+
+    def _unusual_test(self) -> str:
+        return f"not {self.key_state}.is_fast or {super()._unusual_test()}"
 
     def failed_arguments(self) -> str:
         return f"{self.key_state}, {super().failed_arguments()}"
 
     def entry_facts(self) -> str:
         return f"{self.key}, {self.cache}.copy()"
+
+
+class _KeyedLoopWriter(PushLoopWriter, _KeyedFastPathWriter):
+    """Writes the same as the body of a loop over events."""
+
+    def _unusual_key_test(self) -> str:  # a key that has to wait, or to be read from the store, takes another way
+        return f"{super()._unusual_key_test()} or not {self.key_state}.is_fast or not {self.state}.credit"
+
+
+def _build(writer: _KeyedFastPathWriter, title: str) -> GeneratedFunction:
+    """Write and compile a function, and bind what it calls when a firing fails."""
+    generated = GeneratedFunction.build(writer.write_function(), title)
+    index, loop = writer.index, writer.loop
+
+    def failed(key_state: KeyState, boundary: Any, started: float, error: BaseException) -> None:
+        failure = KeyedFiringFailure(index, boundary, started, error, generated)
+        failure.key_state = key_state
+        loop.fail_fast_firing(failure)
+
+    describe = loop.fast_path_target.describe_fast_firing
+    generated.function.__globals__.update({writer.failed: failed, FIRING_ON_STACK: describe})
+    return generated

@@ -18,8 +18,9 @@ from tidemill.engine.graphs.accumulators.emit import PendingReceipt
 from tidemill.engine.graphs.dead_letters import BatchedEvents, ReplayedEvent
 from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
+from tidemill.engine.graphs.firing.push_loop import PushLoop, decline_next, has_push_loop
 from tidemill.engine.graphs.keys.key_states import KeyState, KeyStates
-from tidemill.engine.graphs.keys.keyed_fast_path import KeyedFastPath, KeyedSource
+from tidemill.engine.graphs.keys.keyed_fast_path import KeyedFastPath, KeyedSource, build_keyed_loop
 from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.value_migration import ValueMigrator
@@ -297,6 +298,14 @@ class KeyedIngest(RunningAccumulator):
         is_plain = is_plain and decides and (validator.exact_class is not None or validator.classes is None)
         if is_plain and target.fast_graph is not None:
             self._fast_path.open_to_keys(self._keyed_source(), index, target, target.fast_graph)
+
+    def _build_push_loop(self) -> PushLoop:
+        graph = self._fast_path.graph
+        if graph is None or not has_push_loop(graph.wiring):
+            return decline_next  # the key of an event may have to be read from the store
+        ((target, index),) = self.targets
+        assert isinstance(target, KeyedFiringLoop)
+        return build_keyed_loop(self._keyed_source(), index, target, graph)
 
     def _keyed_source(self) -> KeyedSource:
         return KeyedSource(

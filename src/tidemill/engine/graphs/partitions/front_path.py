@@ -100,6 +100,8 @@ class FrontPath(FastPath):
         keyed = self._loaded.keyed_accumulators.get((self._tenant, self._name))
         if keyed is None:
             return self._loaded.accumulator(self._tenant, self._name).handle().many(events)
+        if keyed.definition.partitions == 1:
+            return self._find_partition(0).handle().many(events)
         routed = [keyed.partitioners[self._name].route(event) for event in events]
         handles = {number: self._find_partition(number).handle() for number in {one.partition for one in routed}}
         tally = ReceiptTally()
