@@ -22,7 +22,7 @@ from tidemill.engine.workflows.executors.interface import AttemptRequest
 from tidemill.engine.workflows.remote_reports import RemoteReports
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ReactorHealth
-from tidemill.graphs.pushes import ProducerPosition, PushHandle, PushSummary
+from tidemill.graphs.pushes import ProducerPosition, PushHandle, PushSummary, list_events
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import validate_tenant
@@ -116,7 +116,7 @@ class NodeOperations:
         """
         _check_format(format)
         name = _definition_name(accumulator)
-        return await self._graph_client.push_many(self._caller(tenant), name, list(events), format, position)
+        return await self._graph_client.push_many(self._caller(tenant), name, list_events(events), format, position)
 
     def handle(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> PushHandle:
         """Return `push` without await, for hot loops on the loop's own thread.

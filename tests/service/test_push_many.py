@@ -295,3 +295,14 @@ async def test_a_number_that_no_store_can_hold_is_refused(position: tm.ProducerP
             await node.push_many("a", [1], format="xml")
         with pytest.raises(tm.RequestError, match="unknown accumulator 'aa'"):
             await node.push_many("aa", [1])
+
+
+@pytest.mark.parametrize("events", ["123", b"123", bytearray(b"123"), memoryview(b"123"), {"1": 2}])
+async def test_one_event_that_python_can_iterate_over_is_refused(events: Any) -> None:
+    """API: the characters of a text and the keys of a dict are not what the caller means."""
+    async with tm.testing.node(load=Ledger(passthrough(), durability="none").load) as node:
+        with pytest.raises(tm.RequestError, match="put it into a list"):
+            await node.push_many("a", events)
+        with pytest.raises(tm.RequestError, match=type(events).__name__):
+            node.handle("a").many(events)
+        assert node.reactor("r").state().accumulators["a"].events == 0

@@ -1,7 +1,7 @@
 """Pushes of many events: their receipts, their stored form, and the numbers by which repetitions are recognized."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -62,6 +62,14 @@ class PushHandle(Protocol):
         """Push an event; return the number of the boundary that it emitted, or None if it emitted none.
 
         Raises FullError where `push` would wait."""
+
+
+def list_events(events: Iterable[Any]) -> list[Any]:
+    """Return the events of a push; RequestError for what is one event, although Python can iterate over it."""
+    if isinstance(events, str | bytes | bytearray | memoryview | Mapping):
+        message = f"push_many takes a list of events, or another iterable of them, not one {type(events).__name__}"
+        raise RequestError(f"{message}: put it into a list, or use `push`", code="invalid_events")
+    return list(events)
 
 
 class ReceiptRun(msgspec.Struct, frozen=True, array_like=True):

@@ -16,6 +16,7 @@ from tidemill.engine.graphs.client.values import (
     GraphSummary,
     ReplayResult,
 )
+from tidemill.graphs.pushes import list_events
 from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState
 from tidemill.kernel.durations import Duration
@@ -39,7 +40,7 @@ class AsyncGraphCalls:
     async def push_many(self, accumulator: str, events: Iterable[Any]) -> list[Receipt]:
         """Push events in one request, in order; return their receipts."""
         path = f"/accumulators/{name_in_path(accumulator)}/events"
-        body = b"\n".join(encode(event) for event in events)
+        body = b"\n".join(encode(event) for event in list_events(events))
         return (await self._transport.send(make(path, PushAnswer, body, content_type=NDJSON))).receipts
 
     def pusher(

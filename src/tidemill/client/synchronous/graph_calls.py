@@ -17,6 +17,7 @@ from tidemill.engine.graphs.client.values import (
     GraphSummary,
     ReplayResult,
 )
+from tidemill.graphs.pushes import list_events
 from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState
 from tidemill.kernel.durations import Duration
@@ -40,7 +41,7 @@ class GraphCalls:
     def push_many(self, accumulator: str, events: Iterable[Any]) -> list[Receipt]:
         """Push events in one request, in order; return their receipts."""
         path = f"/accumulators/{name_in_path(accumulator)}/events"
-        body = b"\n".join(encode(event) for event in events)
+        body = b"\n".join(encode(event) for event in list_events(events))
         return (self._transport.send(make(path, PushAnswer, body, content_type=NDJSON))).receipts
 
     def pusher(

@@ -16,7 +16,7 @@ from tidemill.engine.graphs.firing.fast_path import BYTES_CLASSES, BYTES_TYPES, 
 from tidemill.engine.graphs.firing.push_loop import LoopEnd, PushLoop, build_push_loop, decline_next, has_push_loop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
-from tidemill.graphs.pushes import PushHandle, PushSummary, ReceiptTally
+from tidemill.graphs.pushes import PushHandle, PushSummary, ReceiptTally, list_events
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.errors import FullError
 
@@ -152,7 +152,7 @@ class PushIngest(EventIngest):
         """Push events in order without waiting, and return their receipts; this is `many` of a handle."""
         if self._successor is not None:
             return self._successor().handle().many(events)
-        events, tally = list(events), ReceiptTally()
+        events, tally = list_events(events), ReceiptTally()
         remaining = iter(events)
         try:
             while tally.count < len(events):

@@ -13,7 +13,7 @@ from tidemill.engine.graphs.firing.fast_path import BYTES_TYPES, FastPath
 from tidemill.engine.graphs.partitions.partitioned import EventPartitioner, PartitionedReactor
 from tidemill.graphs.keys import PLAIN_CLASSES, Key, KeyReader, is_plain_tuple
 from tidemill.graphs.partitions import PartitionName
-from tidemill.graphs.pushes import PushHandle, PushSummary, ReceiptTally
+from tidemill.graphs.pushes import PushHandle, PushSummary, ReceiptTally, list_events
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 from tidemill.kernel.errors import FullError, RequestError
 
@@ -102,7 +102,7 @@ class FrontPath(FastPath):
             return self._loaded.accumulator(self._tenant, self._name).handle().many(events)
         if keyed.definition.partitions == 1:
             return self._find_partition(0).handle().many(events)
-        routed = [keyed.partitioners[self._name].route(event) for event in events]
+        routed = [keyed.partitioners[self._name].route(event) for event in list_events(events)]
         handles = {number: self._find_partition(number).handle() for number in {one.partition for one in routed}}
         tally = ReceiptTally()
         try:
