@@ -197,17 +197,22 @@ async def test_fire_writes_after_each_firing_without_time_passing(store: str, is
     assert (state.cache, state.dirty) == ({"a": 2}, {"a": False})
 
 
-async def test_fire_writes_a_firing_that_several_boundaries_led_to(store: str) -> None:
+@pytest.mark.parametrize("pushes", range(1, 7))
+@pytest.mark.parametrize("when", ["any", "all"])
+async def test_a_crash_after_a_firing_keeps_it_under_fire(store: str, when: Any, pushes: int) -> None:
     """Durability: "fire" writes after each firing, also if a boundary before it has changed the state already."""
-    sample = pair(when="all", durability="fire")
+    sample = pair(when=when, durability="fire")
     async with tm.testing.node(store=store, load=sample.load) as node:
-        for value in (1, 2):
-            for name in ("a", "b"):
-                await node.push(name, value)
-                await node.advance(0)
+        for number in range(pushes):
+            await node.push("ab"[number % 2], number)
+            await node.advance(0)
         node = await node.crash()
-        state = node.reactor("r").state()
-    assert (state.cache, state.dirty) == ({"a": 2, "b": 2}, {"a": False, "b": False})
+        cache = node.reactor("r").state().cache
+    fired = sample.seen[-1] if sample.seen else (None, None)
+    assert fired == (None, None) if when == "all" and pushes == 1 else fired[0] is not None
+    assert [cache.get(name) for name, value in zip("ab", fired, strict=True) if value is not None] == [
+        value for value in fired if value is not None
+    ]
 
 
 async def test_firings_at_once_share_a_write_under_fire(store: str) -> None:

@@ -397,7 +397,7 @@ async def play(kind: Kind, history: list[Step], *, is_fast: bool, has_turns: boo
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
-@settings(max_examples=10)
+@settings(max_examples=12)
 @given(history=histories, has_turns=st.booleans())
 def test_the_fast_path_does_what_the_slow_one_does(kind: Kind, history: list[Step], has_turns: bool) -> None:
     """G-1, G-3, G-11, G-15, G-23: the same firings, snapshots, results, states, dead letters, log and stored state."""
