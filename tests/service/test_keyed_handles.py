@@ -187,3 +187,53 @@ async def test_a_handle_remembers_a_limited_number_of_keys(monkeypatch: pytest.M
             assert len(node._scheduler.front_path("public", "placed")._handles) <= 3
         await node.settle()
         assert sample.seen == {key: [1, 2] for key in KEYS}
+
+
+KEYED_EVENTS = st.builds(Order, st.sampled_from("xyz"), st.sampled_from([-1, 1, 2, 13])) | st.sampled_from(
+    ["no order", {"key": "x", "number": 3}, b'{"key": "y", "number": 4}']
+)
+
+
+@pytest.mark.parametrize("partitions", [1, 8])
+@pytest.mark.parametrize("strategy", ["latest", "sequential"])
+@settings(max_examples=15)
+@given(events=st.lists(KEYED_EVENTS, max_size=20))
+def test_every_way_to_push_keyed_events_gives_the_same(partitions: int, strategy: Any, events: list[Any]) -> None:
+    """G-1, G-4: receipts, firings by key, failures and dead letters, also by the generated loop of many events."""
+
+    def check(placed: Order) -> None:
+        if placed.number == 13:
+            raise ValueError("13")
+
+    async def play(way: str) -> Any:
+        sample = keyed(check, partitions=partitions, strategy=strategy)
+        async with tm.testing.node(load=sample.load) as node:
+            for key in "xyz":
+                await node.push("placed", Order(key, 0))
+            if way == "push":
+                receipts = [await node.push("placed", event) for event in events]
+            elif way == "push_many":
+                receipts = list((await node.push_many("placed", events)).receipts)
+            else:
+                receipts = list(node.handle("placed").many(events).receipts)
+            state = node.reactor("orders").state()
+            letters = sorted(one.error for one in await node.reactor("orders").dead_letters())
+            outcomes = [(one.outcome, one.reason) for one in receipts]
+            return outcomes, sample.seen, state.fires, state.failures, letters
+
+    expected, *others = [asyncio.run(play(way)) for way in ("push", "push_many", "many")]
+    assert others == [expected, expected]
+
+
+async def test_many_events_by_a_keyed_handle_say_how_many_were_taken() -> None:
+    """API: `taken` counts over the partitions, and the rest can be pushed after it."""
+    sample = keyed(capacity=2, overflow="block")
+    orders = [Order(key, number) for number in range(1, 5) for key in "xyz"]
+    async with tm.testing.node(load=sample.load) as node:
+        await node.reactor("orders").pause()
+        with pytest.raises(tm.FullError) as full:
+            node.handle("placed").many(orders)
+        await node.reactor("orders").resume()
+        summary = node.handle("placed").many(orders[full.value.taken :])
+    assert (full.value.taken, summary.counts) == (6, {"emitted": 6})
+    assert sample.seen == {key: [1, 2, 3, 4] for key in "xyz"}

@@ -123,6 +123,27 @@ async def test_a_full_queue_stops_the_pusher_in_the_middle(is_async: bool) -> No
     assert ledger.values == list(range(1, 11))
 
 
+@pytest.mark.parametrize("act", ["cancel", "unload"])
+async def test_an_interrupted_push_has_taken_the_events_before(act: str) -> None:
+    """G-4, G-12: without a journal, a push that waits for space ends where it is; nothing comes twice or later."""
+    ledger = Ledger(passthrough(), capacity=3, durability="none")
+    async with tm.testing.node(load=ledger.load) as node:
+        await node.reactor("r").pause()
+        async with asyncio.TaskGroup() as group:
+            pushing = group.create_task(node.push_many("a", range(1, 11)), name="push")
+            for _ in range(50):
+                await asyncio.sleep(0)
+            if act == "cancel":
+                pushing.cancel()
+                await node.reactor("r").resume()
+            else:
+                await node.unload("graph:g")
+                await node.unload("reactor:r")
+        assert pushing.cancelled() or pushing.result().counts == {"emitted": 3, "rejected": 7}
+        await node.settle()
+    assert ledger.values == ([1, 2, 3] if act == "cancel" else [])
+
+
 async def test_a_numbered_push_enters_the_queue_as_a_whole() -> None:
     """G-12, G-24: it waits for space, and may then exceed the capacity."""
     ledger = Ledger(passthrough(), capacity=3)
