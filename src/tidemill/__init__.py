@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidemill.graphs.definition import Accumulator, Boundary, Kafka, Nats, Reactor, Source, all_of, any_of
     from tidemill.graphs.graph import Graph
     from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
-    from tidemill.graphs.pushes import ProducerPosition, PushProblem, PushSummary
+    from tidemill.graphs.pushes import ProducerPosition, PushProblem, PushSummary, ReceiptRun
     from tidemill.graphs.result import DeadLetter, Firing, GraphResult, NodeError, Receipt
     from tidemill.graphs.state import AccumulatorState, Latency, ReactorState, Recovery
     from tidemill.kernel.author_errors import Fail
@@ -73,6 +73,7 @@ __all__ = [
     "ReactorHealth",
     "ReactorState",
     "Receipt",
+    "ReceiptRun",
     "Recovery",
     "RequestError",
     "Retry",
@@ -132,6 +133,7 @@ _MODULE_OF_NAME = {
     "ReactorHealth": "tidemill.graphs.health",
     "ReactorState": "tidemill.graphs.state",
     "Receipt": "tidemill.graphs.result",
+    "ReceiptRun": "tidemill.graphs.pushes",
     "Recovery": "tidemill.graphs.state",
     "RequestError": "tidemill.kernel.errors",
     "Retry": "tidemill.kernel.backoff",
