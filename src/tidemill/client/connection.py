@@ -58,7 +58,11 @@ class Connection:
 
 @cache
 def tls_context() -> SSLContext:
-    """Return the certificates that every client of the process trusts; to read them takes longer than a request."""
+    """Return the certificates that every client of the process trusts; to read them takes longer than a request.
+
+    They are read once. An open client keeps its certificates anyway, so a process that has to trust a renewed bundle is
+    started anew, whenever its clients were made.
+    """
     return httpx.create_ssl_context()
 
 

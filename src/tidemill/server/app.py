@@ -65,7 +65,10 @@ def make_app(
 
 @cache
 def _routes() -> "ASGIApp":
-    """Return the application of the route table, for any node; it is made once because that takes a while."""
+    """Return the application of the route table; it is made once because that takes a while.
+
+    Any number of nodes may share it: it knows none of them, and a request brings its own.
+    """
     app = Litestar(
         [to_handler(route) for route in ROUTES],
         dependencies=dependencies(),

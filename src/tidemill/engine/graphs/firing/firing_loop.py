@@ -5,8 +5,7 @@ Every method runs on the loop's thread and is one atomic step up to its next awa
 * `flags` says what the end of a firing must check: DIRTY inputs that may make one due, a fast path that was CLOSED.
 * `credit` is positive only while a boundary may be fired straight from its push. A pause, a change of health, a waiting
   observer or a new graph closes the fast path; `_reopen_fast_path` alone grants credit again.
-* A firing clears its flags when it takes its snapshot. Interrupted firings, retries and firings that an earlier process
-  left are fired again whole, under their number, before any other, as soon as the reactor's health allows.
+* `DueFirings` decides which firing is next; repeated ones come before all others.
 * A sequential queue stands still while a retry waits; the latest strategy continues.
 * Each change of what a checkpoint holds calls `mark_changed`. CHECKPOINTED keeps the fast path closed until then.
 """
