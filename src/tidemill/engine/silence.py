@@ -4,7 +4,7 @@ The end of a lease is a wall time. Once the wall clock was stepped forwards, the
 once it was stepped back, the lease of a frozen node does not end for as long. So nodes count for themselves.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from tidemill.kernel.clock import Clock
 
@@ -24,3 +24,8 @@ class SilenceWatch:
             seen_at = now
             self._last_seen[name] = renewal, now
         return now - seen_at >= seconds
+
+    def forget(self, names: Iterable[Hashable]) -> None:
+        """Remember the renewals of some names no longer: they are gone."""
+        for name in names:
+            self._last_seen.pop(name, None)

@@ -25,6 +25,9 @@ DEFAULT_START = datetime(2026, 1, 1, tzinfo=UTC)
 STEP_TOLERANCE = 1.0
 """The seconds that wall and monotonic time may diverge between two checks, before that counts as a step."""
 
+LONGEST_GRACE_PERIOD = 60.0
+"""Seconds: what a closing node waits for is shorter."""
+
 WALL_CHECK_INTERVAL = 30.0
 """The longest real sleep, in seconds, towards a wall time: a step of the wall clock wakes no sleeper."""
 
@@ -159,7 +162,7 @@ class VirtualClock(Clock):
         if seconds <= 0:
             await asyncio.sleep(0)
             return
-        if self._sleep_limit is not None:
+        if self._sleep_limit is not None and seconds <= LONGEST_GRACE_PERIOD:
             await asyncio.sleep(min(seconds, self._sleep_limit))  # real time: this clock is not moved any more
             return
         future = asyncio.get_running_loop().create_future()
@@ -172,7 +175,10 @@ class VirtualClock(Clock):
 
     @contextmanager
     def sleeping_in_real_time(self, limit: float) -> Iterator[None]:
-        """Let every sleep that begins inside last real time, at most `limit` seconds; the clock stands still."""
+        """Let every sleep that begins inside last real time, at most `limit` seconds; the clock stands still.
+
+        Longer sleeps than any grace period, such as the delay of a retry, last until they are cancelled.
+        """
         self._sleep_limit = limit
         try:
             yield

@@ -62,6 +62,8 @@ class MqttBroker(NatsServer):
                     if lost.is_set():
                         raise ConnectionError("the broker was lost before it had acknowledged all messages")
                     one.wait_for_publish(0.05)
+        except RuntimeError as error:  # it was lost before the message was sent
+            raise ConnectionError(str(error)) from error
         finally:
             client.disconnect()
             client.loop_stop()

@@ -206,6 +206,7 @@ class TaskReaper:
         unused = dead - ({lease.holder} if lease is not None else set())
         if unused:
             await self._store.owners.delete(sorted(unused))
+            self._silence.forget(unused)
 
     async def reap_expired_leases(self) -> None:
         """Recover attempts whose lease has expired, apart from those that run on this node, or in a live process."""
