@@ -512,7 +512,7 @@ async def test_a_running_attempt_takes_a_slot(harness: ExecutorHarness) -> None:
 @EVERYWHERE
 async def test_many_attempts_succeed(harness: ExecutorHarness) -> None:
     """Executors: more than there are slots."""
-    requests = [harness.request("noop") for _ in range(12 if harness.executor.outlives_node else 60)]
+    requests = [harness.request("noop") for _ in range(9 if harness.executor.outlives_node else 60)]
     for request in requests:
         await until(harness.executor.free_slots)
         await harness.executor.submit(request)
