@@ -1,18 +1,18 @@
-"""A process that hosts partitions of a keyed reactor, which counts the events of each key and checks their order.
-
-With a number of events as the second argument, it reads them from a source that cannot be split.
-"""
+"""A process that hosts partitions of a keyed reactor, which counts the events of each key and checks their order."""
 
 import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 import tidemill as tm
 
 SETTINGS = {"lease_ttl": "1s", "rebalance_delay": "200ms"}
 PARTITIONS = 8
+TOPIC, TOPIC_PARTITIONS = "steps", 4  # as many as librdkafka's mock makes
 KEYS = [f"key {number}" for number in range(12)]
 
 
@@ -29,6 +29,18 @@ class Total(tm.Boundary, frozen=True):
     count: int = 0
     last: int = 0
     disorder: int = 0
+
+
+class HostSpec(msgspec.Struct, frozen=True):
+    """What a host does."""
+
+    address: str
+    length: int = 0
+    """How many events it reads from a source that cannot be split; 0: the counters take pushes."""
+    durability: Literal["interval", "fire"] | None = None
+    """Of the reactor that records events instead of counting them; None: the host counts."""
+    servers: str = ""
+    """The Kafka brokers of the recorded events; without any, events are pushed."""
 
 
 def steps(event: Step, state: Total) -> Total:
@@ -63,16 +75,55 @@ def read_counters(length: int) -> tm.Reactor:
     return counters_of(tm.stream(Log(length), state=Total)(steps))
 
 
-async def main(address: str, length: str = "0") -> None:
-    """Host partitions until the process is told to end."""
+# -- recording
+
+
+class Trace(tm.Boundary, frozen=True):
+    """The numbers that a key has seen, in order."""
+
+    numbers: tuple[int, ...] = ()
+
+
+def recorders(durability: Literal["interval", "fire"], servers: str = "") -> list[Any]:
+    """Return a keyed reactor that records the events of each key, and a graph that fires for each."""
+
+    def steps(event: Step, state: Trace) -> Trace:
+        return Trace((*state.numbers, event.number))
+
+    source = tm.stream(tm.Kafka(topic=TOPIC, servers=servers), state=Trace) if servers else tm.passthrough(state=Trace)
+    reactor = tm.Reactor(
+        "counters",
+        [source(steps)],
+        durability=durability,
+        strategy="sequential",
+        key="key",
+        partitions=TOPIC_PARTITIONS if servers else PARTITIONS,
+    )
+    graph = tm.Graph("recorded", reactor=reactor)
+
+    @graph.node
+    def newest(steps: Trace) -> int:
+        return steps.numbers[-1]
+
+    return [reactor, graph]
+
+
+def definitions(spec: HostSpec) -> list[Any]:
+    """Return what a host, and a node that forwards to hosts, loads."""
+    if spec.durability is not None:
+        return recorders(spec.durability, spec.servers)
+    return [read_counters(spec.length) if spec.length else counters]
+
+
+async def main(spec: HostSpec) -> None:
+    """Host partitions until the process gets SIGTERM."""
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    reactor = read_counters(int(length)) if int(length) else counters
-    async with tm.Node(address, load=[reactor], settings=SETTINGS):
+    async with tm.Node(spec.address, load=definitions(spec), settings=SETTINGS):
         print("ready", flush=True)
         await ended.wait()
     print("closed", flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=HostSpec)))

@@ -3,41 +3,17 @@
 import asyncio
 import json
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack
 
 import tidemill as tm
 from tests.postgres import PostgresServer
-from tests.system.partition_host import KEYS, PARTITIONS, SETTINGS, counters, read_counters
-from tidemill.engine.workflows.client.values import Caller
+from tests.system.host_processes import PUBLIC, expect, host, owners, until_shared
+from tests.system.partition_host import KEYS, PARTITIONS, SETTINGS, HostSpec, counters, read_counters
 from tidemill.graphs.pushes import ProducerPosition
 from tidemill.storage.graph_ports import PartKey
 
-PUBLIC = Caller("public", "test")
 PATIENCE = 60.0
 PAUSE = 0.005  # seconds between two events of a key: a push is on its way most of the time, and leases need the cores
-
-
-@asynccontextmanager
-async def host(address: str, *arguments: str) -> AsyncIterator[Process]:
-    """Run a process that hosts partitions."""
-    command = [sys.executable, "-m", "tests.system.partition_host", address, *arguments]
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
-    try:
-        await expect(process, "ready")
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-
-
-async def expect(process: Process, line: str) -> None:
-    """Wait for a line of a process."""
-    assert process.stdout is not None, "it is a pipe"
-    assert (await process.stdout.readline()).decode().strip() == line
 
 
 class Load:
@@ -69,38 +45,22 @@ class Load:
             await asyncio.sleep(0.02)
 
 
-async def owners(node: tm.Node) -> list[str | None]:
-    """Return the owner of each partition."""
-    state = await node.graph_client.reactor_state(PUBLIC, "counters")
-    return [one.owner for one in state.partitions]
-
-
-async def until_shared(node: tm.Node, hosts: int) -> None:
-    """Wait until so many hosts share the partitions evenly."""
-    while True:
-        found = await owners(node)
-        counts = [found.count(one) for one in set(found) if one is not None]
-        if None not in found and len(counts) == hosts and max(counts) - min(counts) <= 1:
-            return
-        await asyncio.sleep(0.1)
-
-
 async def test_hosts_come_and_go_under_load(postgres: PostgresServer) -> None:
     """G-24, G-31: join, kill -9, freeze and orderly leave. No event is lost, counted twice, or out of order."""
     address = await postgres.fresh_store()
     async with asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
         settings = {**SETTINGS, "partition_weight": 0}
         front = await stack.enter_async_context(tm.Node(address, load=[counters], settings=settings))
-        first = await stack.enter_async_context(host(address))
+        first = await stack.enter_async_context(host(HostSpec(address)))
         load = Load(front)
         async with asyncio.TaskGroup() as group:
             for key in KEYS:
                 group.create_task(load.push(key), name=f"push {key}")
             await load.wait_for_more(3)
-            second = await stack.enter_async_context(host(address))  # joins
+            second = await stack.enter_async_context(host(HostSpec(address)))  # joins
             await until_shared(front, 2)
             await load.wait_for_more(3)
-            third = await stack.enter_async_context(host(address))
+            third = await stack.enter_async_context(host(HostSpec(address)))
             first.kill()  # while partitions move to the third one
             await until_shared(front, 2)
             await load.wait_for_more(3)
@@ -128,7 +88,7 @@ async def test_another_host_continues_to_read_a_source_that_cannot_be_split(post
     async with asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
         settings = {**SETTINGS, "partition_weight": 0}
         front = await stack.enter_async_context(tm.Node(address, load=[read_counters(length)], settings=settings))
-        hosts = [await stack.enter_async_context(host(address, str(length))) for _ in range(3)]
+        hosts = [await stack.enter_async_context(host(HostSpec(address, length=length))) for _ in range(3)]
         await until_shared(front, 3)
         for remaining in (2, 1):
             await until_counted(front, length * (3 - remaining) // 4)
