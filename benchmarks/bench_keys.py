@@ -27,6 +27,7 @@ from tidemill.graphs.state import KeyCounts
 ROUNDS, QUICK_ROUNDS = 35, 15
 EVENTS, QUICK_EVENTS = 10_000, 4_000
 STORED = (1, 1000, 100_000)  # keys of the nodes with a store, where to meet a million takes minutes
+STORED_TOGETHER = 10_000  # keys that become idle after one checkpoint
 ACTIVE = 1000  # keys that the node with idle keys keeps in memory
 
 
@@ -149,11 +150,10 @@ async def memory(keys: int, folder: str) -> dict[str, Any]:
     figures: dict[str, Any] = {"keys": keys, "bytes per active key": await active_bytes(keys)}
     idle = f"sqlite:///{folder}/idle.db"
     async with tm.Node(idle, load=keyed_market(keys), settings={"active_keys": ACTIVE}) as node:
-        for number in range(keys * len(PATTERN)):
-            source, event = make_event(number, number)
-            if number % len(PATTERN) < len(SOURCES):
-                await node.push(SOURCES[source], event)
-        await node.settle()
+        for first in range(0, keys, STORED_TOGETHER):
+            numbers = range(first * len(PATTERN), min(first + STORED_TOGETHER, keys) * len(PATTERN), len(PATTERN))
+            await node.push_many(SOURCES[0], [make_event(number, number)[1] for number in numbers])
+            await node.settle()
     empty, _ = await opened_bytes(f"sqlite:///{folder}/empty.db", keys)
     opened, counts = await opened_bytes(idle, keys)
     figures |= {"active": counts.active, "stored": counts.stored}
@@ -173,7 +173,7 @@ async def main(*, quick: bool) -> None:
         runs = [await throughput(keys, None, quick=quick) for keys in counts]
         runs.append(await throughput(1000, None, quick=quick, partitions=DEFAULT_PARTITIONS))
         runs += [await throughput(keys, f"sqlite:///{folder}/{keys}.db", quick=quick) for keys in STORED]
-        sizes = await memory(counts[-1] // 10, folder)
+        sizes = await memory(counts[-1], folder)
     rows = [
         [
             f"{one['keys']:,}",

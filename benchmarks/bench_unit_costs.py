@@ -34,6 +34,8 @@ from benchmarks.measure import keep, show
 from tests.postgres import PostgresServer
 from tidemill.kernel.settings import Settings
 
+CHECKPOINTS = 4  # that write all keys
+SELDOM_STORED = {"checkpoint_interval": "1h"}  # only when the benchmark waits for it
 CREW_FILE = Path(__file__).parent / "capacity" / "crew_flow.py"
 
 
@@ -105,6 +107,35 @@ def committed(database: PostgresServer, events: int) -> Measurement:
     return measure
 
 
+def stored_keys(database: PostgresServer, keys: int) -> Measurement:
+    """Checkpoints that write many keys with running state, each of which has changed."""
+
+    async def measure() -> dict[str, float]:
+        changes = [bench_partitions.Step(f"key {number}", number) for number in range(keys)]
+        async with tm.Node(await database.fresh_store(), load=[_totals()], settings=SELDOM_STORED) as node:
+            push = node.handle("steps")
+            own = other = 0.0
+            for checkpoint in range(CHECKPOINTS + 1):
+                for change in changes:
+                    push(change)
+                began = process_time(), tree_seconds(database.pid)
+                await node.settle()  # writes a checkpoint
+                if checkpoint:  # the first one adds the rows
+                    own, other = own + process_time() - began[0], other + tree_seconds(database.pid) - began[1]
+        written = keys * CHECKPOINTS
+        return {"key_stored": own / written, "key_stored_database": other / written}
+
+    return measure
+
+
+def _totals() -> tm.Reactor:
+    @tm.passthrough(state=bench_partitions.Total)
+    def steps(event: bench_partitions.Step, state: bench_partitions.Total) -> bench_partitions.Total:
+        return bench_partitions.Total(state.count + 1, event.number)
+
+    return tm.Reactor("totals", [steps], key="key", durability="interval", partitions=bench_partitions.PARTITIONS)
+
+
 def by_workers(database: PostgresServer, runs: int) -> Measurement:
     """Task runs that a worker executes, planned by a node in this process."""
 
@@ -158,6 +189,7 @@ async def measure_all(*, rounds: int, quick: bool) -> UnitCosts:
         from_kafka(database, quick=quick),
         from_websocket(2_000 // share),
         committed(database, 100_000 // share),
+        stored_keys(database, 20_000 // share),
         by_workers(database, 100 // share),
     ]
     found: dict[str, list[float]] = {}

@@ -20,6 +20,14 @@ class StreamLoad(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     hottest_key: float
     """The share of events of the most frequent key."""
+    keys: int = 1_000
+    checkpoint_interval: float = 0.2
+    """Seconds between two checkpoints, each of which writes the keys that have changed."""
+
+    @property
+    def keys_stored(self) -> float:
+        """Keys that checkpoints write per second, at most: each key that has changed once per checkpoint."""
+        return min(self.keys / self.checkpoint_interval, self.rate)
 
 
 class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +58,18 @@ def plan_stream(load: StreamLoad, cost: float) -> StreamPlan:
         f"no host may have more than {at_most:.2%} of the events: {load.partitions} partitions, or a key with "
         f"{load.hottest_key:.2%} of them, do not allow that"
     )
+
+
+def event_cost(load: StreamLoad, costs: UnitCosts, *, is_committed: bool = False) -> float:
+    """Return what an event from Kafka costs its host, with its share of the checkpoints."""
+    stored = load.keys_stored / load.rate * costs.key_stored
+    return costs.event_from_kafka + stored + (costs.event_committed if is_committed else 0.0)
+
+
+def database_cores(load: StreamLoad, costs: UnitCosts, *, is_committed: bool = False) -> float:
+    """Return the cores that PostgreSQL needs for the checkpoints, and for the events if it commits each."""
+    committed = load.rate * costs.event_committed_database if is_committed else 0.0
+    return load.keys_stored * costs.key_stored_database + committed
 
 
 def _share_of_fullest(load: StreamLoad, hosts: int) -> float:

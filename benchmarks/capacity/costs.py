@@ -24,6 +24,10 @@ class UnitCosts(msgspec.Struct, frozen=True, kw_only=True):
     """An event that PostgreSQL commits before it is acknowledged: the node's share."""
     event_committed_database: float
     """The share of the database."""
+    key_stored: float
+    """A changed key with running state that a checkpoint writes to PostgreSQL, with many others: the node's share."""
+    key_stored_database: float
+    """The share of the database."""
 
     task_leader: float
     """A task run that a worker executes: planning, claims and reports, on the leader."""

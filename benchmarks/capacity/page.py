@@ -6,7 +6,7 @@ python -m benchmarks.capacity.page
 from functools import partial
 from pathlib import Path
 
-from benchmarks.capacity.arithmetic import StreamPlan, plan_stream, plan_tasks
+from benchmarks.capacity.arithmetic import StreamPlan, database_cores, event_cost, plan_stream, plan_tasks
 from benchmarks.capacity.costs import UnitCosts, read_costs
 from benchmarks.capacity.examples import MILLION_EVENTS, SIMULATED_SECONDS, TEN_MILLION_TASKS
 from benchmarks.capacity.stream_simulation import simulate_stream
@@ -40,6 +40,7 @@ def _unit_costs(costs: UnitCosts) -> str:
             _us(costs.event_committed),
             _us(costs.event_committed_database),
         ],
+        ["a changed key that a checkpoint writes", _us(costs.key_stored), _us(costs.key_stored_database)],
         ["a task run on a worker: the leader", _us(costs.task_leader), _us(costs.task_database)],
         ["a task run on a worker: the worker", _us(costs.task_worker), "(the same)"],
     ]
@@ -51,11 +52,11 @@ def _unit_costs(costs: UnitCosts) -> str:
 def _events(costs: UnitCosts) -> str:
     load = MILLION_EVENTS
     ways = {
-        "from Kafka": (costs.event_from_kafka, 0.0),
+        'from Kafka, `durability="interval"`': (event_cost(load, costs), database_cores(load, costs)),
         "over WebSocket, without keys": (costs.event_from_websocket, 0.0),
         'from Kafka, `durability="boundary"`': (
-            costs.event_from_kafka + costs.event_committed,
-            costs.event_committed_database,
+            event_cost(load, costs, is_committed=True),
+            database_cores(load, costs, is_committed=True),
         ),
     }
     rows = [
@@ -64,7 +65,7 @@ def _events(costs: UnitCosts) -> str:
             _us(cost),
             f"{1 / cost:,.0f}",
             f"{plan_stream(load, cost).hosts}",
-            f"{load.rate * database:.1f}" if database else "-",
+            f"{database:.2g}" if database else "-",
         ]
         for name, (cost, database) in ways.items()
     ]
@@ -74,7 +75,7 @@ def _events(costs: UnitCosts) -> str:
 
 
 def _hosts(costs: UnitCosts) -> str:
-    load, planned = MILLION_EVENTS, plan_stream(MILLION_EVENTS, costs.event_from_kafka)
+    load, planned = MILLION_EVENTS, plan_stream(MILLION_EVENTS, event_cost(MILLION_EVENTS, costs))
     rows = []
     for share in FEWER:
         plan = StreamPlan(cost=planned.cost, hosts=round(planned.hosts * share))

@@ -5,12 +5,15 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from benchmarks.capacity.arithmetic import (
     UTILISATION,
     StreamLoad,
     StreamPlan,
     TaskLoad,
+    database_cores,
+    event_cost,
     plan_stream,
     plan_tasks,
 )
@@ -51,6 +54,21 @@ def test_half_the_planned_hosts_do_not_keep_up(seed: int) -> None:
     half = simulate_stream(load, StreamPlan(cost=plan.cost, hosts=plan.hosts // 2), seconds=5.0, seed=seed)
 
     assert half.busiest > 1.0
+
+
+def test_checkpoints_write_each_changed_key_once() -> None:
+    """The database follows the keys and the interval, and never writes more keys than there are events."""
+    costs, load = (
+        read_costs(),
+        StreamLoad(rate=1e6, partitions=8, hottest_key=0.0, keys=20_000, checkpoint_interval=1.0),
+    )
+
+    assert load.keys_stored == 20_000
+    assert replace(load, checkpoint_interval=0.2).keys_stored == 100_000
+    assert replace(load, rate=5_000.0).keys_stored == 5_000
+    assert database_cores(load, costs) == pytest.approx(20_000 * costs.key_stored_database)
+    assert database_cores(load, costs, is_committed=True) > load.rate * costs.event_committed_database
+    assert event_cost(load, costs) == pytest.approx(costs.event_from_kafka + costs.key_stored / 50)
 
 
 def test_a_hot_key_cannot_be_spread() -> None:
