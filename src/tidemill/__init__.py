@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         FullError,
         OperationError,
         Problem,
+        PushStoppedError,
         RequestError,
         TidemillError,
     )
@@ -67,6 +68,7 @@ __all__ = [
     "Problem",
     "ProducerPosition",
     "PushProblem",
+    "PushStoppedError",
     "PushSummary",
     "Reactor",
     "ReactorHandle",
@@ -127,6 +129,7 @@ _MODULE_OF_NAME = {
     "Problem": "tidemill.kernel.errors",
     "ProducerPosition": "tidemill.graphs.pushes",
     "PushProblem": "tidemill.graphs.pushes",
+    "PushStoppedError": "tidemill.kernel.errors",
     "PushSummary": "tidemill.graphs.pushes",
     "Reactor": "tidemill.graphs.definition",
     "ReactorHandle": "tidemill.engine.graphs.handle",

@@ -11,7 +11,7 @@ from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.client.local_operations import LocalOperations
 from tidemill.engine.graphs.client.partitioned_handle import PartitionedHandle
 from tidemill.engine.graphs.handle import ReactorHandle
-from tidemill.engine.graphs.loaded_graphs import PushNow
+from tidemill.engine.graphs.loaded_graphs import PushNow, check_whole, partition_named_error
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.workflows.client.handle import RunHandle
@@ -30,6 +30,7 @@ from tidemill.kernel.settings import Settings
 from tidemill.node_arguments import parse_run_state
 from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageStatus
+from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
 from tidemill.telemetry.metrics import Metrics
 from tidemill.telemetry.tracing import SpanRecorder, TraceContext, trace_scope
@@ -89,6 +90,7 @@ class NodeOperations:
         """Push an event to its accumulator, here or at its owner, which may have to wait."""
         _check_format(format)
         owner = self._resolve_tenant(tenant)
+        check_whole(PartKey(owner, "accumulator", name))
         try:
             found = self._scheduler.accumulator(owner, name)
         except RequestError:  # raised again if no other node owns it
@@ -127,6 +129,7 @@ class NodeOperations:
         owner, name = self._resolve_tenant(tenant), _definition_name(accumulator)
         if (owner, name) in self._scheduler.keyed_accumulators:
             return self._scheduler.front_path(owner, name).handle()
+        check_whole(PartKey(owner, "accumulator", name))
         return self._scheduler.accumulator(owner, name).handle()
 
     def reactor(self, name: str, *, tenant: str | None = None) -> ReactorHandle:
@@ -136,7 +139,8 @@ class NodeOperations:
             find_keyed = partial(self._scheduler.find_keyed, owner, name)
             return PartitionedHandle(find_keyed, self._scheduler, self._operations.keyed, self._packages.reclaim)
         find = partial(self._scheduler.reactor, owner, name)
-        find()
+        if find().definition.is_partition:
+            raise partition_named_error(PartKey(owner, "reactor", name))
         return ReactorHandle(find, self._packages.reclaim)
 
     async def restart_accumulator(self, name: str, *, tenant: str | None = None) -> None:

@@ -10,7 +10,14 @@ import msgspec
 from tidemill.annotations.signatures import AuthorFunction, Parameter, Signature, caller_location
 from tidemill.annotations.strict_validation import has_fields
 from tidemill.annotations.variants import label, strip_none
-from tidemill.graphs.keys import DEFAULT_PARTITIONS, KeyOption, KeyReader, build_key_reader, key_problems
+from tidemill.graphs.keys import (
+    DEFAULT_PARTITIONS,
+    KeyOption,
+    KeyReader,
+    build_key_reader,
+    key_field_problem,
+    key_problems,
+)
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.limits import NAME_RULE, is_name
@@ -138,6 +145,11 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
     def boundary_type(self) -> Any:
         """The type that the accumulator emits, without the None that means "emit nothing"."""
         return strip_none(self.signature.returns)
+
+    @property
+    def declared_name(self) -> str:
+        """The name that its author gave it: a partition has one of its own, `trades[3]`."""
+        return self.name.partition("[")[0]
 
     @property
     def is_window(self) -> bool:
@@ -289,6 +301,13 @@ class Reactor:
     def is_keyed(self) -> bool:
         """Whether cache, flags, queue, state and order are per key."""
         return self.key is not None
+
+    def check_key_fields(self) -> None:
+        """Raise DefinitionError if the key names a field that events do not have. Their types are resolved here."""
+        options = [] if self.key is None else [(self.key, one) for one in self.accumulators if not one.is_window]
+        found = (key_field_problem(key, one.name, one.event_type) for key, one in options)
+        if problems := [Problem(message=message, location=self.location) for message in found if message is not None]:
+            raise DefinitionError(problems, f"reactor '{self.name}'")
 
     def key_reader(self, accumulator: Accumulator) -> KeyReader:
         """Return the reader of the keys of an accumulator's events; only of a keyed reactor."""

@@ -4,9 +4,11 @@ A key is text, a whole number, bytes, or a tuple of them. The partition of a key
 version of Python, and the same as in a Kafka topic to which a producer writes with this key and as many partitions.
 """
 
+import inspect
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields, is_dataclass
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, is_typeddict
 
 import msgspec
 
@@ -151,7 +153,7 @@ def build_key_reader(option: KeyOption, accumulator: str, event_type: Any) -> Ke
             return KeyReader(_no_key(accumulator))
         option = named[accumulator]
     if isinstance(option, str):
-        is_mapping = event_type is dict or getattr(event_type, "__origin__", None) is dict
+        is_mapping = getattr(event_type, "__origin__", event_type) is dict or is_typeddict(event_type)
         return KeyReader(itemgetter(option)) if is_mapping else KeyReader(attrgetter(option), option)
     return KeyReader(option)
 
@@ -193,6 +195,47 @@ def key_problems(option: Any, partitions: Any, accumulators: Collection[str], wi
 
 
 def _function_problems(option: Any, what: str) -> list[str]:
-    if callable(option) or (isinstance(option, str) and option.isidentifier()):
+    if isinstance(option, str) and option.isidentifier():
         return []
-    return [f"{what} is a function of the event or the name of one of its fields, not {option!r}"]
+    if not callable(option):
+        return [f"{what} is a function of the event or the name of one of its fields, not {option!r}"]
+    if inspect.iscoroutinefunction(option):
+        return [f"{what} is an async function: the key of an event is read without waiting, so use a plain one"]
+    return [] if _takes_one_argument(option) else [f"{what} is a function of one argument, the event"]
+
+
+def _takes_one_argument(function: KeyFunction) -> bool:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a function in C that does not say
+        return True
+    return True
+
+
+def key_field_problem(option: KeyOption, accumulator: str, event_type: Any) -> str | None:
+    """Return what is wrong with the name of a field, if the type of the events says which fields they have."""
+    if isinstance(option, Mapping):
+        option = {getattr(given, "name", given): one for given, one in option.items()}.get(accumulator, "")
+    if not isinstance(option, str) or not option:
+        return None
+    names = _field_names(event_type)
+    if names is None or option in names or hasattr(event_type, option):
+        return None
+    message = f"key names the field '{option}', which the events of '{accumulator}' do not have: {sorted(names)}"
+    return f"{message}{did_you_mean(option, names)}"
+
+
+def _field_names(event_type: Any) -> Collection[str] | None:
+    """Return the fields of a struct, a data class, a named tuple or a typed dictionary; None for any other type."""
+    if is_typeddict(event_type):
+        return tuple(event_type.__annotations__)
+    if not isinstance(event_type, type):
+        return None
+    if is_dataclass(event_type):
+        return tuple(one.name for one in fields(event_type))
+    found: Collection[str] | None = getattr(event_type, "__struct_fields__", None) or getattr(
+        event_type, "_fields", None
+    )
+    return found

@@ -5,7 +5,8 @@ TidemillError
 │   └── ProbeError       a package that could not be imported (`packages.loading.probe`)
 ├── RequestError         the caller: `code` for programs, `status` for HTTP
 │   ├── NotFoundError    nothing has the name that was given
-│   └── FullError        a bounded queue has no room and the caller may not wait
+│   └── PushStoppedError    a handle cannot push an event without waiting
+│       └── FullError       because a bounded queue has no room
 └── OperationError       the operator: something at run time needs attention
     ├── StoreError       the database did not do what it was asked, and nothing was written
     │   ├── DamagedStoreError   because it is damaged
@@ -91,7 +92,14 @@ class NotFoundError(RequestError):
         super().__init__(message, code=f"{kind}_not_found", status=404, **facts)
 
 
-class FullError(RequestError):
+class PushStoppedError(RequestError):
+    """A handle cannot push an event without waiting: `handle.many` stops there."""
+
+    taken = 0
+    """How many events of `handle.many` were pushed before the one that would have to wait."""
+
+
+class FullError(PushStoppedError):
     """A bounded queue has no room, and this call may not wait for it."""
 
     def __init__(self, reactor: str, capacity: int) -> None:
@@ -102,8 +110,6 @@ class FullError(RequestError):
             reactor=reactor,
             capacity=capacity,
         )
-        self.taken = 0
-        """How many events of `handle.many` were pushed before the one that would have to wait."""
 
 
 def rebuild_request_error(

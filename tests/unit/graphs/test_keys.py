@@ -1,8 +1,9 @@
 """Keys of partitioned reactors: their form, their partition, and how they are read from events."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import pytest
 from hypothesis import given
@@ -108,6 +109,7 @@ def test_what_cannot_be_a_key_is_refused(key: Any) -> None:
         ("symbol", Trade, Trade(symbol="ABC", price=1.0)),
         ("symbol", dict, {"symbol": "ABC"}),
         ("symbol", dict[str, str], {"symbol": "ABC"}),
+        ("symbol", TypedDict("Dictionary", {"symbol": str}), {"symbol": "ABC"}),
         ({"trades": "symbol"}, Trade, Trade(symbol="ABC", price=1.0)),
         ({trades: lambda event: event.symbol}, Trade, Trade(symbol="ABC", price=1.0)),
     ],
@@ -146,6 +148,59 @@ def test_a_polling_accumulator_with_a_running_state_has_no_key() -> None:
         tm.Reactor("market", [polled], key="symbol")
 
 
+async def read_later(event: Trade) -> str:
+    return event.symbol
+
+
+class Quote(NamedTuple):
+    """An event that is a named tuple."""
+
+    symbol: str
+
+
+class Order(TypedDict):
+    """An event that is a typed dictionary."""
+
+    symbol: str
+
+
+@dataclass
+class Fill:
+    """An event that is a data class, with a key that it computes."""
+
+    symbol: str
+
+    @property
+    def venue(self) -> str:
+        return self.symbol[:2]
+
+
+@pytest.mark.parametrize("event_type", [Trade, Quote, Order, Fill])
+def test_a_misspelt_field_is_refused_with_a_suggestion(event_type: Any) -> None:
+    @tm.passthrough
+    def given(event: event_type) -> Any:
+        return event
+
+    tm.Reactor("market", [given], key="symbol").check_key_fields()
+    tm.Reactor("market", [given], key=lambda event: event.anything).check_key_fields()
+    for option in ("symbl", {given: "symbl"}):
+        with pytest.raises(tm.DefinitionError, match=r"names the field 'symbl', .*did you mean 'symbol'"):
+            tm.Reactor("market", [given], key=option).check_key_fields()
+
+
+def test_a_key_may_be_a_property_of_the_event_or_a_field_of_an_unknown_type() -> None:
+    @tm.passthrough
+    def fills(event: Fill) -> Fill:
+        return event
+
+    @tm.passthrough
+    def anything(event: Any) -> Any:
+        return event
+
+    tm.Reactor("market", [fills], key="venue").check_key_fields()
+    tm.Reactor("market", [anything], key="venue").check_key_fields()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -154,6 +209,9 @@ def test_a_polling_accumulator_with_a_running_state_has_no_key() -> None:
         ({"key": "symbol", "partitions": True}, "partitions is a whole number"),
         ({"key": 7}, "key is a function of the event or the name of one of its fields, not 7"),
         ({"key": "a b"}, "key is a function of the event"),
+        ({"key": lambda: "A"}, "key is a function of one argument, the event"),
+        ({"key": lambda event, other: "A"}, "key is a function of one argument, the event"),
+        ({"key": read_later}, "key is an async function"),
         ({"key": {"trades": "symbol"}}, "key has no function for the accumulator 'limits'"),
         ({"key": {"trade": "symbol", "limits": "name"}}, "key names 'trade', which is not among its accumulators"),
         ({"key": {"trades": "symbol", "limits": None}}, "key of 'limits' is a function of the event"),

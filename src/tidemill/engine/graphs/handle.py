@@ -146,7 +146,8 @@ class ReactorHandle:
     def _accumulator_index(self, name: str) -> int:
         names = self._reactor.definition.accumulator_names
         if name not in names:
-            message = f"reactor '{self.name}' has no accumulator '{name}'{did_you_mean(name, names)}"
+            reactor = self._reactor.definition.declared_name
+            message = f"reactor '{reactor}' has no accumulator '{name}'{did_you_mean(name, names)}"
             raise NotFoundError("accumulator", name, message, names)
         return names.index(name)
 

@@ -27,6 +27,20 @@ def partitioned_error(kind: PartKind, name: str) -> RequestError:
     return RequestError(message, code="partitioned", status=409)
 
 
+def check_whole(part: PartKey) -> PartKey:
+    """Return an accumulator that callers may name, or raise NotFoundError: events reach a partition by their keys."""
+    if part.kind == "accumulator" and "[" in part.name:  # no declared name has brackets
+        raise partition_named_error(part)
+    return part
+
+
+def partition_named_error(part: PartKey) -> NotFoundError:
+    """Return the error for a caller who names a partition."""
+    declared = part.name.rpartition("[")[0]
+    message = f"unknown {part.kind} '{part.name}': use '{declared}', which finds the partition of each key"
+    return NotFoundError(part.kind, part.name, message, [declared])
+
+
 class LoadedGraphs:
     """What the graph scheduler has loaded: reactors, partitions of keyed reactors, and their accumulators."""
 

@@ -182,6 +182,7 @@ class GraphStager:
     def build(self) -> StagedGraphs:
         """Stage everything, or raise and change nothing."""
         for reactor in self._change.reactors:
+            reactor.check_key_fields()
             self._check_storable(reactor)
         self._check_not_shared()
         accumulators = {

@@ -192,7 +192,8 @@ class BoundaryEmitter(ABC):
         classes = self.boundary_validator.classes
         if classes is None or isinstance(boundary, classes) or (float in classes and type(boundary) is int):
             return boundary
-        raise TypeMismatchError(f"'{self.name}' returned {type(boundary).__name__}, which is not what it declares")
+        name, returned = self.definition.declared_name, type(boundary).__name__
+        raise TypeMismatchError(f"'{name}' returned {returned}, which is not what it declares")
 
     # -- journaled steps
 

@@ -49,7 +49,7 @@ class EventIngest(BoundaryEmitter):
         store = runtime.durability.dead_letter_store(tenant, "accumulator", self.name)
         limit = runtime.settings.dead_letter_limit
         on_added = partial(runtime.publish_dead_letter, tenant)
-        self.dead_letters = DeadLetterQueue(self.name, self.clock, limit, self.dropped, store, on_added)
+        self.dead_letters = DeadLetterQueue(definition.declared_name, self.clock, limit, self.dropped, store, on_added)
         self._apply_definition(definition)
         self._fast_path = FastPath(self.push_slow)
         self._fast_path_tried = False
@@ -116,7 +116,7 @@ class EventIngest(BoundaryEmitter):
     def _rejection(self) -> Receipt | None:
         if self.down_reason is not None:
             self._count_drop("accumulator_down")
-            return self.reject("accumulator_down", f"accumulator '{self.name}' {self.down_reason}")
+            return self.reject("accumulator_down", f"accumulator '{self.definition.declared_name}' {self.down_reason}")
         return self._queue_rejection()
 
     @property
@@ -291,7 +291,7 @@ class EventIngest(BoundaryEmitter):
         if any(target.reactor.requires_journal for target, _ in self.targets):
             obstacle = "feeds a reactor with durability='boundary'"
         if obstacle is not None:
-            message = f"accumulator '{self.name}' {obstacle}: use `await node.push(...)`"
+            message = f"accumulator '{self.definition.declared_name}' {obstacle}: use `await node.push(...)`"
             raise RequestError(message, code="needs_push", status=409)
 
     def _try_fast_path(self) -> None:

@@ -18,7 +18,7 @@ from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.pushes import PushHandle, PushSummary, ReceiptTally, list_events
 from tidemill.graphs.result import Receipt
-from tidemill.kernel.errors import FullError
+from tidemill.kernel.errors import PushStoppedError
 
 PUSHES_PER_YIELD = 256  # pushes in a row before the event loop gets a turn
 MAX_UNTIMED = 63  # direct pushes between two that are timed
@@ -158,7 +158,7 @@ class PushIngest(EventIngest):
             while tally.count < len(events):
                 if self._take_many(remaining, tally):
                     tally.add(self._push_declined(events[tally.count]))
-        except FullError as error:
+        except PushStoppedError as error:
             error.taken = tally.count
             raise
         return PushSummary(tuple(tally.runs))

@@ -17,6 +17,7 @@ from tidemill.engine.graphs.reactors.outbox import FailedStart
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.inputs import FiringInputs
 from tidemill.graphs.keys import decode_key, encode_key
+from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.result import DeadLetter, DeadLetterKind, to_jsonable
 from tidemill.graphs.subscription import NodeOutput, Subscription
 from tidemill.storage.graph_ports import PartKind, StoredDeadLetter
@@ -183,15 +184,21 @@ def _build_dead_letter(row: StoredDeadLetter, payload: DeadLetterPayload, **valu
     return DeadLetter(
         id=row.id,
         kind=payload.kind,
-        source=row.source,
+        source=(source := _declared_source(row, is_keyed=payload.key is not None)),
         at=row.at,
         error=payload.error,
         attempts=payload.attempts,
         workflow=None if payload.start is None else payload.start.subscription.workflow,
-        firing_id=None if payload.firing is None else format_firing_id(row.source, *payload.firing[:2]),
+        firing_id=None if payload.firing is None else format_firing_id(source, *payload.firing[:2]),
         key=None if payload.key is None else decode_key(payload.key),
         **value,
     )
+
+
+def _declared_source(row: StoredDeadLetter, *, is_keyed: bool) -> str:
+    """Return the declared name of the accumulator or reactor; only that of a keyed reactor is surely a partition's."""
+    partition = PartitionName.parse(row.source) if is_keyed or row.owner == "accumulator" else None
+    return row.source if partition is None else partition.name
 
 
 def to_plain_dead_letter(row: StoredDeadLetter) -> DeadLetter:
@@ -200,7 +207,8 @@ def to_plain_dead_letter(row: StoredDeadLetter) -> DeadLetter:
         content = decode_payload(row)
     except msgspec.DecodeError as error:
         reason = f"it cannot be read: {error}; `tidemill doctor` says what to do"
-        return DeadLetter(id=row.id, kind="event", source=row.source, at=row.at, error=reason)
+        source = _declared_source(row, is_keyed=False)
+        return DeadLetter(id=row.id, kind="event", source=source, at=row.at, error=reason)
     if content.kind != "event":
         inputs = {name: _decode_value(data) for name, data in (content.inputs or {}).items()}
         return _build_dead_letter(row, content, inputs=inputs)

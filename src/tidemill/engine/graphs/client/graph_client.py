@@ -25,6 +25,7 @@ from tidemill.engine.graphs.client.values import (
     ReactorObservation,
     ReplayResult,
 )
+from tidemill.engine.graphs.loaded_graphs import check_whole, partition_named_error
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.registry import Registry
 from tidemill.engine.workflows.client.values import Caller
@@ -260,7 +261,7 @@ class GraphClient:
         """Return a reactor or an accumulator of the caller's tenant."""
         owner, local = _split(name, caller)
         if owner == caller.tenant:
-            return PartKey(owner, kind, local)
+            return self._whole(PartKey(owner, kind, local))
         if kind == "reactor" and self._registry.is_shared(owner, local):
             message = f"reactor '{name}' is shared: you may read it and bind graphs to it, and only '{owner}' may more"
             raise RequestError(message, code="not_allowed", status=403, reactor=name)
@@ -270,8 +271,14 @@ class GraphClient:
         """Return a reactor of the caller's tenant, or one that another tenant shares."""
         owner, local = _split(name, caller)
         if owner == caller.tenant or self._registry.is_shared(owner, local):
-            return PartKey(owner, "reactor", local)
+            return self._whole(PartKey(owner, "reactor", local))
         raise _not_found("reactor", name)
+
+    def _whole(self, part: PartKey) -> PartKey:
+        """Return a part that callers may name: a partition is no such part, because keys belong to partitions."""
+        if part.kind == "reactor" and "[" in part.name and self._scheduler.is_partition(part):
+            raise partition_named_error(part)
+        return check_whole(part)
 
 
 async def _gather_loaded(reads: Iterable[Awaitable[_T]]) -> list[_T]:

@@ -32,6 +32,7 @@ from tidemill.engine.graphs.client.values import (
     ReplayResult,
 )
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
+from tidemill.engine.graphs.keys.keyed_ingest import KeyedEvent
 from tidemill.engine.graphs.partitions.membership import ClusterView
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor, RoutedEvent
 from tidemill.engine.graphs.scheduler import GraphScheduler
@@ -312,8 +313,8 @@ class KeyedOperations:
 
 
 def _local_value(routed: RoutedEvent, event: Any) -> Any:
-    """Return the event to push here: the validated one, unless its type is bytes, which would be decoded again."""
-    return event if isinstance(routed.event, bytes | bytearray | memoryview) else routed.event
+    """Return the event to push here: with its key, unless it is not valid."""
+    return event if routed.key is None else KeyedEvent(routed.key, routed.event)
 
 
 def no_partitions_error(name: str) -> RequestError:

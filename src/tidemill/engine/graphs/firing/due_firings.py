@@ -30,7 +30,7 @@ class DueFirings:
         self._clock = runtime.clock
         self.dropped: Counter[str] = Counter()
         self.inputs = Inputs(definition)
-        self.queue_gate = QueueGate(definition.name, self.inputs, definition.overflow, self.dropped)
+        self.queue_gate = QueueGate(definition.declared_name, self.inputs, definition.overflow, self.dropped)
         self.fast_path_state = FastPathState(self.inputs.cache, self._clock.monotonic)
         self.graphs: dict[str, CompiledGraph] = {}
         self.results = FiringResults(reactor, runtime, self.dropped)

@@ -47,7 +47,7 @@ class FiringResults:
         store = runtime.durability.dead_letter_store(reactor.tenant, "reactor", definition.name, reactor.codec_for)
         limit = runtime.settings.dead_letter_limit
         on_added = partial(runtime.publish_dead_letter, reactor.tenant)
-        self.dead_letters = DeadLetterQueue(definition.name, self._clock, limit, dropped, store, on_added)
+        self.dead_letters = DeadLetterQueue(definition.declared_name, self._clock, limit, dropped, store, on_added)
         self.failures = 0
         self.firing_observer: Callable[[FiringRecord], None] | None = None
         """Called for each attempt of a firing, also for a failed one, and for each replay."""

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -28,7 +28,7 @@ from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.keys import Key, KeyReader
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptTally
 from tidemill.graphs.result import DeadLetter, Receipt, Rejection
-from tidemill.kernel.errors import RequestError, StoreError
+from tidemill.kernel.errors import PushStoppedError, StoreError
 from tidemill.storage.graph_ports import StoredPush
 
 Result = TypeVar("Result")
@@ -47,6 +47,13 @@ class _SelectingLock(asyncio.Lock):
         acquired = await super().acquire()
         keys.select(key_state)
         return acquired
+
+
+class KeyedEvent(NamedTuple):
+    """A validated event and its key: what has found the partition of the event, and need not be done again."""
+
+    key: Key
+    value: Any
 
 
 class _DeferredEvent(msgspec.Struct, frozen=True):
@@ -119,10 +126,9 @@ class KeyedIngest(RunningAccumulator):
     async def _ingest(self, event: Any, encoding: str, offset: Any) -> Receipt:
         if self.down_reason is not None:
             self._count_drop("accumulator_down")
-            return self.reject("accumulator_down", f"accumulator '{self.name}' {self.down_reason}")
+            return self.reject("accumulator_down", f"accumulator '{self.definition.declared_name}' {self.down_reason}")
         try:
-            value = self._validate(event, encoding)
-            key = self.read_key(value)
+            key, value = self.read(event, encoding)
         except TypeMismatchError as error:
             self.keys.deselect()
             return self._dead_letter(event, error, encoding)
@@ -138,6 +144,14 @@ class KeyedIngest(RunningAccumulator):
             return self._queue_rejection() or await self._process_selected(key_state, value, offset)
         finally:
             key_state.pins -= 1
+
+    def read(self, event: Any, encoding: str) -> KeyedEvent:
+        """Return a validated event and its key, or raise TypeMismatchError."""
+        if event.__class__ is KeyedEvent:
+            keyed: KeyedEvent = event
+            return keyed
+        value = self._validate(event, encoding)
+        return KeyedEvent(self.read_key(value), value)
 
     async def _process_selected(self, key_state: KeyState, value: Any, offset: Any) -> Receipt:
         if self.is_async:
@@ -160,7 +174,7 @@ class KeyedIngest(RunningAccumulator):
 
     def _process_fast(self, value: Any) -> Receipt:
         self._try_fast_path()
-        if not self.keys.current.is_fast:
+        if not self.keys.current.is_fast or self.read_key.attribute is None:  # the fast path would call it again
             return self.process_now(value)
         return super()._process_fast(value)
 
@@ -180,8 +194,8 @@ class KeyedIngest(RunningAccumulator):
         if self.down_reason is not None:
             return self._rejection() or self.reject("accumulator_down", self.down_reason)
         try:
-            value = self._validate(event, encoding)
-            key_state = self.keys.find(self.read_key(value))
+            key, value = self.read(event, encoding)
+            key_state = self.keys.find(key)
         except TypeMismatchError as error:
             self.keys.deselect()
             return self._dead_letter(event, error, encoding)
@@ -202,7 +216,7 @@ class KeyedIngest(RunningAccumulator):
 
     def selector_of(self, event: Any, encoding: str) -> Callable[[], None]:
         try:
-            key_state = self.keys.active.get(self.read_key(self._validate(event, encoding)))
+            key_state = self.keys.active.get(self.read(event, encoding).key)
         except TypeMismatchError:  # it becomes a dead letter, and needs no space
             key_state = None
         return self.keys.deselect if key_state is None else partial(self.keys.select, key_state)
@@ -229,7 +243,7 @@ class KeyedIngest(RunningAccumulator):
         found: dict[Key, None] = {}
         for event in events if self.keys.memory.has_stored else ():
             with suppress(TypeMismatchError):  # the event becomes a dead letter when it is processed
-                found[self.read_key(self._validate(event, encoding))] = None
+                found[self.read(event, encoding).key] = None
         return list(found)
 
     async def _call_author_on_all(self, events: Sequence[Any], encoding: str) -> list[AuthorCall]:
@@ -331,8 +345,8 @@ class KeyedIngest(RunningAccumulator):
         self._check_synchronous()
         selected = self._select_key_of(event, "json")
         if isinstance(selected, Rejection) and selected.code == "not_stored":
-            message = f"accumulator '{self.name}': {selected.reason}; use `await node.push(...)`, which reads it"
-            raise RequestError(message, code="key_not_in_memory", status=409)
+            message = f"accumulator '{self.definition.declared_name}': {selected.reason}; use `await node.push(...)`"
+            raise PushStoppedError(f"{message}, which reads it", code="key_not_in_memory", status=409)
         if isinstance(selected, Receipt):
             self._slow_receipt = selected
             return None

@@ -52,7 +52,9 @@ class KeyedFiringLoop(FiringLoop):
     def __init__(self, reactor: FiringHost, runtime: GraphRuntime) -> None:
         super().__init__(reactor, runtime)
         definition = reactor.definition
-        self.queue_gate = gate = KeyedQueueGate(definition.name, self.inputs, definition.overflow, self.dropped)
+        self.queue_gate = gate = KeyedQueueGate(
+            definition.declared_name, self.inputs, definition.overflow, self.dropped
+        )
         self.keys = gate.keys = KeyStates(self.inputs, gate)
         self.results.dead_letters.read_key = lambda: self.keys.current_key
         self._retry_keys: dict[asyncio.Task[Any], KeyState] = {}

@@ -15,7 +15,8 @@ from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Reactor
-from tidemill.graphs.keys import InvalidKeyError, Key, check_key, to_tuples
+from tidemill.graphs.keys import InvalidKeyError, Key, check_key, partition_of, to_tuples
+from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.result import Firing
 from tidemill.graphs.state import KeyCounts
 from tidemill.kernel.errors import NotFoundError, RequestError
@@ -87,7 +88,13 @@ class KeyedReactor(RunningReactor):
             key_state.pins -= 1
 
     def check_key(self, key: Any) -> Key:
-        return require_key(self.definition.declared_name, key)
+        checked, definition = require_key(self.definition.declared_name, key), self.definition
+        if definition.is_partition and self.name != str(
+            PartitionName(definition.declared_name, partition_of(checked, definition.partitions))
+        ):
+            message = f"the key {key!r} belongs to another partition than '{self.name}'"
+            raise RequestError(f"{message}: use '{definition.declared_name}'", code="invalid_event_key")
+        return checked
 
     async def load_key(self, key: Any) -> None:
         if self.key_memory.is_stored(checked := self.check_key(key)):
@@ -100,7 +107,9 @@ class KeyedReactor(RunningReactor):
         elif (key_state := keys.active.get(check_request_key(key))) is not None:
             keys.select(key_state)
         else:
-            raise NotFoundError("key", repr(key), f"reactor '{self.name}' has no active key {key!r}")
+            raise NotFoundError(
+                "key", repr(key), f"reactor '{self.definition.declared_name}' has no active key {key!r}"
+            )
 
     def key_counts(self) -> KeyCounts:
         memory = self.key_memory

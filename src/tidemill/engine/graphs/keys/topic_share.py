@@ -6,6 +6,7 @@ from typing import Any
 
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.stream import Stream
+from tidemill.engine.graphs.keys.keyed_ingest import KeyedEvent
 from tidemill.engine.graphs.keys.relayed_ingest import RelayedIngest
 from tidemill.graphs.definition import KafkaShare
 from tidemill.graphs.keys import partition_of
@@ -26,11 +27,12 @@ class KeyedStream(RelayedIngest, Stream):
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
         share = self.definition.source
         own: list[tuple[Any, Any]] = []
-        for event, checkpoint in events:
-            if isinstance(share, KafkaShare) and self._is_misplaced(event, share):
+        for received, checkpoint in events:
+            event = self._read_or_keep(received)
+            if isinstance(share, KafkaShare) and _is_misplaced(event, share):
                 await self._take(own)
                 own = []
-                await self._pass_on(event)
+                await self._pass_on(received)
                 self._advance_offset(checkpoint)
             else:
                 own.append((event, checkpoint))
@@ -45,12 +47,12 @@ class KeyedStream(RelayedIngest, Stream):
             for event, checkpoint in events:
                 await self.on_event(event, checkpoint)
 
-    def _is_misplaced(self, event: Any, share: KafkaShare) -> bool:
+    def _read_or_keep(self, event: Any) -> Any:
+        """Return an event with its key; one that is not valid as it is: it becomes a dead letter here."""
         try:
-            key = self.read_key(self._validate(event, self.encoding))
+            return self.read(event, self.encoding)
         except TypeMismatchError:
-            return False  # it becomes a dead letter here
-        return partition_of(key, share.partitions) != share.number
+            return event
 
     async def _pass_on(self, event: Any) -> None:
         """Push an event to the partition of its key."""
@@ -66,3 +68,7 @@ class KeyedStream(RelayedIngest, Stream):
             if receipt.outcome != "rejected" or not front.may_accept_later:
                 return
             await self.clock.sleep(self.runtime.settings.checkpoint_interval)
+
+
+def _is_misplaced(event: Any, share: KafkaShare) -> bool:
+    return event.__class__ is KeyedEvent and partition_of(event.key, share.partitions) != share.number

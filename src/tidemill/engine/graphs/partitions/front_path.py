@@ -15,7 +15,7 @@ from tidemill.graphs.keys import PLAIN_CLASSES, Key, KeyReader, is_plain_tuple
 from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.pushes import PushHandle, PushSummary, ReceiptTally, list_events
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
-from tidemill.kernel.errors import FullError, RequestError
+from tidemill.kernel.errors import PushStoppedError, RequestError
 
 MAX_KNOWN_HANDLES = 100_000
 """Keys whose handles are remembered for each accumulator: as many as a node keeps in memory by default."""
@@ -108,7 +108,7 @@ class FrontPath(FastPath):
         try:
             for partition, group in groupby(routed, lambda one: one.partition):
                 tally.extend(handles[partition].many(one.event for one in group).runs)
-        except FullError as error:
+        except PushStoppedError as error:
             error.taken += tally.count
             raise
         return PushSummary(tuple(tally.runs))

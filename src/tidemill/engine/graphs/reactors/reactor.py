@@ -138,15 +138,17 @@ class RunningReactor(FiringHost):
 
     def check_owned(self) -> None:
         if self.is_fenced:
-            remedy = f"use that node, or stop it and take the reactor back with `node.reactor('{self.name}').restart()`"
-            message = f"reactor '{self.name}' is owned by another node now; {remedy}"
-            raise RequestError(message, code="reactor_owned", status=409, reactor=self.name)
+            name = self.definition.declared_name
+            remedy = f"use that node, or stop it and take the reactor back with `node.reactor('{name}').restart()`"
+            message = f"reactor '{name}' is owned by another node now; {remedy}"
+            raise RequestError(message, code="reactor_owned", status=409, reactor=name)
 
     def check_ready(self) -> None:
         self.check_owned()
         if self.health in (ReactorHealth.STARTING, ReactorHealth.FAILED):
-            remedy = f"restart it with `await node.reactor('{self.name}').restart()`"
-            message = f"reactor '{self.name}' is {self.health} and cannot fire; {remedy}"
+            name = self.definition.declared_name
+            remedy = f"restart it with `await node.reactor('{name}').restart()`"
+            message = f"reactor '{name}' is {self.health} and cannot fire; {remedy}"
             raise RequestError(message, code="not_ready", status=409, health=str(self.health))
 
     async def fire_manually(self, values: Sequence[Any] | None, key: Any = None) -> Firing:

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from tidemill.access.principal import INSTANCE_TENANT
 from tidemill.graphs.definition import Accumulator, Kafka, KafkaShare, Nats, Source
-from tidemill.graphs.partitions import PartitionName
 from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
@@ -143,7 +142,7 @@ def open_reader(accumulator: Accumulator, tenant: str, settings: Settings, clock
     if isinstance(source, Kafka | KafkaShare):
         topic, share = (source.source, source) if isinstance(source, KafkaShare) else (source, None)
         servers = _resolve_servers(accumulator.name, topic.servers, settings.kafka_servers, "kafka")
-        name = _qualified_name(tenant, _declared_name(accumulator))
+        name = _qualified_name(tenant, accumulator.declared_name)
         reader: SourceReader = _import_client("kafka").KafkaReader(topic, name, servers, clock, share)
         return reader
     if isinstance(source, Nats):
@@ -158,12 +157,6 @@ def open_reader(accumulator: Accumulator, tenant: str, settings: Settings, clock
 def _qualified_name(tenant: str, name: str) -> str:
     """Return a name for the other side that no accumulator of another tenant has: they would share its events."""
     return name if tenant == INSTANCE_TENANT else f"{tenant}-{name}"
-
-
-def _declared_name(accumulator: Accumulator) -> str:
-    """Return the name of an accumulator without the number of its partition."""
-    partition = PartitionName.parse(accumulator.name) if isinstance(accumulator.source, KafkaShare) else None
-    return accumulator.name if partition is None else partition.name
 
 
 def _resolve_servers(name: str, declared: str | None, setting: str | None, extra: str) -> str:
