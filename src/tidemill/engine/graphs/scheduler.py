@@ -397,6 +397,7 @@ class GraphScheduler(LoadedGraphs):
         )
         await self.start_reactors(staged)
         await self.rebind(staged)
+        await self.sharing.confirm_pause(keyed)
         self.activate()
 
     async def stop_partition(self, keyed: PartitionedReactor, number: int) -> None:

@@ -19,8 +19,8 @@ from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.result import DeadLetter
 from tidemill.graphs.state import ReactorState, Recovery
-from tidemill.kernel.errors import NotFoundError
-from tidemill.storage.graph_ports import PartKind
+from tidemill.kernel.errors import NotFoundError, RequestError
+from tidemill.storage.graph_ports import PartKey, PartKind
 
 
 class HostOperations:
@@ -71,9 +71,13 @@ class HostOperations:
         return [found for one in names for found in await self._operations.recoveries(tenant, one)]
 
     async def command(self, tenant: str, name: str, command: ReactorCommand) -> None:
-        """Give each partition a command."""
+        """Give each partition a command. One that leaves meanwhile gets it from the store, at its next owner."""
         for one in self._reactors(tenant, name):
-            await self._operations.command(tenant, one, command)
+            try:
+                await self._operations.command(tenant, one, command)
+            except RequestError:
+                if self._scheduler.has_running(PartKey(tenant, "reactor", one)):
+                    raise
 
     # -- accumulators
 

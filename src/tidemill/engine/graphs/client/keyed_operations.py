@@ -154,8 +154,27 @@ class KeyedOperations:
             part = keyed.part_of_key(key)
             result = await self._router.at(part).command(tenant, part.name, command, inputs, key)
             return replace(result, state=state_in_whole(result.state, name))
-        await self._ask_hosts(keyed, lambda host: host.command(tenant, name, command))
+        if command in ("pause", "resume"):  # first: partitions that move now follow the store
+            await self._scheduler.runtime.durability.set_paused(tenant, name, paused=command == "pause")
+        await self._command_hosts(keyed, command)
         return CommandResult(firing=None, state=await self.reactor_state(tenant, name))
+
+    async def _command_hosts(self, keyed: PartitionedReactor, command: ReactorCommand) -> None:
+        """Give all hosts a command; RequestError names those that live and have not carried it out."""
+
+        async def give(part: PartKey) -> str | None:
+            try:
+                await self._at_host(part).command(keyed.tenant, keyed.name, command)
+            except (OperationError, RequestError) as error:
+                return str(error)
+            return None
+
+        parts = (await self._scheduler.sharing.view(keyed)).parts
+        answers = await asyncio.gather(*map(give, parts.values()))
+        failed = {host: error for host, error in zip(parts, answers, strict=True) if error is not None}
+        living = (await self._scheduler.sharing.view(keyed)).parts if failed else {}
+        if failed := {host: error for host, error in failed.items() if host in living}:
+            raise _unreached_error(keyed.name, command, failed, len(parts))
 
     # -- accumulators
 
@@ -315,6 +334,17 @@ class KeyedOperations:
 def _local_value(routed: RoutedEvent, event: Any) -> Any:
     """Return the event to push here: with its key, unless it is not valid."""
     return event if routed.key is None else KeyedEvent(routed.key, routed.event)
+
+
+def _unreached_error(name: str, command: ReactorCommand, failed: Mapping[str, str], hosts: int) -> RequestError:
+    reasons = "; ".join(f"{host}: {error}" for host, error in failed.items())
+    message = f"{len(failed)} of {hosts} hosts of reactor '{name}' have not confirmed '{command}', the others have"
+    return RequestError(
+        f"{message}: give the command again, or restart these nodes ({reasons})",
+        code="hosts_unreached",
+        status=503,
+        hosts=list(failed),
+    )
 
 
 def no_partitions_error(name: str) -> RequestError:

@@ -8,7 +8,7 @@ with an outdated view acquires nothing that another one owns, and writes nothing
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Protocol
 
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, ReactorOwnership
@@ -46,6 +46,7 @@ class SharedPartitions(PartitionSharing):
         self._runner = runner
         self._runtime = runtime
         self._ownership = ownership
+        self._pauses = store.pauses
         self.membership = Membership(store.part_owners, ownership, runtime.clock, runtime.settings)
         self._look_interval = runtime.settings.lease_ttl * LOOK_INTERVAL_SHARE
         self._wakeup = Wakeup(runtime.clock)
@@ -78,6 +79,12 @@ class SharedPartitions(PartitionSharing):
     def activate(self) -> None:
         self._is_active = True
         self._wakeup.notify()
+
+    async def confirm_pause(self, keyed: PartitionedReactor) -> None:
+        with suppress(StoreError):  # what was restored counts then
+            is_paused = await self._pauses.is_paused(keyed.tenant, keyed.name)
+            for one in self._runner.partitions_of(keyed):
+                one.reactor.set_paused(is_paused)
 
     async def leave(self, keyed: PartitionedReactor) -> None:
         del self._joined[keyed.key]

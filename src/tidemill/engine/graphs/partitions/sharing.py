@@ -39,6 +39,9 @@ class PartitionSharing(Protocol):
     def activate(self) -> None:
         """Read sources from now on: everything of a load is there."""
 
+    async def confirm_pause(self, keyed: PartitionedReactor) -> None:
+        """Pause or resume the partitions here as the store says: a command may have come while they were restored."""
+
     async def leave(self, keyed: PartitionedReactor) -> None:
         """Stop the partitions that run here, and take part no more."""
 
@@ -68,6 +71,9 @@ class OwnPartitions(PartitionSharing):
     def activate(self) -> None:
         for keyed in self._joined.values():
             self._runtime.tasks.start(f"relays of {keyed.name}: start", self.relays.run_for(keyed))
+
+    async def confirm_pause(self, keyed: PartitionedReactor) -> None:
+        pass
 
     def wake(self) -> None:
         pass

@@ -189,11 +189,21 @@ class RunningReactor(FiringHost):
         self.firing_loop.paused = True
         self.firing_loop.fast_path_state.close()
 
+    def set_paused(self, is_paused: bool) -> None:
+        """Pause or resume firing, without a word to the store, which says so already."""
+        if is_paused and not self.firing_loop.paused:
+            self.pause_firing()
+        elif not is_paused and self.firing_loop.paused:
+            self._resume_firing()
+
+    def _resume_firing(self) -> None:
+        self.firing_loop.paused = False
+        self.firing_loop.reevaluate()
+
     async def resume(self) -> None:
         """Fire on criteria again, immediately if they are met."""
         self.check_owned()
-        self.firing_loop.paused = False
-        self.firing_loop.reevaluate()
+        self._resume_firing()
         await self.runtime.durability.set_paused(self.tenant, self.definition.declared_name, paused=False)
 
     # -- graphs
