@@ -154,9 +154,13 @@ async def memory(keys: int, folder: str) -> dict[str, Any]:
     idle = f"sqlite:///{folder}/idle.db"
     async with tm.Node(idle, load=keyed_market(keys), settings={"active_keys": ACTIVE}) as node:
         for first in range(0, keys, STORED_TOGETHER):
-            numbers = range(first * len(PATTERN), min(first + STORED_TOGETHER, keys) * len(PATTERN), len(PATTERN))
-            await node.push_many(SOURCES[0], [make_event(number, number)[1] for number in numbers])
+            for source in range(len(SOURCES)):  # with all of them a key has nothing left to do
+                numbers = range(source + first * len(PATTERN), (first + STORED_TOGETHER) * len(PATTERN), len(PATTERN))
+                made = [make_event(number, number) for number in numbers]
+                assert {one for one, _ in made} == {source}, "the pattern begins with one event of each source"
+                await node.push_many(SOURCES[source], [event for _, event in made])
             await node.settle()
+            ledger.clear()
     empty, _ = await opened_bytes(f"sqlite:///{folder}/empty.db", keys)
     opened, counts = await opened_bytes(idle, keys)
     figures |= {"active": counts.active, "stored": counts.stored}

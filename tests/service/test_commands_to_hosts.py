@@ -1,6 +1,7 @@
 """Commands to a keyed reactor on several nodes: they reach every partition, also one that moves, or say which not."""
 
 import asyncio
+import pickle
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.service.keyed_samples import PARTITIONS, KeyedSample, keyed, order, running_partitions
+from tests.service.keyed_samples import PARTITIONS, KeyedSample, Order, keyed, order, running_partitions
 from tests.service.test_killed_moves import kill
 from tests.service.test_shared_partitions import KEYS, is_shared_by, until
+from tidemill.graphs.keys import partition_of
 
 PATIENCE = 30.0  # seconds until a test gives up
 
@@ -130,3 +132,54 @@ async def test_a_host_that_does_not_follow_a_command_is_named(
     await first.settle()
     await second.settle()
     assert sample.seen == {}
+
+
+async def test_a_handle_fires_and_reads_keys_of_every_node(
+    nodes: AsyncExitStack, tmp_path: Path, sample: KeyedSample
+) -> None:
+    """G-31, G-13: as the API does. What comes from another node has plain values."""
+    first, second = await opened(nodes, tmp_path, sample), await opened(nodes, tmp_path, sample)
+    await until(lambda: is_shared_by(first, second), first, second)
+    key = next(key for key in KEYS if partition_of(key, PARTITIONS) in running_partitions(second))
+    reactor = first.reactor("orders")
+    fired = await done(reactor.fire_with({"placed": Order(key, 1)}, key=key), first, second)
+    assert (fired.key, fired.ok, fired.manual, fired.inputs) == (key, True, True, {"placed": order(key, 1)})
+    result = fired.results["ledger"]
+    assert (result.outputs, result.ran, result.skipped) == ({"enter": 1}, ("enter",), ())
+    again = await done(reactor.force_fire(key=key), first, second)
+    assert again.id == second.reactor("orders").firings(1)[0].id
+    assert sample.seen == {key: [1, 1]}
+    state = await done(reactor.state_of(key), first, second)
+    assert (state.name, state.cache) == ("orders", {"placed": order(key, 1)})
+    with pytest.raises(tm.RequestError, match="another node runs the partition") as raised:
+        reactor.state(key=key)
+    assert raised.value.code == "reactor_owned"
+    with pytest.raises(tm.RequestError, match="no accumulator 'place'"):
+        await done(reactor.fire_with({"place": Order(key, 1)}, key=key), first, second)
+
+
+async def test_a_handle_replays_dead_letters_of_every_node(nodes: AsyncExitStack, tmp_path: Path) -> None:
+    """G-15, G-31: a firing that fails again says so, with the message and the traceback of its node."""
+    is_open = False
+
+    def refuse(_: Order) -> None:
+        if not is_open:
+            raise ValueError("the book is closed")
+
+    sample = keyed(refuse, durability="fire")
+    first, second = await opened(nodes, tmp_path, sample), await opened(nodes, tmp_path, sample)
+    await until(lambda: is_shared_by(first, second), first, second)
+    key = next(key for key in KEYS if partition_of(key, PARTITIONS) in running_partitions(second))
+    await first.push("placed", order(key, 1))
+    await second.settle()
+    (letter,) = await second.reactor("orders").dead_letters()
+    failed = await done(first.reactor("orders").replay(letter.id), first, second)
+    error = failed.results["ledger"].error
+    assert (failed.ok, error.node, failed.results["ledger"].skipped) == (False, "enter", ())
+    assert "the book is closed" in str(error)
+    assert "refuse" in error.traceback
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    is_open = True
+    assert (await done(first.reactor("orders").replay(letter.id), first, second)).ok
+    with pytest.raises(tm.RequestError, match="there is no dead letter"):
+        await done(first.reactor("orders").replay(letter.id), first, second)

@@ -5,9 +5,12 @@ import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import pytest
+
 import tidemill as tm
 from tests.service.keyed_samples import order, running_partitions
 from tests.system.brokers import KafkaCluster
+from tidemill.engine.graphs.sources import kafka
 from tidemill.graphs.keys import partition_of
 
 TOPIC_PARTITIONS = 4  # of librdkafka's mock
@@ -151,3 +154,33 @@ async def test_a_source_that_is_lost_degrades_the_reactor() -> None:
         state = node.reactor("orders").state()
         assert (state.disconnected, seen["a"][0]) == (["placed"], 1)
         assert "the line is dead" in (state.accumulators["placed"].reason or "")
+
+
+async def test_partitions_that_a_topic_gets_later_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """G-6: without a restart, from their beginning, each event once. The broker shows half of the topic first."""
+    cluster, shown = await asyncio.to_thread(KafkaCluster), TOPIC_PARTITIONS // 2
+    count_partitions = kafka._ConsumerSession.count_partitions
+    monkeypatch.setattr(kafka, "GROWTH_CHECK_INTERVAL", 0.05)
+    monkeypatch.setattr(
+        kafka._ConsumerSession, "count_partitions", lambda *arguments: min(shown, count_partitions(*arguments))
+    )
+
+    async def produce(number: int) -> None:
+        for key in KEYS:
+            partition = partition_of(key, TOPIC_PARTITIONS)
+            await asyncio.to_thread(cluster.produce, "orders", payload(key, number), partition=partition)
+
+    await produce(0)
+    load, seen = reader(tm.Kafka(topic="orders", servers=cluster.servers), partitions=2)
+    first = [key for key in KEYS if partition_of(key, TOPIC_PARTITIONS) < shown]
+    async with tm.Node(load=load) as node:
+        await until(lambda: len(seen) == len(first))
+        assert seen == {key: [0] for key in first}
+        shown = TOPIC_PARTITIONS
+        await produce(1)
+        await until(lambda: sum(map(len, seen.values())) == 2 * len(KEYS))
+        assert seen == {key: [0, 1] for key in KEYS}
+        assert node.reactor("orders").state().accumulators["placed"].events == 2 * len(KEYS)
+        shown = 3
+        await until(lambda: node.reactor("orders").state().accumulators["placed"].health == "failed")
+        assert "has 3 partitions" in (node.reactor("orders").state().accumulators["placed"].reason or "")

@@ -56,7 +56,8 @@ class PushHandle(Protocol):
     many: Callable[[Iterable[Any]], "PushSummary"]
     """Pushes events in order, and returns their receipts.
 
-    Raises FullError at the first event that would have to wait; its `taken` says how many were pushed before."""
+    Raises FullError at the first event that would have to wait, and PushStoppedError at the first one of a key that is
+    not in memory; `taken` says how many were pushed before."""
 
     def __call__(self, event: Any, /) -> int | None:
         """Push an event; return the number of the boundary that it emitted, or None if it emitted none.

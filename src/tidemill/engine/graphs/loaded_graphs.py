@@ -38,7 +38,9 @@ def partition_named_error(part: PartKey) -> NotFoundError:
     """Return the error for a caller who names a partition."""
     declared = part.name.rpartition("[")[0]
     message = f"unknown {part.kind} '{part.name}': use '{declared}', which finds the partition of each key"
-    return NotFoundError(part.kind, part.name, message, [declared])
+    if part.kind == "reactor":
+        return NotFoundError("reactor", part.name, message, [declared])
+    return NotFoundError("accumulator", part.name, message, [declared])
 
 
 class LoadedGraphs:

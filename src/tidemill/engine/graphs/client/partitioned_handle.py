@@ -1,4 +1,4 @@
-"""The operator's handle of a keyed reactor. What is read comes from the partitions that run on this node."""
+"""The operator's handle of a keyed reactor. What is read without await comes from the partitions on this node."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -10,15 +10,17 @@ from tidemill.engine.graphs.client.merged_states import (
     state_in_whole,
     with_source_health,
 )
+from tidemill.engine.graphs.client.remote_firings import to_firing, to_outcome
+from tidemill.engine.graphs.client.values import ReactorCommand
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.loaded_graphs import partitioned_error
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.sharing import running_numbers
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.graphs.result import DeadLetter, Firing
+from tidemill.graphs.result import DeadLetter, Firing, to_jsonable
 from tidemill.graphs.state import Latency, ReactorState, Recovery
-from tidemill.kernel.errors import NotFoundError, RequestError
+from tidemill.kernel.errors import RequestError
 
 
 class PartitionedHandle(ReactorHandle):
@@ -55,11 +57,16 @@ class PartitionedHandle(ReactorHandle):
 
     def _handle_of(self, key: Any) -> ReactorHandle:
         """Return the handle of the partition that holds a key; RequestError if another node runs it."""
-        part = self._find_keyed().part_of_key(key)
+        part, name = self._find_keyed().part_of_key(key), self.name
         if not self._scheduler.has_running(part):
-            message = f"partition '{part.name}', which holds the key {key!r}, runs on another node: use its API"
-            raise RequestError(message, code="reactor_owned", status=409, reactor=part.name)
+            message = f"another node runs the partition of reactor '{name}' that holds the key {key!r}: use `state_of`"
+            raise RequestError(message, code="reactor_owned", status=409, reactor=name)
         return self._handle(part.name)
+
+    def _find_handle_of(self, key: Any) -> ReactorHandle | None:
+        """Return the handle of the partition that holds a key; None if another node runs it, or is about to."""
+        part = self._find_keyed().part_of_key(key)
+        return self._handle(part.name) if self._scheduler.runs(part) else None
 
     # -- reading
 
@@ -76,8 +83,10 @@ class PartitionedHandle(ReactorHandle):
         return merge_states(keyed, states, dict.fromkeys(running_numbers(self._scheduler, keyed)))
 
     async def state_of(self, key: Any) -> ReactorState:
-        """Return the state of a key, which is read from the store if it is not in memory."""
-        return state_in_whole(await self._handle_of(key).state_of(key), self.name)
+        """Return the state of a key, which is read from the store if it is not in memory. Any node may run it."""
+        if (handle := self._find_handle_of(key)) is not None:
+            return state_in_whole(await handle.state_of(key), self.name)
+        return await self._operations.reactor_state(self._find_keyed().tenant, self.name, key)
 
     def firings(self, limit: int = 50, key: Any = None) -> list[Firing]:
         """Return the newest firings of the partitions that run here, or those of a key, newest first."""
@@ -122,12 +131,28 @@ class PartitionedHandle(ReactorHandle):
         await self._operations.command(self._find_keyed().tenant, self.name, "restart")
 
     async def force_fire(self, key: Any = None) -> Firing:
-        """Fire a key now with its cache as it is, regardless of the criteria."""
-        return await self._handle_of(key).force_fire(key)
+        """Fire a key now with its cache as it is, regardless of the criteria.
+
+        If another node runs its partition, the firing has plain values.
+        """
+        if (handle := self._find_handle_of(key)) is not None:
+            return await handle.force_fire(key)
+        return await self._fire_elsewhere("force_fire", None, key)
 
     async def fire_with(self, inputs: Mapping[str, Any], key: Any = None) -> Firing:
-        """Replace the whole cache of a key by these inputs and fire."""
-        return await self._handle_of(key).fire_with(inputs, key)
+        """Replace the whole cache of a key by these inputs and fire.
+
+        If another node runs its partition, the firing has plain values.
+        """
+        if (handle := self._find_handle_of(key)) is not None:
+            return await handle.fire_with(inputs, key)
+        plain = {name: to_jsonable(value) for name, value in inputs.items()}
+        return await self._fire_elsewhere("fire_with", plain, key)
+
+    async def _fire_elsewhere(self, command: ReactorCommand, inputs: Mapping[str, Any] | None, key: Any) -> Firing:
+        result = await self._operations.command(self._find_keyed().tenant, self.name, command, inputs, key)
+        assert result.firing is not None, "a command to fire returns its firing"
+        return to_firing(result.firing)
 
     async def dead_letters(self) -> list[DeadLetter]:
         """Return the dead letters of the partitions that run here, oldest first."""
@@ -135,8 +160,12 @@ class PartitionedHandle(ReactorHandle):
         return sorted(found, key=lambda letter: letter.id)
 
     async def replay(self, dead_letter_id: str) -> Any:
-        """Process a dead letter of a partition that runs here again."""
+        """Process a dead letter of any partition again.
+
+        If another node runs it, a firing has plain values, and a start returns the id of the run.
+        """
         for one in self._handles():
             if any(letter.id == dead_letter_id for letter in await one.dead_letters()):
                 return await one.replay(dead_letter_id)
-        raise NotFoundError("dead_letter", dead_letter_id, f"there is no dead letter '{dead_letter_id}' here")
+        tenant = self._find_keyed().tenant
+        return to_outcome(await self._operations.replay("reactor", tenant, self.name, dead_letter_id))

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 BATCH_SIZE = 256
 POLL_TIMEOUT = 0.2  # seconds a worker thread waits for a batch
 OFFSETS_TIMEOUT = 10.0  # seconds, once per partition when it is assigned
+GROWTH_CHECK_INTERVAL = 30.0
+"""Seconds after which a reader of a share looks whether its topic has got more partitions."""
 REFUSED_CODES = (
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -68,6 +70,7 @@ class KafkaReader(SourceReader):
             self._session = session
             while True:
                 await session.deliver_batch()
+                await session.follow_growth()
         finally:
             self._session = None
             await session.close()
@@ -85,6 +88,8 @@ class _ConsumerSession:
         self._clock = clock
         self._next_offsets: dict[str, int] = dict(checkpoint or {})  # by partition, as text: they are stored
         self._was_assigned = False
+        self._share: KafkaShare | None = None
+        self._looked_at = 0.0
         self._assigned: list[TopicPartition] = []
         self._last_error: KafkaError | None = None
         try:
@@ -124,18 +129,42 @@ class _ConsumerSession:
 
     async def assign_share(self, share: KafkaShare) -> None:
         """Read the topic's partitions that hold the keys of one partition of a keyed reactor, without the group."""
-        metadata = await self._thread.call(self.consumer.list_topics, self._topic, OFFSETS_TIMEOUT)
-        count = len(metadata.topics[self._topic].partitions)
+        count = await self._thread.call(self.count_partitions, OFFSETS_TIMEOUT)
         if not count:
             raise OperationError(f"Kafka topic '{self._topic}' at {self._servers} has no partitions yet")
+        partitions = [TopicPartition(self._topic, number, OFFSET_STORED) for number in self._numbers(share, count)]
+        await self._thread.call(self._assign_stored_offsets, self.consumer, partitions)
+        self._share, self._looked_at = share, self._clock.monotonic()
+
+    def count_partitions(self, timeout: float) -> int:
+        """Return how many partitions the topic has now. Called on the worker thread."""
+        return len(self.consumer.list_topics(self._topic, timeout).topics[self._topic].partitions)
+
+    def _numbers(self, share: KafkaShare, count: int) -> range:
+        """Return the partitions of the topic that hold the keys of a share, or raise Fail."""
         if count % share.partitions:
             raise Fail(
                 f"Kafka topic '{self._topic}' has {count} partitions, and the reactor has {share.partitions}: keys "
                 f"follow partitions only if the topic has a multiple of the reactor's; set partitions= of the reactor"
             )
-        numbers = range(share.number, count, share.partitions)
-        partitions = [TopicPartition(self._topic, number, OFFSET_STORED) for number in numbers]
-        await self._thread.call(self._assign_stored_offsets, self.consumer, partitions)
+        return range(share.number, count, share.partitions)
+
+    async def follow_growth(self) -> None:
+        """Read partitions that the topic of a share has got since the last look, from their beginning."""
+        if self._share is None or self._clock.monotonic() - self._looked_at < GROWTH_CHECK_INTERVAL:
+            return
+        self._looked_at = self._clock.monotonic()
+        try:
+            count = await self._thread.call(self.count_partitions, POLL_TIMEOUT * 5)
+        except KafkaException:  # no broker answers: the next look may find one
+            return
+        numbers = self._numbers(self._share, count) if count else range(0)
+        if len(numbers) > len(self._assigned):
+            facts = {"topic": self._topic, "partitions": count}
+            logger.info(events.SOURCE_TOPIC_GREW, extra=facts)
+            offsets = {number: self._next_offsets.get(str(number), OFFSET_STORED) for number in numbers}
+            self._assigned = [TopicPartition(self._topic, number, offset) for number, offset in offsets.items()]
+            await self._thread.call(self.consumer.assign, self._assigned)
 
     def _assign_stored_offsets(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Start at the checkpoint's offsets; after a rebalance at the group's. Called within `consume`."""
