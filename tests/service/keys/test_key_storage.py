@@ -43,6 +43,26 @@ async def test_idle_keys_leave_the_memory_and_come_back(store: str) -> None:
         assert [await total_of(node, f"key {number}") for number in range(50)] == [1000 + n for n in range(50)]
 
 
+async def test_keys_that_have_done_their_work_stay_in_the_store_at_a_start(store: str) -> None:
+    """A key that had to fire once, and has fired since, is read when it is needed; one that must fire is there."""
+    async with tm.testing.node(store=store, load=Market(keyed=True).load) as node:
+        market = node.reactor("market")
+        await market.pause()
+        for key in KEYS:
+            await node.push("totals", Tick(key, 1))
+        await node.settle()  # each of them has to fire, and is stored like that
+        await market.resume()
+        await node.settle()
+        await market.pause()
+        await node.push("totals", Tick(KEYS[2], 5))
+        await node.settle()
+        node = await node.crash()
+        assert node.probe.graphs.active_keys("market") == {KEYS[2]}
+        assert [await total_of(node, key) for key in KEYS] == [1, 1, 6]
+        await node.reactor("market").resume()
+        assert (await node.reactor("market").next_firing(timeout=5)).key == KEYS[2]
+
+
 async def test_many_cold_keys_at_once_keep_their_order(store: str) -> None:
     async with tm.testing.node(store=store, load=Market(keyed=True).load, settings=FEW) as node:
         keys = [f"key {number}" for number in range(40)]

@@ -30,8 +30,10 @@ class StoredKeys(msgspec.Struct, frozen=True):
 
     index: KeyIndex
     rows: list[KeySnapshot]
-    """Of the keys that have work to do without a new event, and of those that the journal changes."""
+    """Of the keys that have, or had, work to do without a new event, and of those that the journal changes."""
     newest_moment: int
+    changed: frozenset[bytes] = frozenset()
+    """The keys that the journal changes."""
 
 
 async def read_stored_keys(store: Store, reactor: PartKey, wanted: Sequence[bytes]) -> StoredKeys:
@@ -46,7 +48,8 @@ async def read_stored_keys(store: Store, reactor: PartKey, wanted: Sequence[byte
     rows = await store.key_snapshots.read_pending(reactor)
     known = {row.key for row in rows}
     rows += await store.key_snapshots.read(reactor, [key for key in wanted if key not in known])
-    return StoredKeys(index, rows, (await store.checkpoints.read_high_water_marks()).moment)
+    newest_moment = (await store.checkpoints.read_high_water_marks()).moment
+    return StoredKeys(index, rows, newest_moment, frozenset(wanted))
 
 
 class KeyRestorer:
@@ -59,11 +62,20 @@ class KeyRestorer:
 
     def restore(self, rows: Iterable[KeySnapshot]) -> None:
         """Restore the keys that these snapshots belong to."""
-        by_key: dict[bytes, list[KeySnapshot]] = {}
-        for row in rows:
-            by_key.setdefault(row.key, []).append(row)
-        for stored, snapshots in by_key.items():
+        for stored, snapshots in _by_key(rows).items():
             self._restore_key(decode_key(stored), snapshots)
+
+    def restore_at_start(self, keys: StoredKeys) -> None:
+        """Restore the keys that a reactor starts with; the others are read when they are needed."""
+        for stored, snapshots in _by_key(keys.rows).items():
+            if stored in keys.changed or self._has_work(snapshots):
+                self._restore_key(decode_key(stored), snapshots)
+
+    def _has_work(self, snapshots: list[KeySnapshot]) -> bool:
+        """Return whether a key has work to do now, and not only in its older snapshot, or is damaged."""
+        counting = [row for row in snapshots if self._reactor.key_history.counts(row.moment)]
+        newest = max(counting, key=lambda row: row.moment, default=None)
+        return newest is not None and (newest.is_pending or not is_key_intact(newest))
 
     def _restore_key(self, key: Key, snapshots: list[KeySnapshot]) -> None:
         state = self._keys.create(key)
@@ -115,6 +127,13 @@ class KeyRestorer:
         inputs.queue.extend(
             (*entry, at) for name, data, at in part.queue for entry in decoder.decode_entries([(name, data)])
         )
+
+
+def _by_key(rows: Iterable[KeySnapshot]) -> dict[bytes, list[KeySnapshot]]:
+    found: dict[bytes, list[KeySnapshot]] = {}
+    for row in rows:
+        found.setdefault(row.key, []).append(row)
+    return found
 
 
 def _apply_content(accumulator: RunningAccumulator, part: KeyPart, decode: Callable[[Codec, bytes, str], Any]) -> None:

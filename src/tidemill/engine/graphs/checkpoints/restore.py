@@ -254,7 +254,7 @@ class StateRestorer:
         reset = moment if reactor in self._reset else 0 if content is None else content.reset_moment
         reactor.key_history = KeyHistory(tuple(lost), reset)
         reactor.key_memory.index = stored.index
-        KeyRestorer(reactor, partial(self._report, reactor)).restore(stored.rows)
+        KeyRestorer(reactor, partial(self._report, reactor)).restore_at_start(stored)
         reactor.show_key(None)
 
     def _went_back(self, reactor: RunningReactor, moment: int) -> bool:
