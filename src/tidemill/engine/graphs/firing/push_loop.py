@@ -77,6 +77,7 @@ class PushLoopWriter(FastPathWriter):
         self._write_end(LoopEnd.ANSWERED, action)
 
     def write_interrupted(self, action: str | None = None) -> None:
+        """Write the block for a firing that leads to others, or that has failed; `action` runs before the loop ends."""
         self._write_end(LoopEnd.INTERRUPTED, action)
 
     def write_numbering(self) -> None:
