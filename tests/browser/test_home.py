@@ -61,6 +61,9 @@ def test_what_needs_attention_is_listed_with_its_reason(page: Page, tmp_path: Pa
     (packages / "broken.py").write_text(BROKEN)
     (packages / "failing.py").write_text(FAILING)
     with demo_node(tmp_path, packages) as node:
+        # The node answers while it still loads its packages.
+        page.goto(f"{node.url}/workflows")
+        expect(page.get_by_role("link", name="doomed")).to_be_visible()
         page.goto(node.url)
         attention = page.get_by_role("region", name="Needs attention")
         expect(attention.get_by_role("link", name="broken")).to_be_visible()
