@@ -1,6 +1,6 @@
 """Prints tables and text for people, and JSON for programs.
 
-Rich is imported when the first text is printed: `--help` prints none, and importing Rich takes longer than all of it.
+Rich is imported when the first table or coloured text is printed: importing it takes longer than all of `--help`.
 """
 
 import json
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 UNLIMITED_WIDTH = 100_000
 """The width of an output that is no terminal: lines are never broken or truncated, for programs and files."""
+
+_CURSOR_CODES = dict.fromkeys(map(ord, "\a\b\v\f\r"))
+"""Characters that would ring, or write over what was printed before."""
 
 MIN_COLUMN_WIDTH = 12  # the least width of a column that is truncated or folded
 
@@ -41,9 +44,9 @@ def output_console() -> "Console":
     return _console()
 
 
-def can_redraw(console: "Console") -> bool:
-    """Return whether the console can redraw earlier lines."""
-    return console.is_terminal and not console.is_dumb_terminal
+def can_redraw(stream: TextIO) -> bool:
+    """Return whether a stream can redraw earlier lines."""
+    return stream.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 def replace_unencodable() -> None:
@@ -109,8 +112,19 @@ def print_json_line(value: Any) -> None:
 
 
 def print_text(text: str) -> None:
-    """Print plain text."""
-    _console().print(text, markup=False, highlight=False, soft_wrap=True)
+    """Print plain text, at once."""
+    _write_line(sys.stdout, text)
+
+
+def print_progress(text: str) -> None:
+    """Print a line of progress, at once: to standard error."""
+    _write_line(sys.stderr, text)
+
+
+def _write_line(stream: TextIO, text: str) -> None:
+    # Not with Rich: it would also replace ":name:" by an emoji, and tabs by spaces, in values and in JSON.
+    stream.write(f"{text.translate(_CURSOR_CODES)}\n")
+    stream.flush()
 
 
 def ready_line(url: str) -> str:
@@ -120,7 +134,9 @@ def ready_line(url: str) -> str:
 
 def print_error(text: str) -> None:
     """Print an error."""
-    _console(stderr=True).print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+    from rich.text import Text
+
+    _console(stderr=True).print(Text(text, "red"), soft_wrap=True)
 
 
 def show_paragraph(text: str, *, is_error: bool = False) -> None:

@@ -85,11 +85,10 @@ def _opened(file: Path | None) -> Iterator[IO[bytes]]:
 @contextmanager
 def _progress(file: Path | None) -> Iterator[Any]:
     """Show a progress bar on a terminal: of the bytes of a file, or of what has come so far."""
-    console = progress_console()
-    if not can_redraw(console):
+    if not can_redraw(sys.stderr):
         yield lambda _: None
         return
     columns = [TextColumn("pushing"), BarColumn(), TaskProgressColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=progress_console(), transient=True) as progress:
         task = progress.add_task("push", total=None if file is None else file.stat().st_size)
         yield lambda size: progress.advance(task, size)

@@ -1,5 +1,6 @@
 """Shows reactors: a line, their details, their firings, and a live view."""
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -111,7 +112,7 @@ def make_reactor_display(output: StreamFormat) -> ReactorDisplay:
     """Return a live view on a terminal, one line per state elsewhere, and JSON lines for programs."""
     if output.is_for_programs:
         return _LineDisplay(as_json=True)
-    return _LiveDisplay() if can_redraw(output_console()) else _LineDisplay(as_json=False)
+    return _LiveDisplay() if can_redraw(sys.stdout) else _LineDisplay(as_json=False)
 
 
 class _LineDisplay(ReactorDisplay):

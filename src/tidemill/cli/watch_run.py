@@ -1,9 +1,11 @@
 """Watches a run to its end: a live display on a terminal, a line per event elsewhere, JSON lines for programs."""
 
+import sys
 from collections.abc import AsyncIterator
 
+from tidemill.cli.live_progress import LiveProgress
 from tidemill.cli.output import StreamFormat, can_redraw, print_json_line, print_text, progress_console
-from tidemill.cli.progress import LiveProgress, PlainProgress, Progress
+from tidemill.cli.progress import PlainProgress, Progress
 from tidemill.cli.run_view import plain_event
 from tidemill.cli.workflow_service import WorkflowService
 from tidemill.engine.workflows.client.values import RunSnapshot
@@ -19,7 +21,7 @@ async def watch_run(workflows: WorkflowService, run: str, output: StreamFormat) 
             for event in snapshot.events:
                 print_json_line(plain_event(event))
     else:
-        await _show(workflows.watch(run, events=not can_redraw(progress_console())))
+        await _show(workflows.watch(run, events=not can_redraw(sys.stderr)))
     return await workflows.load_result(run)
 
 
@@ -32,7 +34,7 @@ async def _show(snapshots: AsyncIterator[RunSnapshot]) -> None:
 
 
 def _make_progress(workflow: str) -> Progress:
-    console, clock = progress_console(), SystemClock()
-    if can_redraw(console):
-        return LiveProgress(WorkflowSpec(name=workflow, tasks=()), console, clock, redirects_stdout=False)
+    clock = SystemClock()
+    if can_redraw(sys.stderr):
+        return LiveProgress(WorkflowSpec(name=workflow, tasks=()), progress_console(), clock, redirects_stdout=False)
     return PlainProgress(print_text, clock)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from tidemill.cli.output import build_table, can_redraw
+from tidemill.cli.output import build_table, can_redraw, print_error, print_progress, print_text, show_json
 
 NAME = "a_task_with_quite_a_name"
 
@@ -70,9 +70,28 @@ def test_only_what_may_be_folded_is(width: int) -> None:
 
 def test_a_dumb_terminal_cannot_redraw(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets a line per event, as a file does."""
-    for kind, expected in [("dumb", False), ("xterm", True)]:
-        monkeypatch.setenv("TERM", kind)
-        assert can_redraw(Console(file=io.StringIO(), force_terminal=True)) is expected
+    number, other_end = os.openpty()
+    with open(number, "wb"), open(other_end, "w") as terminal:
+        for kind, expected in [("dumb", False), ("xterm", True)]:
+            monkeypatch.setenv("TERM", kind)
+            assert can_redraw(terminal) is expected
+
+
+def test_colours_for_a_file_do_not_make_it_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The logs of CI show colours, but no line is redrawn in them."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert not can_redraw(io.StringIO())
+
+
+def test_values_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """A name between colons is no emoji, and a tab stays one; only what moves the cursor back is left out."""
+    show_json({":bug:": "a\tb"})
+    print_text(":bug:\ta\rb")
+    print_progress(":bug:\ta\rb")
+    print_error(":bug: [red]")
+    printed = capsys.readouterr()
+    assert printed.out == '{\n  ":bug:": "a\\tb"\n}\n:bug:\tab\n'
+    assert printed.err == ":bug:\tab\n:bug: [red]\n"
 
 
 def test_a_pipe_gets_complete_lines_in_any_encoding(tmp_path: Path) -> None:

@@ -15,7 +15,16 @@ from tidemill.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, exit_on_error
 from tidemill.cli.file_arguments import LoadOption, WorkflowArgument
 from tidemill.cli.interrupts import Interrupts
 from tidemill.cli.node_options import ConcurrencyOption, ExecutorOption
-from tidemill.cli.output import Format, can_redraw, print_error, progress_console, show, show_json, terminal_width
+from tidemill.cli.output import (
+    Format,
+    can_redraw,
+    print_error,
+    print_progress,
+    progress_console,
+    show,
+    show_json,
+    terminal_width,
+)
 from tidemill.cli.targets import ServerTarget, named_server
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import DEFAULT_CONCURRENCY
@@ -165,15 +174,17 @@ def _load_runnable_workflow(place: str, graphs: "Mapping[str, Graph]", executor:
 
 
 def _make_progress(options: RunOptions, workflow: "Workflow") -> "Progress":
-    from tidemill.cli.progress import LiveProgress, PlainProgress, SilentProgress
+    from tidemill.cli.progress import PlainProgress, SilentProgress
     from tidemill.kernel.clock import SystemClock
 
-    console, clock = progress_console(), SystemClock()
     if options.quiet:
         return SilentProgress()
-    if can_redraw(console):
-        return LiveProgress(workflow.wired().spec, console, clock, redirects_stdout=sys.stdout.isatty())
-    return PlainProgress(lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True), clock)
+    if not can_redraw(sys.stderr):
+        return PlainProgress(print_progress, SystemClock())
+    from tidemill.cli.live_progress import LiveProgress
+
+    spec, redirects_stdout = workflow.wired().spec, sys.stdout.isatty()
+    return LiveProgress(spec, progress_console(), SystemClock(), redirects_stdout=redirects_stdout)
 
 
 @contextmanager
