@@ -16,6 +16,8 @@ HELP_MODULES = {
 }
 """Modules that commands import for their declarations: `tidemill --help` waits for everything at their top."""
 EXTRA = "# extra:"
+ON_USE = "# on use:"
+"""Marks an import of a large library that few processes need, with the reason: a start must not wait for it."""
 DATABASES = {"memory", "sqlite", "postgres"}
 SAME_IDEA = {
     "Workflow": "the public class is the one of the domain, plus `run`",
@@ -42,13 +44,13 @@ def test_no_module_or_folder_has_an_empty_name() -> None:
 
 
 def test_no_import_hides_in_a_function() -> None:
-    """Q-1: imports are at the top, except in CLI commands, in what their help imports, and for `# extra: name`."""
+    """Q-1: imports are at the top, except in CLI commands, in what their help imports, and where marked."""
     offenders = [
         f"{module.where(node.lineno)} {ast.unparse(node)}"
         for module in modules()
         if COMMANDS not in module.path.parents and module.path not in HELP_MODULES
         for node in deferred_imports(module)
-        if not is_extra(module, node)
+        if not is_marked(module, node)
     ]
     assert not offenders, listing(offenders)
 
@@ -105,6 +107,7 @@ def deferred_imports(module: Module) -> Iterator[ast.Import | ast.ImportFrom]:
     yield from sorted(inside, key=lambda node: node.lineno)
 
 
-def is_extra(module: Module, node: ast.Import | ast.ImportFrom) -> bool:
-    """Return whether the import is marked as one of an optional extra."""
-    return EXTRA in module.lines[node.lineno - 1]
+def is_marked(module: Module, node: ast.Import | ast.ImportFrom) -> bool:
+    """Return whether the import is marked as one of an optional extra, or of a library that few processes need."""
+    line = module.lines[node.lineno - 1]
+    return EXTRA in line or ON_USE in line

@@ -84,3 +84,19 @@ def test_declarations_do_not_bring_a_node() -> None:
     """docs/design, 0018: a module that the fork server does not import costs its children nothing."""
     done = subprocess.run([sys.executable, "-c", LEAN], capture_output=True, text=True, timeout=50, check=False)
     assert (done.stdout, done.stderr) == ("set() set()\n", "")
+
+
+SERVED = """
+import sys
+import tidemill.node
+node = {"cryptography", "importlib.metadata", "sqlite3"} & set(sys.modules)
+import tidemill.server.serving, tidemill.server.app
+server = {"cryptography", "httpx", "prometheus_client"} & set(sys.modules)
+print(node, server)
+"""
+
+
+def test_a_start_imports_only_what_every_node_uses() -> None:
+    """Secrets, signatures, OIDC and metrics import their libraries on first use: all would be a fifth of the start."""
+    done = subprocess.run([sys.executable, "-c", SERVED], capture_output=True, text=True, timeout=50, check=False)
+    assert (done.stdout, done.stderr) == ("set() set()\n", "")

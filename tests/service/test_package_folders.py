@@ -13,7 +13,8 @@ from tests.service.package_files import shop, shop_in
 from tests.service.whole_package import START, Node, traces
 from tidemill.kernel.errors import StoreError
 from tidemill.packages.format.archive import PackageContents, parse_archive, read_folder
-from tidemill.packages.format.signature import PrivateKey, TrustPolicy, generate_key, sign
+from tidemill.packages.format.private_key import PrivateKey, generate_key
+from tidemill.packages.format.signature import TrustPolicy, sign
 from tidemill.packages.format.zip_format import SIGNATURE_FILE, build_zip
 from tidemill.packages.publishing import Publisher
 from tidemill.storage.package_ports import TrustedKey

@@ -13,7 +13,8 @@ from tests.contract.executor_harness import until
 from tests.service.package_folders import package, without_child_processes
 from tidemill.kernel.clock import SystemClock
 from tidemill.packages.format.archive import read_folder
-from tidemill.packages.format.signature import TrustPolicy, generate_key, sign
+from tidemill.packages.format.private_key import generate_key
+from tidemill.packages.format.signature import TrustPolicy, sign
 from tidemill.packages.loading.preparer import PackagePreparer
 from tidemill.packages.publishing import Publisher
 from tidemill.packages.status import PackageStatus

@@ -10,8 +10,6 @@ import secrets
 from collections.abc import Mapping
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tidemill.kernel.errors import DefinitionError, OperationError
 from tidemill.kernel.ids import new_instance_id
@@ -104,11 +102,16 @@ def _context(purpose: str, place: SecretPlace) -> bytes:
 
 
 def _seal(key: bytes, value: bytes, context: bytes) -> bytes:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # on use: many nodes have no secrets
+
     nonce = secrets.token_bytes(_NONCE_LENGTH)
     return nonce + AESGCM(key).encrypt(nonce, value, context)
 
 
 def _open(key: bytes, sealed: bytes, context: bytes, place: SecretPlace) -> bytes:
+    from cryptography.exceptions import InvalidTag  # on use: as above
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # on use: as above
+
     try:
         return AESGCM(key).decrypt(sealed[:_NONCE_LENGTH], sealed[_NONCE_LENGTH:], context)
     except (InvalidTag, ValueError):

@@ -7,7 +7,8 @@ from tidemill.cli.package_publishing import PackageLine, PackageRegistry
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.settings import Settings
 from tidemill.packages.format.archive import PackageContents
-from tidemill.packages.format.signature import PublicKey, TrustPolicy, load_public_keys
+from tidemill.packages.format.public_key import PublicKey, load_public_keys
+from tidemill.packages.format.signature import TrustPolicy
 from tidemill.packages.publishing import Publisher
 from tidemill.storage.package_ports import PublishedPackage
 from tidemill.storage.store import Store

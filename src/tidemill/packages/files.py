@@ -8,7 +8,8 @@ from pathlib import Path
 from tidemill.engine.tasks import TaskScope
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
-from tidemill.packages.format.signature import TrustPolicy, load_public_keys
+from tidemill.packages.format.public_key import load_public_keys
+from tidemill.packages.format.signature import TrustPolicy
 from tidemill.packages.loading.preparer import PackagePreparer
 from tidemill.packages.loading.reader import PackageOrigin
 from tidemill.packages.reconcile.decision import PackageSource

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.command_line import run
-from tidemill.packages.format.signature import PublicKey
+from tidemill.packages.format.public_key import PublicKey
 
 STORE = "sqlite:///tidemill.db"
 

@@ -17,7 +17,8 @@ from tidemill.engine.workflows.executors.forkserver.client import SERVER_MODULE
 from tidemill.kernel.clock import SystemClock, VirtualClock
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
 from tidemill.packages.format.archive import PackageContents, parse_archive, read_folder
-from tidemill.packages.format.signature import TrustPolicy, generate_key, sign
+from tidemill.packages.format.private_key import generate_key
+from tidemill.packages.format.signature import TrustPolicy, sign
 from tidemill.packages.format.zip_format import build_zip
 from tidemill.packages.loading.copies import FOLDER_PREFIX, LOCK_FILE, PackageCopies, remove_stale_folders
 from tidemill.packages.loading.preparer import PackagePreparer, PreparedPackage

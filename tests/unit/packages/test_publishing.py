@@ -13,7 +13,8 @@ from tests.unit.packages.package_samples import FILES, folder_of, zipped
 from tidemill.kernel.clock import DEFAULT_START, VirtualClock
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.packages.format.archive import PackageContents, archive_digest, parse_archive, read_folder
-from tidemill.packages.format.signature import TrustPolicy, generate_key, sign
+from tidemill.packages.format.private_key import generate_key
+from tidemill.packages.format.signature import TrustPolicy, sign
 from tidemill.packages.format.zip_format import build_zip
 from tidemill.packages.publishing import PUBLISH_ATTEMPT_LIMIT, Publisher
 from tidemill.storage.memory.store import MemoryStore

@@ -18,17 +18,9 @@ from tidemill.packages.format.archive import (
     unpack,
     write_archive,
 )
-from tidemill.packages.format.signature import (
-    PublicKey,
-    Signature,
-    VerifiedSignature,
-    generate_key,
-    load_key,
-    read_public_keys,
-    read_signature,
-    sign,
-    verify,
-)
+from tidemill.packages.format.private_key import generate_key, load_key
+from tidemill.packages.format.public_key import PublicKey, read_public_keys
+from tidemill.packages.format.signature import Signature, VerifiedSignature, read_signature, sign, verify
 from tidemill.packages.format.zip_format import build_zip
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

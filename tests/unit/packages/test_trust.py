@@ -8,7 +8,9 @@ import pytest
 from tests.unit.packages.package_samples import FILES
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.packages.format.archive import PackageContents, parse_archive
-from tidemill.packages.format.signature import PrivateKey, PublicKey, TrustPolicy, generate_key, sign
+from tidemill.packages.format.private_key import PrivateKey, generate_key
+from tidemill.packages.format.public_key import PublicKey
+from tidemill.packages.format.signature import TrustPolicy, sign
 from tidemill.packages.format.zip_format import build_zip
 from tidemill.storage.package_ports import TrustedKey, TrustedKeys
 

@@ -142,10 +142,10 @@ def key(
 
     Example: tidemill package key alice
     """
-    from tidemill.packages.format import signature
+    from tidemill.packages.format.private_key import generate_key
 
     with exit_on_bad_package():
-        generated = signature.generate_key(name)
+        generated = generate_key(name)
         private, public = folder / f"{name}.pem", folder / f"{name}.pub"
         if public.exists():
             raise RequestError(f"{public} already exists", code="file_exists", status=409)
@@ -169,11 +169,12 @@ def sign(
     Example: tidemill package sign market-0.1.0.tidemill --key alice.pem --not-after 2027-12-31
     """
     from tidemill.packages.format import archive, signature
+    from tidemill.packages.format.private_key import load_key
     from tidemill.packages.format.zip_format import SIGNATURE_FILE
 
     with exit_on_bad_package():
         contents = archive.read_folder_or_archive(path)
-        private = signature.load_key(key)
+        private = load_key(key)
         signed = signature.sign(contents, private, not_after=_parse_expiry(not_after), tenant=tenant)
         if path.is_dir():
             _write_file(path / SIGNATURE_FILE, signed.signature or b"")
@@ -197,9 +198,10 @@ def verify(
     from tidemill.kernel.clock import SystemClock
     from tidemill.packages.format import signature
     from tidemill.packages.format.archive import read_folder_or_archive
+    from tidemill.packages.format.public_key import load_public_keys
 
     with exit_on_bad_package():
-        trusted = [one for file in key for one in signature.load_public_keys(Path(file))]
+        trusted = [one for file in key for one in load_public_keys(Path(file))]
         verified = signature.verify(read_folder_or_archive(path), trusted, now=SystemClock().now(), tenant=tenant)
     scope = f", for tenant '{verified.tenant}' only" if verified.tenant else ""
     until = f", until {verified.not_after:%Y-%m-%d %H:%M:%S} UTC" if verified.not_after else ""

@@ -27,7 +27,7 @@ from tidemill.kernel.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from tidemill.cli.package_publishing import PackageLine
-    from tidemill.packages.format.signature import PublicKey
+    from tidemill.packages.format.public_key import PublicKey
     from tidemill.storage.package_ports import TrustedKey
 
 registry = typer.Typer()
@@ -141,7 +141,7 @@ def trust(
     Example: tidemill package trust alice.pub --store sqlite:///tidemill.db
     """
     from tidemill.kernel.clock import SystemClock
-    from tidemill.packages.format.signature import load_public_keys
+    from tidemill.packages.format.public_key import load_public_keys
     from tidemill.storage.package_ports import TrustedKey
 
     async def work() -> "Sequence[PublicKey]":

@@ -1,155 +1,30 @@
-"""Package signatures: Ed25519 over the digest of every file, with the keys and the trust policy.
+"""Package signatures: Ed25519 over the digest of every file, and the policy that says which keys a node trusts.
 
 A signature is the entry `SIGNATURE` of an archive, or the file of that name in a folder. It names the key, the package,
 its version and its files, and optionally an expiry date and a tenant. That statement is signed as canonical JSON.
 """
 
-import base64
-import binascii
 import hashlib
-import os
-import re
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
 
 from tidemill.kernel.errors import OperationError, RequestError
 from tidemill.kernel.limits import validate_tenant
 from tidemill.packages.format.archive import PackageContents
+from tidemill.packages.format.public_key import PublicKey
 from tidemill.packages.format.zip_format import SIGNATURE_FILE, ArchiveLimits, read_entries
 from tidemill.storage.package_ports import TrustedKeys
+
+if TYPE_CHECKING:
+    from tidemill.packages.format.private_key import PrivateKey
 
 ALGORITHM = "ed25519"
 
 _SIGNING_CONTEXT = b"tidemill package signature 1\n"  # a signature cannot be reused in another context
-_KEY_KIND = "tidemill-ed25519"
-_KEY_NAME_PATTERN = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 _LISTED_NAMES_LIMIT = 5
-
-
-# -- keys
-
-
-class PublicKey(msgspec.Struct, frozen=True):
-    """A key that verifies signatures. Trusting it means trusting the packages of its owner."""
-
-    name: str
-    """A label for people; it is not part of the key."""
-
-    raw: bytes
-
-    @property
-    def id(self) -> str:
-        """The id by which a signature names the key."""
-        return hashlib.sha256(self.raw).hexdigest()[:16]
-
-    def __str__(self) -> str:
-        return f"{_KEY_KIND} {base64.b64encode(self.raw).decode()} {self.name}"
-
-    @classmethod
-    def parse(cls, text: str) -> "PublicKey":
-        """Parse a key from one line of text."""
-        parts = text.split()
-        try:
-            kind, encoded, name = parts
-            raw = base64.b64decode(encoded, validate=True)
-        except (ValueError, binascii.Error):
-            kind, raw, name = "", b"", ""
-        if kind != _KEY_KIND or len(raw) != 32 or not _KEY_NAME_PATTERN.fullmatch(name):
-            raise _invalid_key_error(f"{text[:100]!r} is not a public key: it is one line, '{_KEY_KIND} KEY NAME'")
-        return cls(name, raw)
-
-
-def read_public_keys(text: str) -> list[PublicKey]:
-    """Parse keys, one per line; empty lines and lines that begin with '#' are skipped."""
-    lines = [line.strip() for line in text.splitlines()]
-    return [PublicKey.parse(line) for line in lines if line and not line.startswith("#")]
-
-
-def load_public_keys(path: Path) -> list[PublicKey]:
-    """Read the keys of a file, which must hold at least one."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise RequestError(f"there is no file {path}", code="no_file", status=404) from error
-    except (OSError, ValueError) as error:
-        raise OperationError(f"{path} could not be read: {error}") from error
-    if not (keys := read_public_keys(text)):
-        raise _invalid_key_error(f"{path} holds no public key")
-    return keys
-
-
-class PrivateKey:
-    """A secret key that makes signatures."""
-
-    def __init__(self, name: str, key: Ed25519PrivateKey) -> None:
-        self._key = key
-        self.public = PublicKey(name, key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
-
-    def __repr__(self) -> str:
-        return f"PrivateKey({self.public.name!r}, id={self.public.id!r})"
-
-    def sign(self, message: bytes) -> bytes:
-        """Return the signature of a message."""
-        return self._key.sign(message)
-
-    def save(self, path: Path) -> None:
-        """Write the key to a new file that only its owner can read, as PEM without a password."""
-        pem = self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        try:
-            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(number, "wb") as file:
-                file.write(pem)
-        except FileExistsError as error:
-            raise RequestError(f"{path} is there already", code="file_exists", status=409) from error
-        except OSError as error:
-            raise OperationError(f"{path} could not be written: {error}") from error
-
-
-def generate_key(name: str) -> PrivateKey:
-    """Generate a key."""
-    if not _KEY_NAME_PATTERN.fullmatch(name):
-        raise _invalid_key_error(f"{name[:100]!r} cannot be the name of a key: letters, digits and '_.@-'")
-    return PrivateKey(name, Ed25519PrivateKey.generate())
-
-
-def load_key(path: Path) -> PrivateKey:
-    """Load the key of a file that only its owner can read; the key is named after the file."""
-    try:
-        mode, content = path.stat().st_mode, path.read_bytes()
-        if f"{_KEY_KIND} ".encode() in content:
-            raise _invalid_key_error(f"{path} is a public key, which only verifies: sign with the private one")
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise _invalid_key_error(f"{path} can be read by others: make it yours with `chmod 600`, or make a new key")
-        key = load_pem_private_key(content, password=None)
-    except FileNotFoundError as error:
-        raise RequestError(f"there is no file {path}", code="no_file", status=404) from error
-    except OSError as error:
-        raise OperationError(f"{path} could not be read: {error}") from error
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise _invalid_key_error(f"{path} holds no private key in PEM without a password") from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise _invalid_key_error(f"{path} holds a key of another kind: packages are signed with Ed25519")
-    return PrivateKey(path.stem, key)
-
-
-def _invalid_key_error(message: str) -> RequestError:
-    return RequestError(message, code="invalid_key")
-
-
-# -- signatures
 
 
 class SignedStatement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -191,7 +66,7 @@ def file_digests(contents: PackageContents) -> dict[str, str]:
 
 
 def sign(
-    contents: PackageContents, key: PrivateKey, *, not_after: datetime | None = None, tenant: str | None = None
+    contents: PackageContents, key: "PrivateKey", *, not_after: datetime | None = None, tenant: str | None = None
 ) -> PackageContents:
     """Return the contents with a new signature, which replaces an existing one."""
     if tenant is not None:
@@ -258,12 +133,12 @@ def _check_signature(contents: PackageContents, signature: Signature, key: Publi
     fields = {name: getattr(signature, name) for name in SignedStatement.__struct_fields__}
     try:
         given = bytes.fromhex(signature.signature)
-        if given.hex() != signature.signature:  # capitals and spaces would decode to the same bytes
-            raise InvalidSignature
-        Ed25519PublicKey.from_public_bytes(key.raw).verify(given, _signing_message(SignedStatement(**fields)))
-    except (InvalidSignature, ValueError) as error:
+    except ValueError:
+        given = b""
+    is_canonical = given.hex() == signature.signature  # capitals and spaces would decode to the same bytes
+    if not is_canonical or not key.verifies(given, _signing_message(SignedStatement(**fields))):
         message = f"{SIGNATURE_FILE} was changed: key '{key.name}' ({key.id}) did not sign what it says"
-        raise _invalid_signature_error(contents, message) from error
+        raise _invalid_signature_error(contents, message)
 
 
 def _check_signed_files(contents: PackageContents, signed: Mapping[str, str], key: PublicKey) -> None:

@@ -8,7 +8,6 @@ import operator
 import re
 import sys
 from collections.abc import Callable
-from importlib import metadata
 
 import msgspec
 
@@ -110,6 +109,8 @@ def running_python() -> Version:
 
 def running_tidemill() -> Version:
     """Return the version of the running Tidemill, without the suffix of a development build."""
+    from importlib import metadata  # on use: its own imports take 10 ms
+
     installed = metadata.version("tidemill")
     found = _SHORT_VERSION_PATTERN.match(installed)
     if found is None:

@@ -8,13 +8,15 @@ import asyncio
 import socket
 from collections.abc import Mapping
 from ipaddress import ip_address
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import httpx
 import msgspec
 
 from tidemill.kernel.errors import OperationError
+
+if TYPE_CHECKING:
+    import httpx
 
 TIMEOUT = 5.0  # seconds
 ANSWER_LIMIT = 1024 * 1024  # bytes
@@ -35,6 +37,8 @@ class OutboundClient:
         return await self._fetch("POST", url, form)
 
     async def _fetch(self, method: str, url: str, form: Mapping[str, str] | None) -> dict[str, Any]:
+        import httpx  # on use: few servers have an issuer
+
         host, pinned = await self._pin(url)
         try:
             async with (
@@ -58,8 +62,10 @@ class OutboundClient:
         except msgspec.MsgspecError as error:
             raise OperationError(f"{url} answered with something else than a JSON object") from error
 
-    async def _pin(self, url: str) -> tuple[str, httpx.URL]:
+    async def _pin(self, url: str) -> tuple[str, "httpx.URL"]:
         """Return the host of a URL, and the URL with the address that it was resolved to."""
+        import httpx  # on use: as above
+
         parts = urlsplit(url)
         host = parts.hostname or ""
         if parts.scheme != "https" and not (self._allow_private and parts.scheme == "http"):
@@ -75,7 +81,7 @@ class OutboundClient:
         return host, httpx.URL(url).copy_with(host=address)
 
 
-async def _read_limited(answer: httpx.Response, url: str) -> bytes:
+async def _read_limited(answer: "httpx.Response", url: str) -> bytes:
     body = b""
     async for chunk in answer.aiter_bytes():
         body += chunk

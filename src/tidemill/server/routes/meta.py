@@ -8,7 +8,6 @@ from tidemill import __version__
 from tidemill.access.principal import Principal, Role
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.server.docs_page import DOCS_POLICY, read_docs_page
-from tidemill.server.exposition import Exposition, render_metrics
 from tidemill.server.injection import InjectedContext, InjectedPrincipal
 from tidemill.server.readiness import Readiness, check_readiness
 from tidemill.server.requests import ApiRequest
@@ -59,6 +58,8 @@ async def get_metrics(request: ApiRequest, context: InjectedContext, principal: 
 
     An admin of the instance sees those of all tenants; others see those of the whole server and of their own tenant.
     """
+    from tidemill.server.exposition import Exposition, render_metrics  # on use: prometheus_client has its own server
+
     samples = visible_samples(context.node.metrics_registry, principal)
     # On a thread: many reactors make a long page, and no event should wait for it.
     rendered: Exposition = await call_in_thread(render_metrics, samples, request.headers.get("accept", ""))
