@@ -3,8 +3,10 @@
 import asyncio
 import gc
 import logging
+from asyncio import TimerHandle
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from datetime import timedelta
 from weakref import ReferenceType
 
@@ -177,11 +179,16 @@ ENTRY = object
 
 
 def count_held() -> Counter[type]:
-    """Count all objects by class, and the entries of all containers; not the references of SQLite to its cursors."""
+    """Count all objects by class, and the entries of all containers; not the references of SQLite to its cursors.
+
+    Nor the cancelled timers, each with its context: a loop keeps them until most of its timers are cancelled.
+    """
     gc.collect()
     counts: Counter[type] = Counter()
     for held in gc.get_objects():
         counts[type(held)] += type(held) is not ReferenceType
+        if isinstance(held, TimerHandle) and held.cancelled():
+            counts.subtract((TimerHandle, Context, ENTRY))
         if isinstance(held, dict | list | set | deque):
             counts[ENTRY] += sum(type(entry) is not ReferenceType for entry in tuple(held))
     return counts
