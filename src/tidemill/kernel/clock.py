@@ -77,7 +77,11 @@ class StepDetector:
 
     def check(self) -> timedelta:
         """Return how far the wall clock was stepped since the last check; zero if it was not."""
-        before, self._offset = self._offset, self._clock.now().timestamp() - self._clock.monotonic()
+        return self.check_at(self._clock.now())
+
+    def check_at(self, now: datetime) -> timedelta:
+        """Return the same as `check`, for a wall time that was just read."""
+        before, self._offset = self._offset, now.timestamp() - self._clock.monotonic()
         step = self._offset - before
         return timedelta(seconds=step) if abs(step) > STEP_TOLERANCE else _NO_STEP
 
@@ -92,9 +96,10 @@ class StepAwareClock:
 
     def now(self) -> datetime:
         """Return the wall time as an aware datetime in UTC."""
-        if step := self._steps.check():
+        now = self._clock.now()
+        if step := self._steps.check_at(now):
             self._on_step(step)
-        return self._clock.now()
+        return now
 
 
 _Sleeper = tuple[float, int, "asyncio.Future[None]"]

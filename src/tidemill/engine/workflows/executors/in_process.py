@@ -137,8 +137,11 @@ class InProcess(Executor):
         self._grace = grace
         self._attempts: AttemptTable[_LocalAttempt] = AttemptTable()
         self._slots = {COMMON_SLOTS: _Slots(concurrency)}
+        self._class_of = {False: COMMON_SLOTS, True: COMMON_SLOTS}
+        """The class of the slots of plain functions, and of coroutines."""
         if isinstance(concurrency, DefaultConcurrency):
             self._slots = {THREADS: _Slots(concurrency), COROUTINES: _Slots(COROUTINE_SLOTS)}
+            self._class_of = {False: THREADS, True: COROUTINES}
         self._tasks = TaskScope()
         self._threads = DaemonThreadPool(concurrency, "task")
         self._thread_messages: deque[tuple[_LocalAttempt, LogRecord | AttemptResult]] = deque()
@@ -181,10 +184,8 @@ class InProcess(Executor):
         return max(0, slots.free - len(slots.waiting))
 
     def slot_class(self, version: VersionKey, task: str) -> SlotClass:
-        if COMMON_SLOTS in self._slots:
-            return COMMON_SLOTS
         runner = self._runners.find(version)
-        return COROUTINES if runner is not None and runner.get_call(task).is_async else THREADS
+        return self._class_of[runner is not None and runner.get_call(task).is_async]
 
     def running(self) -> set[AttemptKey]:
         return self._attempts.keys()
@@ -196,8 +197,8 @@ class InProcess(Executor):
         if self._attempts.is_known(request.key):
             return
         runner = self._runners.get(request.tenant, request.workflow, request.version)
-        slots = self._slots[self.slot_class(request.version_key, request.key.task)]
-        attempt = _LocalAttempt(request, runner.get_call(request.key.task), slots)
+        call = runner.get_call(request.key.task)
+        attempt = _LocalAttempt(request, call, self._slots[self._class_of[call.is_async]])
         self._attempts.add(attempt)
         if attempt.slots.free:
             self._start(attempt)
@@ -235,7 +236,8 @@ class InProcess(Executor):
         """Ask whether the attempt may start, and run it on the loop or hand it to a thread."""
         ending: AttemptResult | None = None
         try:
-            await attempt.request_start(self._listener)
+            if not attempt.request.has_begun:
+                await attempt.request_start(self._listener)
             if attempt.may_start:
                 if not attempt.call.is_async:
                     self._run_on_thread(attempt)

@@ -414,7 +414,7 @@ class RunCoordinator(AttemptObserver):
             try:
                 self._launcher.launch(active.run, row, active.spec, active.rows, active.outputs)
             finally:
-                self.slots.release_claims(active, [row])  # not before: the slot was reserved until it is used
+                self.slots.release_launched(row)  # not before: the slot was reserved until it is used
 
     def _resolve(self, change: InFlightChange) -> None:
         """Resolve the requests of a change; late reports are counted."""

@@ -45,7 +45,9 @@ class RunAdmission:
 
     def may_begin(self, run: RunRow) -> bool:
         """Return whether a run is queued, and its turn has come."""
-        return run.state is RunState.QUEUED and run.id in self.next_runs(run.tenant, run.workflow)
+        if run.state is not RunState.QUEUED or self._running[run.tenant, run.workflow] >= run.max_active:
+            return False  # without a look at the queue: while many runs wait, this is nearly always so
+        return run.id in self.next_runs(run.tenant, run.workflow)
 
     def put(self, run: RunRow) -> None:
         """Record the state of a run; the same again changes nothing."""

@@ -96,18 +96,18 @@ class ExecutorSlots:
             rank = -row.priority, run, since, next(self._sequence), self._clock.monotonic(), waiting
             heappush(self._waiting.setdefault(self._key_of(row, version), []), rank)
 
-    def reserve(self, run: str, row: TaskRow, version: VersionKey, freed: "Counter[str]") -> bool:
+    def reserve(self, run: str, row: TaskRow, version: VersionKey, freed: list[str]) -> bool:
         """Reserve a slot for a task, if it need not wait: no other task does, or its own run has freed the slot.
 
-        `freed` counts the slots that the tasks of its run have just freed, by executor; a slot that is kept is used up.
+        `freed` lists the slots that the tasks of its run have just freed, by executor; one that is kept is removed.
         """
         key = self._key_of(row, version)
         if self.free_slots(key, version) <= 0:
             return False
         if waiting := self._waiting.get(key):
-            if freed[row.executor] <= 0 or self._goes_first(waiting[0], run, row):
+            if row.executor not in freed or self._goes_first(waiting[0], run, row):
                 return False
-            freed[row.executor] -= 1
+            freed.remove(row.executor)
         self._reserved[row.executor] += 1
         return True
 
@@ -268,7 +268,7 @@ class SlotAllocator:
         rows = self._runnable_here(active, draft.scheduled)
         if not rows:
             return
-        freed = Counter(row.executor for key in ended if (row := active.rows.get((key.task, key.element))) is not None)
+        freed = [row.executor for key in ended if (row := active.rows.get((key.task, key.element))) is not None]
         rows.sort(key=lambda row: -row.priority)
         for row in rows:
             if self.executor_slots.reserve(active.run.id, row, active.version, freed):
@@ -344,6 +344,10 @@ class SlotAllocator:
         if active.version != active.run.version_key:
             active.is_stale = True  # so that it is pinned to its own version again
         self.release_claims(active, claimed)
+
+    def release_launched(self, row: TaskRow) -> None:
+        """Release the slot that was reserved for a claim: the task uses it by now, or was not launched."""
+        self.executor_slots.release(row.executor)
 
     def release_claims(self, active: ActiveRun, claimed: Collection[TaskRow]) -> None:
         """Release the slots that were reserved for claims; tasks that were not claimed are queued again."""
