@@ -9,7 +9,9 @@ import pytest
 
 import tidemill as tm
 from tests.service.samples import pair, single, slow
+from tidemill.engine.graphs.reclaim import reclaim_reactor
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.graph_ports import PartKey
 
 OWNED = r"'(a|r)' is owned by node \w+ \(process \d+ on .*\); a durable reactor runs on one node of a store"
 
@@ -216,6 +218,29 @@ async def test_a_former_owner_waits_for_its_reactor_like_any_other_node(address:
         await former.advance("10s")
         assert former.reactor("r").state().cache == {"a": 3}
         assert [event.action for event in former.reactor("r").events()] == ["fenced", "restarted"]
+
+
+async def test_a_reactor_is_found_while_it_is_taken_back(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G-31: an event that comes during the load waits for its end; it is not refused as for an unknown reactor."""
+    sample, awaited = single(durability="boundary"), list[bool]()
+    async with (
+        tm.testing.node(address, load=sample.load) as former,
+        tm.testing.node(address, load=sample.load) as second,
+    ):
+
+        async def observe(*arguments: Any) -> None:
+            awaited.append(PartKey("public", "reactor", "r") in former._scheduler.standby)
+            await reclaim_reactor(*arguments)
+            awaited.append(PartKey("public", "reactor", "r") in former._scheduler.standby)
+
+        monkeypatch.setattr("tidemill.packages.deploy.installer.reclaim_reactor", observe)
+        await second.advance("8s")
+        await former.advance("2s")
+        await second._close()
+        await former.advance("2s")
+        assert awaited == [True, True]
+        assert not former._scheduler.standby
+        assert former.reactor("r").state().health == "live"
 
 
 async def test_reactors_that_share_an_accumulator_are_taken_back_together(address: str) -> None:

@@ -50,6 +50,8 @@ class StandbyLoads:
             ownership.on_lost = self._on_lost
         self.on_loaded: Callable[[], None] | None = None
         """Called when what waited may have been loaded."""
+        self.is_retrying = False
+        """Whether it looks at the owners, or loads what they have released."""
         self._waiting: list[_WaitingLoad] = []
         self._is_running = False
 
@@ -91,11 +93,13 @@ class StandbyLoads:
     async def _run(self) -> None:
         while self._waiting:
             await self._runtime.clock.sleep(self._runtime.settings.lease_ttl * _RETRY_INTERVAL_SHARE)
+            self.is_retrying = True
             self._scheduler.holds_activation = True  # a reactor must not fire before the graphs behind it are loaded
             try:
                 for one in list(self._waiting):
                     await self._retry(one)
             finally:
+                self.is_retrying = False
                 self._scheduler.holds_activation = False
                 self._scheduler.activate()
         self._is_running = False
@@ -105,8 +109,11 @@ class StandbyLoads:
         try:
             if waiting.keys and not (self._ownership and await self._ownership.is_free(waiting.keys)):
                 return
-            self._forget(waiting)
-            await self.load_or_wait(waiting.load)
+            self._waiting.remove(waiting)
+            try:
+                await self.load_or_wait(waiting.load)
+            finally:
+                self._forget(waiting)
             if self.on_loaded is not None:
                 self.on_loaded()
         except StoreError as error:
@@ -117,7 +124,7 @@ class StandbyLoads:
             logger.error(events.REACTOR_STANDBY, exc_info=error, extra={"reason": str(error)})
 
     def _forget(self, waiting: _WaitingLoad) -> None:
-        self._waiting.remove(waiting)
+        """Forget which node owned the parts of a load; not before its end, or callers would not find them meanwhile."""
         for key in waiting.keys:
             if self._scheduler.standby.get(key) is waiting.error:
                 del self._scheduler.standby[key]

@@ -205,12 +205,15 @@ class TestNode(Node):
             is_new = not running <= self._attempts_waited_for
             scheduler = self._workflows.leader.scheduler
             is_asking = (scheduler is not None and scheduler.is_polling) or self._scheduler.is_on_thread
-            is_loading = self._packages.is_busy
-            is_elsewhere = is_writing or is_new or is_asking or is_loading
+            is_elsewhere = is_writing or is_new or is_asking or self._is_loading
             await asyncio.sleep(IDLE_CHECK_INTERVAL if is_elsewhere else 0)  # real time: threads and stores need it
             turns += not is_writing
-            idle_checks = idle_checks + 1 if self._is_idle_or_blocked and not self._packages.is_busy else 0
+            idle_checks = idle_checks + 1 if self._is_idle_or_blocked and not self._is_loading else 0
         self._attempts_waited_for = self._workflows.attempts.running()
+
+    @property
+    def _is_loading(self) -> bool:
+        return self._packages.is_busy or self._standby.is_retrying
 
     @property
     def _is_idle(self) -> bool:

@@ -85,10 +85,10 @@ _decode_events_json = msgspec.json.Decoder(list[RunEvent]).decode
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_CACHE_LIMIT = 1024
+_CACHE_LIMIT = 64
 
 _micros_cache: dict[int, tuple[datetime, int]] = {}
-"""Times that were encoded lately: the rows of a run repeat the same few. The cache keeps them alive.
+"""Times that were encoded lately: the rows of one change repeat the same few. The cache keeps them alive.
 
 By identity, since two times may be equal and yet an hour apart: where a zone has an hour twice.
 """
