@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import typer
@@ -25,6 +26,8 @@ def attempt(
     or TIDEMILL_ATTEMPT_TOKEN_FILE with the name of a file). The command fetches its order, runs the code, and reports
     back. It survives a restart of the server. SIGTERM stops the code and hands the attempt back.
     """
+    # httpx imports its own command line where it can, with Rich and Pygments: a quarter of the start of an attempt.
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]
     from tidemill.attempt.environment import take_environment
     from tidemill.telemetry.logs import writing_logs
 
