@@ -128,6 +128,7 @@ async def test_paused_while_its_runs_are_made(store: str | None) -> None:
         assert len(await states_of(node, caught.value.facts["backfill"])) == 2
         await node.resume("flow")
         assert len((await node.backfill("flow", *range_)).runs) == 8
+        gate.is_open.set()
 
 
 @pytest.mark.parametrize("id", ["none", "\0", "\ud800", 5, None])
@@ -146,3 +147,4 @@ async def test_a_limit_that_no_store_could_hold(limit: int, store: str | None) -
     gate = Gate()
     async with tm.testing.node(store, load=[hourly(gate)], start=LATER) as node:
         assert len((await node.backfill("flow", START, START + timedelta(hours=2), limit=limit)).runs) == 3
+        gate.is_open.set()

@@ -12,6 +12,7 @@ import tidemill as tm
 from tests.service.workflows.acting import Gate, states
 from tests.service.workflows.faults import Neighbour, breaking, store_of
 from tidemill.kernel.clock import VirtualClock
+from tidemill.kernel.settings import Settings
 from tidemill.script import ScriptNode
 from tidemill.testing.probes.workflows import WorkflowProbe
 
@@ -446,7 +447,11 @@ async def test_a_script_on_a_store_respects_its_pools(tmp_path: Path) -> None:
     async def unlimited(numbers: int) -> None:
         await work("open")
 
-    async with tm.Node(store, pools={"narrow": 2}) as node, ScriptNode(flow, store) as script:
+    often = Settings(tick_interval=0.05)  # each looks into the file so often for what the other has done
+    async with (
+        tm.Node(store, pools={"narrow": 2}, settings=often) as node,
+        ScriptNode(flow, store, settings=often) as script,
+    ):
         run = await script.start("script")
         assert (await run.wait(30)).ok
         assert await WorkflowProbe.of(node).store.pools.read_sizes() == {"narrow": 2}

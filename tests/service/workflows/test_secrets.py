@@ -9,6 +9,7 @@ import tidemill as tm
 from tests.service.workflows.secretive import careless, careless_away, reading
 from tidemill.access.principal import Principal, Role
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
+from tidemill.kernel.settings import Settings
 from tidemill.worker import WorkerNode
 
 CANARY = "canary-5f1d8c-do-not-leak"
@@ -51,7 +52,9 @@ async def test_a_canary_is_in_nothing_that_a_careless_task_leaves_on_a_worker(
     """S-6: a worker masks as every node does."""
     caplog.set_level(logging.DEBUG)
     address = f"sqlite:///{tmp_path}/tidemill.db"
-    async with tm.Node(address, load=[careless_away]) as node, WorkerNode(address, load=[careless_away]):
+    often = Settings(tick_interval=0.05)  # each looks into the file so often for what the other has done
+    node, worker = (kind(address, load=[careless_away], settings=often) for kind in (tm.Node, WorkerNode))
+    async with node, worker:
         await node.access.secrets.set(LOCAL_PRINCIPAL, "password", CANARY)
         run = await node.start("careless_away")
         result = await run.wait(timeout=60)

@@ -98,7 +98,8 @@ async def test_the_same_version_again_changes_nothing(store: str | None) -> None
 
 async def test_a_workflow_that_was_changed_after_it_was_loaded(store: str | None) -> None:
     """W-19: new tasks have no stored version; the error says what to do, and that helps."""
-    flow = version(Gate(), "old")
+    gate = Gate()
+    flow = version(gate, "old")
     async with tm.testing.node(store, load=[flow]) as node:
 
         @flow.task
@@ -111,6 +112,7 @@ async def test_a_workflow_that_was_changed_after_it_was_loaded(store: str | None
         run = await node.start("daily")
         await node.advance("1s")
         assert (await run.state()).tasks["late"].output == 4
+        gate.is_open.set()
 
 
 # -- another version for a run that has ended

@@ -4,6 +4,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.workflows.acting import Gate, start_and_pause
+from tests.service.workflows.faults import QUICK
 from tidemill.engine.workflows.client.values import Caller
 
 
@@ -125,7 +126,7 @@ async def test_a_deferral_that_polls(store: str | None) -> None:
 
     async with tm.testing.node(store, load=[flow]) as node:
         run = await node.start("polling")
-        for wait in ("1s", "5m", "1d"):
+        for wait in ("1s", "5m", "1h"):
             await node.advance(wait)
             assert await run.why("work") == [
                 "it is deferred since 2026-01-01 00:00:00+00:00: its poll is called every 30s until it returns true"
@@ -164,7 +165,7 @@ async def test_nobody_has_the_version_that_a_run_is_pinned_to(sqlite: str) -> No
     async def work() -> int:  # noqa: F811, the same task in its next version
         return 2
 
-    async with tm.testing.node(sqlite, load=[before]) as node:
+    async with tm.testing.node(sqlite, load=[before], settings=QUICK) as node:
         run = await node.start("w")
     async with tm.testing.node(sqlite, load=[after]) as node:
         await node.advance("10m")
