@@ -216,11 +216,11 @@ async def run(*, quick: bool) -> list[dict[str, Any]]:
         folder = Path(name)
         async with databases(folder) as stores:
             url = await stores["PostgreSQL"]()
-            seconds = 0.2 if quick else 3.0
+            seconds = 0.1 if quick else 3.0
             raw = {"SQLite": await raw_sqlite(folder, seconds), "PostgreSQL": await raw_postgres(url, seconds)}
             report_raw(raw)
-            verdicts = await fast_path(stores, *((6, 4_000) if quick else (60, 20_000)))
-            best = await acknowledged(stores, *((2, 4_000) if quick else (7, 20_000)))
+            verdicts = await fast_path(stores, *((2, 4_000) if quick else (60, 20_000)))
+            best = await acknowledged(stores, *((1, 4_000) if quick else (7, 20_000)))
     console.print(
         f"  SQLite reaches {best['SQLite'] / dict(raw['SQLite'])[256]:.0%} of the bare driver's rows in groups of 256"
     )

@@ -211,7 +211,7 @@ def main() -> None:
     figures = asyncio.run(throughput(rounds, events))
     verdicts = report_throughput(figures)
     verdicts += direct_calls(rounds, 1_000)
-    verdicts += report_latency(asyncio.run(latency(1.0 if quick else 8.0)))
+    verdicts += report_latency(asyncio.run(latency(0.5 if quick else 8.0)))
     medians = {name: statistics.median(values) * 1e6 for name, values in figures["seconds"].items()}
     keep("event_path", {"verdicts": verdicts, "us per event": medians})
 

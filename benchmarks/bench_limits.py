@@ -94,7 +94,7 @@ def main() -> None:
     """Run all, print tables, write the figures."""
     quick = "--quick" in sys.argv
     verdicts = []
-    accepted, fired = asyncio.run(flood(1.0 if quick else 4.0))
+    accepted, fired = asyncio.run(flood(0.3 if quick else 4.0))
     show(
         '"latest" under a flood, async graph',
         ["pushes/s accepted", "firings/s"],

@@ -15,7 +15,8 @@ import tidemill as tm
 from benchmarks.measure import keep, show, verdict
 from tests.postgres import PostgresServer
 
-ELEMENTS, SLOTS, SECONDS = 60, 2, 0.08
+QUICK = "--quick"
+ELEMENTS, SLOTS, SECONDS = 20 if QUICK in sys.argv else 60, 2, 0.08
 IDEAL = ELEMENTS / SLOTS * SECONDS
 FOLLOWER = "follower"
 
@@ -45,7 +46,7 @@ async def follow(address: str) -> None:
 @asynccontextmanager
 async def followers(address: str, count: int) -> AsyncIterator[None]:
     """Run so many nodes on a store, each in a process of its own."""
-    command = (sys.executable, "-m", "benchmarks.bench_nodes", FOLLOWER, address)
+    command = (sys.executable, "-m", "benchmarks.bench_nodes", *sys.argv[1:], FOLLOWER, address)
     processes: list[Process] = []
     try:
         for _ in range(count):
@@ -86,7 +87,7 @@ def main() -> None:
     if FOLLOWER in sys.argv:
         asyncio.run(follow(sys.argv[-1]))
         return
-    took = asyncio.run(run(quick="--quick" in sys.argv))
+    took = asyncio.run(run(quick=QUICK in sys.argv))
     rows = [[str(count), f"{statistics.median(times):.2f}"] for count, times in took.items()]
     show(f"{ELEMENTS} elements in a pool of {SLOTS} on PostgreSQL, {IDEAL:g} s without overhead", ["nodes", "s"], rows)
     slowdown = statistics.median(took[3]) / statistics.median(took[1])

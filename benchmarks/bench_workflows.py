@@ -164,7 +164,7 @@ async def _rows(address: str) -> list[RunRow]:
 async def idleness(folder: Path, seconds: float) -> list[dict[str, Any]]:
     """A node with nothing to do: its share of a core, and its memory."""
     async with tm.Node(f"sqlite:///{folder / 'idle.db'}", load=[flows.five]):
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(min(1.0, seconds))
         began = process_time()
         await asyncio.sleep(seconds)
         share = (process_time() - began) / seconds * 100
@@ -308,7 +308,7 @@ async def history(folder: Path, finished: int, active: int, seconds: int) -> lis
     async with tm.Node(address, load=[flows.waiting, flows.five]) as node:
         for first in range(0, active, 200):
             await asyncio.gather(*(node.start("waiting") for _ in range(first, min(first + 200, active))))
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(min(2.0, seconds))
         ticks = []
         for _ in range(seconds):
             await asyncio.sleep(1.0)
@@ -352,9 +352,9 @@ async def main(quick: bool) -> None:
         folder = Path(name)
         report_raw({"sqlite": await raw_sqlite(folder, 0.2 if quick else 1.0)})
         figures = await throughput(folder, 1 if quick else 7)
-        figures += await latency(folder, 20 if quick else 200)
-        figures += await punctuality(folder, 3 if quick else 60)
-        figures += await idleness(folder, 2.0 if quick else 10.0)
+        figures += await latency(folder, 10 if quick else 200)
+        figures += await punctuality(folder, 2 if quick else 60)
+        figures += await idleness(folder, 0.5 if quick else 10.0)
         figures += cold(folder, 1 if quick else 7)
         figures += await starts(folder, *((1, FEW) if quick else (7, MANY)))
         figures += await history(folder, *((1_000, 50, 1) if quick else (100_000, 1_000, 5)))
