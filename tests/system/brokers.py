@@ -1,13 +1,16 @@
 """Real brokers for tests: NATS from its wheel, and librdkafka's mock of Kafka."""
 
+import ctypes
 import shutil
 import socket
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import confluent_kafka
 import nats
 from confluent_kafka import Producer
 
@@ -74,15 +77,44 @@ async def publish(url: str, subject: str, *payloads: bytes, stream: str | None =
 
 
 class KafkaCluster:
-    """librdkafka's mock cluster: speaks the protocol, stores nothing. It lives as long as its producer."""
+    """librdkafka's mock cluster: speaks the protocol, stores nothing. It lives as long as this object.
+
+    It is made by librdkafka's own functions: a mock that a setting asks for lets the first member of each group wait
+    for others, for 3 seconds.
+    """
 
     def __init__(self) -> None:
-        self._producer = Producer({"bootstrap.servers": "none:1", "test.mock.num.brokers": 1, "log_level": 0})
-        brokers = self._producer.list_topics(timeout=10).brokers.values()
-        self.servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+        library = _librdkafka()
+        text = ctypes.create_string_buffer(512)
+        client = library.rd_kafka_new(0, None, text, len(text))
+        assert client, text.value.decode()
+        cluster = library.rd_kafka_mock_cluster_new(client, 1)
+        library.rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, 0)
+        self.servers: str = library.rd_kafka_mock_cluster_bootstraps(cluster).decode()
+        self._producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
+        weakref.finalize(self, _end_cluster, library, cluster, client)
 
     def produce(self, topic: str, *payloads: bytes, partition: int = 0) -> None:
         """Produce messages and wait for their delivery."""
         for payload in payloads:
             self._producer.produce(topic, payload, partition=partition)
         assert self._producer.flush(10) == 0
+
+
+def _librdkafka() -> ctypes.CDLL:
+    """Return the library that the Kafka client has loaded."""
+    library = ctypes.CDLL(confluent_kafka.cimpl.__file__)
+    pointer = ctypes.c_void_p
+    library.rd_kafka_new.argtypes = [ctypes.c_int, pointer, ctypes.c_char_p, ctypes.c_size_t]
+    library.rd_kafka_mock_cluster_new.argtypes = [pointer, ctypes.c_int]
+    library.rd_kafka_new.restype = library.rd_kafka_mock_cluster_new.restype = pointer
+    library.rd_kafka_mock_group_initial_rebalance_delay_ms.argtypes = [pointer, ctypes.c_int32]
+    library.rd_kafka_mock_cluster_bootstraps.argtypes = [pointer]
+    library.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
+    library.rd_kafka_mock_cluster_destroy.argtypes = library.rd_kafka_destroy.argtypes = [pointer]
+    return library
+
+
+def _end_cluster(library: ctypes.CDLL, cluster: int, client: int) -> None:
+    library.rd_kafka_mock_cluster_destroy(cluster)
+    library.rd_kafka_destroy(client)
