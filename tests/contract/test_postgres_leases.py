@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, suppress
 import asyncpg
 import pytest
 
-from tests.contract.lease_holder import TTL
 from tests.contract.pooler import pooler_to
 from tests.contract.proxy import proxy_to
 from tests.contract.run_samples import creation, event_row, history, make
@@ -22,6 +21,8 @@ from tidemill.storage.postgres.store import PostgresStore
 from tidemill.storage.workflow_ports import Lease
 from tidemill.workflows.change import Applied, Change, LeaderFence, Refused
 
+TTL = 3.0
+SHORT_TTL = 1.0  # where a test waits until a lease expires
 LOCKS = """
     SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
     WHERE locktype = 'advisory' AND datname = current_database()
@@ -35,9 +36,9 @@ async def url(postgres: PostgresServer) -> str:
 
 
 @asynccontextmanager
-async def holder(url: str) -> AsyncIterator[tuple[Process, int]]:
+async def holder(url: str, ttl: float = TTL) -> AsyncIterator[tuple[Process, int]]:
     """Run a process that holds the lease, under an epoch."""
-    program = [sys.executable, "-m", "tests.contract.lease_holder", url]
+    program = [sys.executable, "-m", "tests.contract.lease_holder", url, str(ttl)]
     process = await asyncio.create_subprocess_exec(*program, stdin=PIPE, stdout=PIPE)
     try:
         yield process, int(await _line(process))
@@ -90,14 +91,14 @@ async def test_the_lease_of_a_killed_process_is_acquired_soon(url: str) -> None:
 
 
 async def test_the_lease_of_a_frozen_process_is_acquired_and_its_late_write_refused(url: str) -> None:
-    """W-8, W-9: SIGSTOP, under 5 s; after SIGCONT it changes nothing."""
-    async with opened(url) as store, holder(url) as (process, epoch):
+    """W-8, W-9: SIGSTOP, under 2 s more than the lease lasts; after SIGCONT it changes nothing."""
+    async with opened(url) as store, holder(url, SHORT_TTL) as (process, epoch):
         await make(store, creation())
         process.send_signal(signal.SIGSTOP)
         await tell(process)
         new, seconds = await succession(store)
         assert new == epoch + 1
-        assert seconds < 5
+        assert seconds < SHORT_TTL + 2
         process.send_signal(signal.SIGCONT)
         assert await _line(process) == "fenced"
         assert isinstance(await store.runs.apply(change(new)), Applied)
@@ -105,19 +106,19 @@ async def test_the_lease_of_a_frozen_process_is_acquired_and_its_late_write_refu
 
 
 async def test_the_lease_of_a_disconnected_process_is_acquired(postgres: PostgresServer, url: str) -> None:
-    """W-9: a connection that swallows everything, under 5 s; the holder gets no more confirmations."""
+    """W-9: a connection that swallows everything, 2 s more than the lease; the holder gets no more confirmations."""
     async with (
         proxy_to(postgres.port) as (proxy, port),
         opened(url) as other,
         opened(url.replace(f":{postgres.port}/", f":{port}/")) as store,
     ):
-        epoch = await store.leases.acquire("leader", "holder", TTL)
+        epoch = await store.leases.acquire("leader", "holder", SHORT_TTL)
         assert epoch is not None
-        assert await store.leases.renew("leader", epoch, TTL)
+        assert await store.leases.renew("leader", epoch, SHORT_TTL)
         proxy.is_stalled = True
         new, seconds = await succession(other)
         assert new == epoch + 1
-        assert seconds < 5
+        assert seconds < SHORT_TTL + 2
         with pytest.raises(StoreError, match="in time"):
             await store.leases.renew("leader", epoch, TTL)
         proxy.is_stalled = False
@@ -211,7 +212,7 @@ async def test_an_idle_session_of_a_holder_is_ended(url: str) -> None:
     """W-9: the server frees the lock of a silent holder; a longer lease allows longer pauses."""
     async with opened(url) as store, opened(url) as other, session(url) as admin:
         assert await other.leases.acquire("long", "holder", 60) is not None
-        assert await store.leases.acquire("short", "holder", TTL) is not None
+        assert await store.leases.acquire("short", "holder", SHORT_TTL) is not None
 
         async def is_one_left() -> bool:
             return (

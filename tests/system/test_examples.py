@@ -11,11 +11,24 @@ ROOT = Path(__file__).parents[2]
 
 def run(*arguments: str) -> str:
     """Run Python in the project's folder and return what it printed."""
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return end(start(*arguments))
+
+
+def start(*arguments: str) -> "subprocess.Popen[str]":
+    """Start Python in the project's folder."""
+    command = [sys.executable, *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def end(program: "subprocess.Popen[str]") -> str:
+    """Wait until a program has ended well, and return what it printed."""
+    with program:
+        try:
+            printed, errors = program.communicate(timeout=110)
+        finally:
+            program.kill()
+    assert program.returncode == 0, errors
+    return printed
 
 
 def test_the_market_maker_shows_its_compiled_graph() -> None:
@@ -26,13 +39,14 @@ def test_the_market_maker_shows_its_compiled_graph() -> None:
 
 
 def test_the_nightly_report_runs_as_a_script_and_from_the_shell(tmp_path: Path) -> None:
-    """Both tell the same; from the shell with its own params, and kept."""
-    assert run("examples/nightly_report.py").startswith("Monday, 05 January: a ")
+    """Both tell the same; from the shell with its own params, and kept. They run side by side: both mostly wait."""
+    script = start("examples/nightly_report.py")
     store = f"sqlite:///{tmp_path / 'reports.db'}"
     shell = ["-m", "tidemill", "run", "examples/nightly_report.py", "--day", "2026-01-06", "--rows", "3"]
     printed = run(*shell, "--currency", "USD", "--store", store)
     assert "Tuesday, 06 January: a quiet day" in printed
     assert "nightly_report succeeded" in printed
+    assert end(script).startswith("Monday, 05 January: a ")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,12 @@ from tidemill.kernel.settings import Settings
 from tidemill.storage.store import Store
 from tidemill.telemetry.events import TASK_STUCK
 
-SETTINGS = {"heartbeat_interval": "300ms", "heartbeat_timeout": "1500ms", "tick_interval": "100ms"}
+SETTINGS = {
+    "heartbeat_interval": "300ms",
+    "heartbeat_timeout": "1500ms",
+    "lease_ttl": "1500ms",
+    "tick_interval": "100ms",
+}
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
