@@ -16,7 +16,7 @@ from tests.system import hasty_dev
 
 FLOW = """import tidemill as tm
 
-flow = tm.Workflow("flow", schedule=tm.Every("1s", catchup="none"))
+flow = tm.Workflow("flow", schedule=tm.Every("200ms", catchup="none"))
 
 
 @flow.task

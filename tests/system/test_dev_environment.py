@@ -77,7 +77,7 @@ flow = tm.Workflow("flow", triggers=[once])
 @flow.task
 def wait(ctx: tm.Context) -> None:
     ctx.log.info("waiting")
-    ctx.defer(for_="8s")
+    ctx.defer(poll=lambda: os.path.exists("go"), every="100ms")
     ctx.log.info("done")
 
 
@@ -189,6 +189,7 @@ def test_a_restart_says_what_was_restored_and_which_runs_continue(folder: Path, 
         assert dev.end() == 0
     with DevSession(folder, tmp_path / "scratch") as dev:
         dev.wait_for("flow  continues run", name)
+        (folder / "go").touch()
         dev.wait_for("flow  run", name, "succeeded")
         assert dev.end() == 0
     shown = [line[10:] for line in dev.lines]
@@ -209,7 +210,7 @@ def test_retries_are_told_with_their_errors(folder: Path, tmp_path: Path) -> Non
 def test_the_first_screen_does_not_wait_for_a_package_that_hangs(folder: Path, tmp_path: Path) -> None:
     """P-12: nor does what can be done with the others."""
     (folder / "flow.py").write_text(RETRIED)
-    (folder / "hangs.py").write_text("import tidemill\nwhile True:\n    pass\n")
+    (folder / "hangs.py").write_text("import time\nimport tidemill\ntime.sleep(600)\n")
     with DevSession(folder, tmp_path / "scratch") as dev:
         dev.wait_for("│ hangs", "preparing")
         dev.wait_for("start a run:    tidemill run flow.py:flow --store sqlite:///.tidemill/dev.db")
