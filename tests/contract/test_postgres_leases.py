@@ -22,7 +22,7 @@ from tidemill.storage.workflow_ports import Lease
 from tidemill.workflows.change import Applied, Change, LeaderFence, Refused
 
 TTL = 3.0
-SHORT_TTL = 1.0  # where a test waits until a lease expires
+SHORT_TTL = 1.5  # where a test waits until a lease expires
 LOCKS = """
     SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
     WHERE locktype = 'advisory' AND datname = current_database()

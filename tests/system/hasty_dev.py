@@ -1,6 +1,6 @@
 """`tidemill dev` for those who cannot wait: `python hasty_dev.py dev FOLDER`.
 
-It counts out what goes on every two seconds instead of ten, and ends an import after three.
+It counts out what goes on every two seconds instead of ten, and ends an import after four.
 """
 
 from functools import partialmethod
@@ -11,7 +11,7 @@ from tidemill.packages.loading.inspector import ProbeLimits
 from tidemill.packages.loading.preparer import PackagePreparer
 
 ROUND = 2.0  # seconds
-LIMITS = ProbeLimits(wall=3.0)
+LIMITS = ProbeLimits(wall=4.0)
 
 if __name__ == "__main__":
     dev_activity.SUMMARY_INTERVAL = ROUND

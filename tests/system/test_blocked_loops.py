@@ -24,11 +24,11 @@ from tests.system.workflow_nodes import (
 from tidemill.storage.store import Store
 from tidemill.telemetry.events import LEADERSHIP_LOST, LOOP_BLOCKED
 
-TIMEOUT = timedelta(seconds=1.5)
+TIMEOUT = timedelta(seconds=2)
 SETTINGS = {
-    "heartbeat_interval": "300ms",
-    "heartbeat_timeout": "1500ms",
-    "lease_ttl": "1500ms",
+    "heartbeat_interval": "400ms",
+    "heartbeat_timeout": "2s",
+    "lease_ttl": "2s",
     "tick_interval": "100ms",
 }
 SILENCE = 5.0  # seconds until another one plans, after the loop of the leader stood still

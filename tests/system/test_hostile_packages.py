@@ -285,14 +285,14 @@ async def test_probes_side_by_side_keep_to_themselves(tmp_path: Path) -> None:
     """P-12: a package that hangs delays no other."""
     clock = SystemClock()
     async with asyncio.TaskGroup() as group:
-        slow = group.create_task(told(tmp_path / "slow", WAITS, ProbeLimits(wall=2.5)), name="slow")
+        slow = group.create_task(told(tmp_path / "slow", WAITS, ProbeLimits(wall=4)), name="slow")
         quick = [group.create_task(tried(tmp_path / str(n), SOUND), name=f"quick {n}") for n in range(3)]
         begun = clock.monotonic()
         for one in quick:
             assert (await one).workflows
-        assert clock.monotonic() - begun < 2.5
+        assert clock.monotonic() - begun < 4
         assert not slow.done()
-    assert "took longer than 2.5 s" in slow.result()
+    assert "took longer than 4 s" in slow.result()
 
 
 async def test_many_probes_leave_nothing_and_take_no_time(tmp_path: Path) -> None:

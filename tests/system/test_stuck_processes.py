@@ -26,7 +26,7 @@ from tidemill.telemetry.events import TASK_STUCK
 SETTINGS = {
     "heartbeat_interval": "300ms",
     "heartbeat_timeout": "1500ms",
-    "lease_ttl": "1500ms",
+    "lease_ttl": "2s",
     "tick_interval": "100ms",
 }
 

@@ -29,7 +29,7 @@ from tidemill.telemetry.events import LEADERSHIP_LOST
 
 DEATH = 2.0  # seconds until another one plans, after the process of the leader has died
 SILENCE = 5.0  # the same, after the leader froze, or was cut off
-FROZEN = 4.0  # seconds for which the leader is frozen
+FROZEN = 6.0  # seconds for which the leader is frozen
 AT_ONCE = 5.0  # seconds until the attempts of the dead go on; without knowing of the death it would be 90
 HOLDS = 12
 WAVES = 10  # of work, until everybody must have had some of it
