@@ -37,11 +37,22 @@ def screen(browser: Browser, request: pytest.FixtureRequest) -> Iterator[tuple[P
 
 
 def address_of(node: DemoNode, path: str) -> str:
-    """Return the address of a page; one about a run is about the newest one that has ended."""
-    if "{run}" in path:
-        ended = httpx.get(f"{node.url}/api/v1/runs", params={"state": ["success", "failed"], "limit": 1}).json()
-        path = path.replace("{run}", ended["items"][0]["id"])
-    return node.url + path
+    """Return the address of a page; one about a run is about one that has ended."""
+    return node.url + (path.replace("{run}", ended_run(node)) if "{run}" in path else path)
+
+
+def ended_run(node: DemoNode) -> str:
+    """Return the newest run that has ended; wait for the first one."""
+    with (
+        httpx.Client(base_url=f"{node.url}/api/v1", timeout=20) as api,
+        api.stream("GET", "/events", params={"types": "run.ended"}, headers={"accept": "text/event-stream"}) as events,
+    ):
+        runs = api.get("/runs", params={"state": ["success", "failed"], "limit": 1}).json()["items"]
+        if not runs:
+            next(line for line in events.iter_lines() if line.startswith("data:"))
+            return ended_run(node)
+        run: str = runs[0]["id"]
+        return run
 
 
 @pytest.mark.parametrize(("name", "path"), (PAGES | DETAILS).items())
@@ -54,3 +65,15 @@ def test_a_page_is_accessible_and_fits(screen: tuple[Page, str], node: DemoNode,
     assert violations(page) == []
     for part in ("html", "main"):
         assert page.evaluate(f"document.querySelector('{part}').scrollWidth") <= page.viewport_size["width"], part
+
+
+@pytest.mark.parametrize("path", ["/runs/{run}", "/reactors/market"])
+def test_a_graph_seen_from_afar_is_accessible(screen: tuple[Page, str], node: DemoNode, path: str) -> None:
+    """S-9: a node has a name also where its content is too small to be drawn."""
+    page, _ = screen
+    open_page(page, address_of(node, path))
+    zoom_out = page.get_by_role("button", name="Zoom Out")
+    while zoom_out.is_enabled():
+        zoom_out.click()
+    page.locator("[data-outline]").first.wait_for()
+    assert violations(page) == []

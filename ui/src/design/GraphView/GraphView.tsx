@@ -33,7 +33,7 @@ export interface GraphNode {
   id: string;
   width?: number;
   height?: number;
-  /** What the node is called, for those who do not see it. */
+  /** What the node is called, for those who do not see it; without it, the content says so, and from afar the id. */
   label?: string;
   tone?: Tone;
   /** A tinted ground, beside the tone: a second thing that the box tells. */
@@ -137,6 +137,7 @@ function Dots() {
 function Box({ data }: NodeProps<Node<FlowData>>) {
   const { node, direction } = data;
   const isOutline = useStore(isFar);
+  const name = isOutline ? (node.label ?? node.id) : node.label;
   const [from, to] = direction === "LR" ? [Position.Left, Position.Right] : [Position.Top, Position.Bottom];
   return (
     <div
@@ -148,7 +149,7 @@ function Box({ data }: NodeProps<Node<FlowData>>) {
       data-outline={isOutline || undefined}
     >
       <Handle type="target" position={from} className={styles.handle} />
-      {node.label !== undefined && <span className="visually-hidden">{node.label}</span>}
+      {name !== undefined && <span className="visually-hidden">{name}</span>}
       {!isOutline && node.content}
       <Handle type="source" position={to} className={styles.handle} />
     </div>
