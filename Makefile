@@ -63,7 +63,8 @@ test-ray: ## Run the tests of the Ray executor on a real Ray; narrow them with A
 	@$(MAKE) --no-print-directory ray-tests VENV=.venv-ray PINS=requirements/ray.txt
 
 ray-tests: $(READY)
-	TIDEMILL_TEST_LAUNCHERS=ray $(BIN)/python -m pytest tests/ray tests/contract/test_executors.py -k ray $(ARGS)
+	TIDEMILL_TEST_LAUNCHERS=ray $(BIN)/python -m pytest -n 2 --dist worksteal tests/ray \
+	  tests/contract/test_executors.py -k ray $(ARGS)
 
 versions: $(READY) ## Run the quick tests on every other supported version of Python that is installed
 	@own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
@@ -78,7 +79,7 @@ versions: $(READY) ## Run the quick tests on every other supported version of Py
 	  echo "Python $$version is not installed: the tests do not run on it"; \
 	done
 
-check: lint test browser versions ## Do what CI does
+check: lint test browser test-ray versions ## Do what CI does
 
 map: $(READY) ## Write the pages that come from the code: code map, routes, commands, Python API, drawings, benchmarks
 	$(BIN)/python -m scripts.code_map
