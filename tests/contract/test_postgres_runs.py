@@ -3,6 +3,8 @@
 import asyncio
 import json
 import random
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -29,7 +31,7 @@ from tests.contract.run_samples import (
     task_of,
     task_row,
 )
-from tests.contract.test_postgres_faults import behind_proxy, opened, session
+from tests.contract.test_postgres_faults import behind_proxy, eventually, opened, session
 from tests.contract.test_runs_against_a_model import RunMachine
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
@@ -62,6 +64,23 @@ class Counting:
         self.statements += 1
         return await self._connection.fetch(*statement)
 
+    async def fetchrow(self, *statement: Any) -> Any:
+        self.statements += 1
+        return await self._connection.fetchrow(*statement)
+
+
+def small_change(run: str, epoch: int) -> Change:
+    """Return what most changes are: a task ends, and the next one is claimed."""
+    ended, scheduled = running(task_row("a", pool="gpu")), task_row("m")
+    return Change(
+        run=run,
+        fence=LeaderFence("leader", epoch),
+        tasks=[TaskChange(ended, succeeded(ended)), TaskChange(scheduled, running(scheduled))],
+        attempts=[attempt_row(run, "a")],
+        outputs={attempt_row(run).key: b"value"},
+        history=history(*(event_row(run) for _ in range(4))),
+    )
+
 
 def big_change(run: str, epoch: int) -> Change:
     """Return a change of everything but the run's own row."""
@@ -81,22 +100,44 @@ def big_change(run: str, epoch: int) -> Change:
     )
 
 
-async def test_a_group_of_changes_costs_as_many_statements_as_one(url: str) -> None:
-    """One for each kind of lock, one for each question, and one for each table."""
+@pytest.mark.parametrize(("change", "cost"), [(small_change, 2), (big_change, 9)])
+async def test_a_group_of_changes_costs_as_many_statements_as_one(
+    url: str, change: Callable[[str, int], Change], cost: int
+) -> None:
+    """One for the locks, one for each question, and one for all tables."""
     async with opened(url) as store, session(url) as connection:
         epoch = await store.leases.acquire("leader", "node", 60)
         assert epoch is not None
         rows = [running(task_row("a", pool="gpu")), running(task_row("b", pool="gpu")), task_row("m")]
         await make(store, *(creation(run_row(f"r{number}"), *rows) for number in range(41)))
         applying = ChangeApplier(QUERIES, "test", lambda: None)
-        costs = []
         for runs in (["r0"], [f"r{number}" for number in range(1, 41)]):
             counting = Counting(connection)
             async with connection.transaction():
-                results = await applying(counting, [big_change(run, epoch) for run in runs])
+                results = await applying(counting, [change(run, epoch) for run in runs])
             assert results == [Applied(2)] * len(runs)
-            costs.append(counting.statements)
-        assert costs[0] == costs[1] <= 17
+            assert counting.statements == cost
+
+
+async def test_locks_are_taken_in_one_order(url: str) -> None:
+    """W-8: a change that waits for a take-over of the lease, or for a task run, holds no lock behind it."""
+    keys = [["r1"], ["a"], [-1]]
+    async with opened(url) as store, session(url) as other, session(url) as waiting, session(url) as third:
+        epoch = await store.leases.acquire("leader", "node", 60)
+        await make(store, creation(run_row("r1"), task_row("a")))
+        for held, behind in (
+            ("SELECT FROM tidemill.leases FOR UPDATE", "SELECT FROM tidemill.task_runs FOR UPDATE NOWAIT"),
+            ("SELECT FROM tidemill.task_runs FOR UPDATE", "SELECT FROM tidemill.runs FOR UPDATE NOWAIT"),
+        ):
+            async with asyncio.TaskGroup() as group, waiting.transaction():
+                async with other.transaction():
+                    await other.execute(held)
+                    locking = group.create_task(waiting.fetchrow(QUERIES.lock_rows, ["leader"], *keys, ["r1"]))
+                    blockers = partial(third.fetchval, "SELECT pg_blocking_pids($1) <> '{}'", waiting.get_server_pid())
+                    await eventually(blockers)
+                    await third.execute(behind)
+                epochs, tasks, runs = await locking
+                assert (dict(epochs), len(tasks), len(runs)) == ({"leader": epoch}, 1, 1)
 
 
 @pytest.mark.parametrize("known", ["nothing", "everything", "how it was when many were active"])

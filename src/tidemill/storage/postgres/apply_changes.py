@@ -19,7 +19,7 @@ from tidemill.storage.postgres.locked_rows import (
     advisory_lock_id,
     pool_lock_id,
 )
-from tidemill.storage.postgres.writes import to_columns
+from tidemill.storage.postgres.writes import join_statements, to_columns
 from tidemill.storage.queries import Queries
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import TaskKey
@@ -43,21 +43,23 @@ class ChangeApplier:
 
     async def _lock_rows(self, connection: Any, changes: Sequence[Change]) -> LockedRows:
         """Lock everything that changes are judged by, in the order that every transaction keeps to."""
-        epochs: dict[str, int] = {}
-        if names := {change.fence.name for change in changes if change.fence is not None}:
-            epochs = dict(await connection.fetch(self._queries.lock_leases, sorted(names)))
+        leases = sorted({change.fence.name for change in changes if change.fence is not None})
         if lock_ids := {lock_id for change in changes for lock_id in _advisory_lock_ids(change)}:
+            if leases:
+                await connection.execute(self._queries.lock_leases, leases)
             await connection.execute(self._queries.lock_keys, sorted(lock_ids))
-        tasks = await self._read_tasks(connection, self._queries.lock_task_runs, map(_existing_task_keys, changes))
-        rows = await connection.fetch(self._queries.lock_runs, sorted({change.run for change in changes}))
-        runs = {run: LockedRun(*values) for run, *values in rows}
-        added = await self._read_tasks(connection, self._queries.existing_task_runs, map(_added_task_keys, changes))
+        task_keys, run_ids = _unique_keys(map(_existing_task_keys, changes)), sorted({one.run for one in changes})
+        epochs, tasks, runs = await connection.fetchrow(
+            self._queries.lock_rows, leases, *to_columns(task_keys, len(TaskKey._fields)), run_ids
+        )
+        runs = {run: LockedRun(*values) for run, *values in runs}
+        added = await self._read_added_tasks(connection, changes)
         # What the advisory locks guard is read last: a statement does not see the changes that its locks waited for.
         paused, oldest_queued = await self._read_gates(connection, changes)
         return LockedRows(
-            epochs,
+            dict(epochs),
             runs,
-            added | tasks,
+            added | _locked_tasks(tasks),
             paused=paused,
             oldest_queued=oldest_queued,
             slots=await self._read_fired_slots(connection, changes),
@@ -67,12 +69,12 @@ class ChangeApplier:
             pools=await self._read_pools(connection, changes),
         )
 
-    async def _read_tasks(
-        self, connection: Any, statement: str, keys: Iterable[Iterable[TaskKey]]
-    ) -> dict[TaskKey, LockedTask]:
-        sorted_keys = sorted({key for some in keys for key in some})
-        rows = await connection.fetch(statement, *to_columns(sorted_keys)) if sorted_keys else []
-        return {TaskKey(*row[:3]): LockedTask(TaskState(row[3]), *row[4:]) for row in rows}
+    async def _read_added_tasks(self, connection: Any, changes: Sequence[Change]) -> dict[TaskKey, LockedTask]:
+        """Return the task runs that changes add although they exist."""
+        keys = _unique_keys(map(_added_task_keys, changes))
+        return _locked_tasks(
+            await connection.fetch(self._queries.existing_task_runs, *to_columns(keys)) if keys else []
+        )
 
     async def _read_gates(
         self, connection: Any, changes: Sequence[Change]
@@ -154,20 +156,26 @@ class ChangeApplier:
         if new_runs:
             rows = await connection.fetch(queries.insert_runs, *to_columns(new_runs), self._sender_id)
             sequences = {run: sequence for run, sequence, _ in rows}
+        if locked.cleared_outputs:
+            await connection.execute(queries.delete_outputs, *to_columns(list(locked.cleared_outputs)))
         outputs = [(*key, value) for key, value in locked.outputs.items()]
-        for statement, rows, arguments in (
-            (queries.update_runs, locked.changed_runs(), [self._sender_id]),
-            (queries.delete_task_runs, locked.deleted_tasks(), []),
-            (queries.update_task_runs, locked.changed_tasks(), [time]),
-            (queries.insert_task_runs, locked.new_tasks(), [time]),
-            (queries.add_attempts, list(locked.attempts.values()), []),
-            (queries.delete_outputs, list(locked.cleared_outputs), []),
-            (queries.upsert_outputs, outputs, []),
-            (queries.add_events, locked.events, []),
-            (queries.add_fires, locked.fires, []),
-        ):
-            if rows:
-                await connection.execute(statement, *to_columns(rows), *arguments)
+        writes = [
+            (statement, [*to_columns(rows), *arguments])
+            for statement, rows, arguments in (
+                (queries.update_runs, locked.changed_runs(), [self._sender_id]),
+                (queries.delete_task_runs, locked.deleted_tasks(), []),
+                (queries.update_task_runs, locked.changed_tasks(), [time]),
+                (queries.insert_task_runs, locked.new_tasks(), [time]),
+                (queries.add_attempts, list(locked.attempts.values()), []),
+                (queries.upsert_outputs, outputs, []),
+                (queries.add_events, locked.events, []),
+                (queries.add_fires, locked.fires, []),
+            )
+            if rows
+        ]
+        if writes:
+            statement = join_statements(tuple(statement for statement, _ in writes))
+            await connection.execute(statement, *(value for _, values in writes for value in values))
         return sequences
 
 
@@ -192,6 +200,14 @@ def _dedup_keys(changes: Sequence[Change]) -> set[DedupKey]:
     return {
         (fire.tenant, fire.workflow, fire.dedup) for fire in fires if fire.dedup is not None and fire.cooldown is None
     }
+
+
+def _unique_keys(keys: Iterable[Iterable[TaskKey]]) -> list[TaskKey]:
+    return sorted({key for some in keys for key in some})
+
+
+def _locked_tasks(rows: Iterable[Any]) -> dict[TaskKey, LockedTask]:
+    return {TaskKey(*row[:3]): LockedTask(TaskState(row[3]), *row[4:]) for row in rows}
 
 
 def _existing_task_keys(change: Change) -> Iterable[TaskKey]:

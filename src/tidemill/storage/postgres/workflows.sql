@@ -9,15 +9,26 @@ SELECT name, epoch FROM tidemill.leases WHERE name = ANY($1::text[]) AND holder 
 -- The keys are sorted. What they guard is read by a later statement: this one does not see the changes it waited for.
 SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key;
 
--- name: lock_task_runs
-SELECT t.run, t.task, t.element, t.state, t.attempt, t.claimed_by, t.pool, t.lease_until
-FROM tidemill.task_runs AS t
-JOIN unnest($1::text[], $2::text[], $3::integer[]) AS asked (run, task, element) USING (run, task, element)
-ORDER BY t.run, t.task, t.element
-FOR UPDATE OF t;
-
--- name: lock_runs
-SELECT id, tenant, state, clears, revision FROM tidemill.runs WHERE id = ANY($1::text[]) ORDER BY id FOR UPDATE;
+-- name: lock_rows
+-- Leases, task runs and runs, in one round trip. Each part begins after the one that it counts has locked all its rows.
+-- A row that another transaction has changed meanwhile is read as that one has left it.
+WITH held AS MATERIALIZED (
+    SELECT name, epoch FROM tidemill.leases
+    WHERE name = ANY($1::text[]) AND holder IS NOT NULL
+    ORDER BY name FOR SHARE
+), tasks AS MATERIALIZED (
+    SELECT t.run, t.task, t.element, t.state, t.attempt, t.claimed_by, t.pool, t.lease_until
+    FROM tidemill.task_runs AS t
+    JOIN unnest($2::text[], $3::text[], $4::integer[]) AS asked (run, task, element) USING (run, task, element)
+    WHERE (SELECT count(*) FROM held) >= 0
+    ORDER BY t.run, t.task, t.element
+    FOR UPDATE OF t
+), runs AS MATERIALIZED (
+    SELECT id, tenant, state, clears, revision FROM tidemill.runs
+    WHERE id = ANY($5::text[]) AND (SELECT count(*) FROM tasks) >= 0
+    ORDER BY id FOR UPDATE
+)
+SELECT ARRAY(SELECT held FROM held), ARRAY(SELECT tasks FROM tasks), ARRAY(SELECT runs FROM runs);
 
 -- name: existing_task_runs
 -- Without a lock: no task run is added while its run is locked.

@@ -7,11 +7,15 @@ Some take locks that others wait for. These are shares of one piece of work, whi
 so a transaction takes its locks in one order, however many units have a share in it.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
 import msgspec
+
+_PARAMETER = re.compile(r"\$(\d+)")
 
 PostgresUnit = Callable[[Any], Awaitable[Any]]
 Work = Callable[[Any, Sequence[Any]], Awaitable[list[Any]]]
@@ -58,9 +62,28 @@ class FoldableWrite(msgspec.Struct, frozen=True):
         return tuple(step.statement for step in self.steps)
 
 
-def to_columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    """Return rows column by column, for statements that take arrays; there must be at least one row."""
-    return [list(column) for column in zip(*rows, strict=True)]
+def to_columns(rows: Sequence[tuple[Any, ...]], width: int = 0) -> list[list[Any]]:
+    """Return rows column by column, for statements that take arrays; `width` says how many there are without rows."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
+
+
+@lru_cache
+def join_statements(statements: tuple[str, ...]) -> str:
+    """Return one statement that runs all given ones in one round trip; it takes the arguments of each in turn.
+
+    No two of them may write the same row: PostgreSQL runs them as if at the same moment.
+    """
+    if len(statements) == 1:
+        return statements[0]
+    parts, offset = [], 0
+    for number, statement in enumerate(statements):
+        parts.append(f"part_{number} AS ({_shift_parameters(statement, offset)})")
+        offset += max(map(int, _PARAMETER.findall(statement)))
+    return f"WITH {', '.join(parts)} SELECT"
+
+
+def _shift_parameters(statement: str, offset: int) -> str:
+    return _PARAMETER.sub(lambda match: f"${int(match[1]) + offset}", statement)
 
 
 async def run_units(units: Sequence[PostgresUnit], connection: Any) -> list[Any]:
