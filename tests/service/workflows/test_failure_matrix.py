@@ -24,6 +24,7 @@ from tests.simulation.run_audit import audit
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS
 from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.testing.faults.executors import FaultyExecutor
+from tidemill.workflows.run_draft import RunDraft
 from tidemill.workflows.states import RunState, TaskState
 
 OLD = START - timedelta(hours=1)
@@ -235,7 +236,7 @@ def _counting(call: Callable[..., Any], calls: list[Any]) -> Callable[..., Any]:
 
 
 async def test_poison_run(store: str | None) -> None:
-    """F6, W-5, contract 60: everything about one run raises; all others go on in the same tick, and it is told why."""
+    """F6, W-5, contract 60: everything about one run raises; all others go on in the same tick; `why` says so."""
     flow = plain_flow()
     async with tm.testing.node(store, load=[flow]) as node:
         poisoned, healthy = await start_and_pause(node, "flow", 2)
@@ -249,6 +250,36 @@ async def test_poison_run(store: str | None) -> None:
         node.repair_runs()
         await node.advance("1m")
         assert (await poisoned.state()).state is RunState.SUCCESS  # the reason was passing
+
+
+async def test_a_run_that_cannot_be_planned_holds_up_no_younger_one(
+    store: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F6, W-5: its plan fails after it was admitted, so its turn is taken back."""
+    flow, go = tm.Workflow("flow", max_active_runs=1), asyncio.Event()
+
+    @flow.task
+    async def work() -> None:
+        await go.wait()
+
+    plan, poisoned = RunDraft.plan, set[str]()
+
+    def plan_unless_poisoned(draft: RunDraft, **options: Any) -> None:
+        if draft.run.id in poisoned:
+            raise ValueError("poison")
+        plan(draft, **options)
+
+    monkeypatch.setattr(RunDraft, "plan", plan_unless_poisoned)
+    async with tm.testing.node(store, load=[flow]) as node:
+        first, second, third = [await node.start("flow") for _ in range(3)]
+        await node.advance("1s")
+        poisoned.add(second.id)
+        go.set()
+        await node.advance("1s")
+        assert [(await run.state()).state for run in (first, third)] == [RunState.SUCCESS] * 2
+        poisoned.clear()
+        await node.advance("1m")
+        assert (await second.state()).state is RunState.SUCCESS
 
 
 async def test_a_report_of_a_poison_run_is_not_lost(store: str | None) -> None:

@@ -75,6 +75,30 @@ async def test_by_default_coroutines_have_more_slots_than_threads(store: str | N
         assert [(await run.state()).ok for run in runs] == [True, True]
 
 
+@pytest.mark.parametrize("coroutines", [4, 10, 16, 20])
+async def test_a_plain_task_starts_beside_coroutines_at_once(store: str | None, coroutines: int) -> None:
+    """W-6: slots that are reserved for coroutines are no threads."""
+    gate, begun = Gate(), threading.Event()
+    flow = tm.Workflow("mixed")
+    for number in range(coroutines):
+        flow.task(waiting(gate, number))
+
+    @flow.task
+    def plain() -> None:
+        begun.set()
+
+    first = tm.Workflow("first")
+    first.task(link(0, is_async=True))
+    async with tm.testing.node(store, load=[flow, first]) as node:
+        await (await node.start("first")).wait()  # after it, a run starts without an additional tick
+        run = await node.start("mixed")
+        assert await asyncio.to_thread(begun.wait, 5)  # no time passes
+        assert gate.inside == min(coroutines, 16)
+        gate.is_open.set()
+        await node.settle()
+        assert (await run.state()).ok
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_run_continues_in_the_slot_that_it_has_freed(is_async: bool) -> None:
     """W-6: the end of a task and the claim of the next one are one change, although other runs wait for a slot."""
@@ -90,6 +114,16 @@ async def test_a_run_continues_in_the_slot_that_it_has_freed(is_async: bool) -> 
         assert [(await run.state()).ok for run in runs] == [True] * 8
     created, first_claim, ends = 1, 1, 4
     assert all(changes.count(run.id) <= created + first_claim + ends for run in runs), changes
+
+
+def waiting(gate: Gate, number: int) -> Callable[[], Any]:
+    """Return a task that waits at a gate."""
+
+    async def wait() -> None:
+        await gate.pass_through()
+
+    wait.__name__ = wait.__qualname__ = f"wait{number}"
+    return wait
 
 
 def link(number: int, *, is_async: bool) -> Callable[[], Any]:

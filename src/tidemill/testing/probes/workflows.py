@@ -5,7 +5,7 @@ from typing import Self
 
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.engine.workflows.engine import WorkflowEngine
-from tidemill.engine.workflows.executors.interface import Executor
+from tidemill.engine.workflows.executors.interface import COMMON_SLOTS, Executor
 from tidemill.engine.workflows.leader.coordinator import RunCoordinator
 from tidemill.engine.workflows.leader.election import LeaderElector
 from tidemill.engine.workflows.leader.scheduler import Scheduler
@@ -84,8 +84,8 @@ class WorkflowProbe:
     def grant_slot(self, run: str, ref: TaskRef, executor: str) -> None:
         """Grant an executor slot to a task of a run, whatever its state."""
         active = self.coordinator.active_runs[run]
-        active.grants.append(ref)
-        self.coordinator.slots.executor_slots._reserved[executor] += 1
+        active.grants[ref] = None
+        self.coordinator.slots.executor_slots.reserve_for(run, ref, (executor, COMMON_SLOTS))
         self.coordinator._enqueue(active)
 
     @property

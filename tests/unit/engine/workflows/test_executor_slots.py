@@ -8,6 +8,7 @@ from tests.unit.engine.workflows.builders import VERSION, attempts_with, later, 
 from tidemill.engine.workflows.executors.interface import COMMON_SLOTS
 from tidemill.engine.workflows.leader.slots import KEPT_SLOT_LIMIT, ExecutorSlots
 from tidemill.kernel.clock import VirtualClock
+from tidemill.workflows.plan import UNMAPPED
 
 FAST = ("fast", COMMON_SLOTS)
 
@@ -47,7 +48,7 @@ def test_no_more_is_granted_than_is_free() -> None:
     assert len(granted(slots)) == 2
     assert slots.free_slots(FAST, VERSION) == 0
     assert granted(slots) == []
-    slots.release("fast")
+    slots.release("r1", ("t0", UNMAPPED))
     assert granted(slots) == [("r1", "t2")]
 
 
@@ -93,13 +94,13 @@ def test_only_what_starts_later_needs_a_slot_of_the_dispatch_queue() -> None:
     slots = slots_with(fast=3, cold=[cold])
     assert [slots.reserve("r1", task_row(name), cold, []) for name in "ab"] == [True, False]
     assert slots.reserve("r1", task_row("b"), VERSION, [])
-    for _ in "ab":
-        slots.release("fast")
+    for name in "ab":
+        slots.release("r1", (name, UNMAPPED))
     for name in ("a", "b"):
         slots.enqueue("r1", task_row(name), cold)
     assert granted(slots) == [("r1", "a")]
     assert slots.has_waiting_for_dispatch()
-    slots.release("fast")
+    slots.release("r1", ("a", UNMAPPED))
     assert granted(slots) == [("r1", "b")]
 
 
@@ -107,14 +108,14 @@ def test_a_ready_task_gets_a_slot_unless_another_one_waits() -> None:
     """A draft's ready tasks get their slots at once, as far as there are any."""
     slots = slots_with(fast=2)
     assert [slots.reserve("r1", task_row(name), VERSION, []) for name in "abc"] == [True, True, False]
-    slots.release("fast")
+    slots.release("r1", ("a", UNMAPPED))
     slots.enqueue("r2", task_row("waits"), VERSION)
     assert not slots.reserve("r1", task_row("c"), VERSION, [])
 
 
 def test_a_run_keeps_the_slots_that_its_tasks_have_freed() -> None:
     """W-6: the end of a task and the claim of the next one are one change; each slot is kept once."""
-    slots, freed = slots_with(fast=2), ["fast"]
+    slots, freed = slots_with(fast=2), [FAST]
     slots.enqueue("r2", task_row("waits"), VERSION)
     assert slots.reserve("r1", task_row("next"), VERSION, freed)
     assert not slots.reserve("r1", task_row("beside"), VERSION, freed)
@@ -125,8 +126,8 @@ def test_a_freed_slot_goes_to_a_task_of_higher_priority() -> None:
     """W-6: priorities count across runs, also against the run that has freed the slot."""
     slots = slots_with(fast=1)
     slots.enqueue("r2", task_row("urgent", priority=1), VERSION)
-    assert not slots.reserve("r1", task_row("next"), VERSION, ["fast"])
-    assert slots.reserve("r1", task_row("next", priority=2), VERSION, ["fast"])
+    assert not slots.reserve("r1", task_row("next"), VERSION, [FAST])
+    assert slots.reserve("r1", task_row("next", priority=2), VERSION, [FAST])
 
 
 @pytest.mark.parametrize(("waiting", "is_kept"), [("r1", False), ("r3", True)])
@@ -135,11 +136,11 @@ def test_older_runs_wait_only_for_a_while_for_slots_that_younger_ones_free(waiti
     clock = VirtualClock()
     slots = slots_with(clock, fast=1)
     slots.enqueue(waiting, task_row("waits"), VERSION)
-    assert slots.reserve("r2", task_row("next"), VERSION, ["fast"])
-    slots.release("fast")
+    assert slots.reserve("r2", task_row("next"), VERSION, [FAST])
+    slots.release("r2", ("next", UNMAPPED))
     clock.step("-1h")  # the wall clock does not count
     clock.advance_to(clock.monotonic() + 2 * KEPT_SLOT_LIMIT)
-    assert slots.reserve("r2", task_row("next"), VERSION, ["fast"]) is is_kept
+    assert slots.reserve("r2", task_row("next"), VERSION, [FAST]) is is_kept
 
 
 def test_a_task_that_needs_another_class_of_slots_holds_up_none() -> None:
@@ -149,6 +150,26 @@ def test_a_task_that_needs_another_class_of_slots_holds_up_none() -> None:
     for name in ("async_a", "async_b", "async_c"):
         slots.enqueue("r1", task_row(name), VERSION)
     assert granted(slots) == [("r1", "async_a"), ("r1", "async_b")]
+
+
+def test_reserved_slots_of_one_class_hold_up_no_task_of_another() -> None:
+    """W-6: a thread is free although the slots of coroutines are reserved, and the other way round."""
+    slots = slots_with(fast=1, coroutines=2)
+    assert all(slots.reserve("r1", task_row(name), VERSION, []) for name in ("async_a", "async_b"))
+    assert slots.reserve("r1", task_row("plain"), VERSION, [])
+    assert not slots.reserve("r1", task_row("async_c"), VERSION, [])
+    assert not slots.reserve("r1", task_row("other"), VERSION, [FAST])
+
+
+def test_a_task_has_one_reserved_slot_at_most() -> None:
+    """A task that is queued again while its claim is written gets no second slot, and its slot is released once."""
+    slots = slots_with(fast=2)
+    assert slots.reserve("r1", task_row("a"), VERSION, [])
+    slots.enqueue("r1", task_row("a"), VERSION)
+    assert granted(slots) == []
+    for _ in range(2):
+        slots.release("r1", ("a", UNMAPPED))
+    assert slots.free_slots(FAST, VERSION) == 2
 
 
 def test_a_parked_task_waits_for_its_pool() -> None:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from tidemill.engine.workflows.executors.interface import SlotClass
 from tidemill.engine.workflows.notifications import FinishedRun
 from tidemill.workflows.attempt_results import AttemptResult
 from tidemill.workflows.plan import UNMAPPED
@@ -81,10 +82,10 @@ class ActiveRun:
         self, record: RunRecord, version: VersionKey, spec: WorkflowSpec, creation: NewRun | None = None
     ) -> None:
         self.requests: list[RunRequest] = []
-        self.grants: list[TaskRef] = []
-        """Tasks that were granted a slot and are yet to be claimed."""
-        self.kept_slots: list[str] = []
-        """The executors of slots that the run has freed, and keeps until its next change is made."""
+        self.grants: dict[TaskRef, None] = {}
+        """Tasks that were granted a slot and are yet to be claimed, in the order of the grants."""
+        self.kept_slots: list[tuple[str, SlotClass]] = []
+        """The slots that the run has freed, by executor and class, and keeps until its next change is made."""
         self.awaiting_inputs: list[TaskRow] = []
         """Claimed tasks whose inputs must be read before they are launched."""
         self.outputs: dict[TaskRef, bytes] = {}

@@ -37,6 +37,7 @@ from tidemill.engine.workflows.leader.active_runs import (
     needs_plan,
     resolve_requests,
 )
+from tidemill.engine.workflows.leader.claim_launcher import ClaimLauncher
 from tidemill.engine.workflows.leader.clock_steps import move_timers
 from tidemill.engine.workflows.leader.election import LeaderElector
 from tidemill.engine.workflows.leader.failures import ChangeFailures, LeadershipLostError, log_retry
@@ -49,7 +50,6 @@ from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.runtime import StoreRetry, WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import AttemptObserver, LocalAttempts
-from tidemill.engine.workflows.worker.launcher import TaskLauncher, has_all_inputs
 from tidemill.kernel.clock import StepAwareClock
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
@@ -93,7 +93,7 @@ class RunCoordinator(AttemptObserver):
         self.on_unknown_runs = ticks.notify
         """Called when the store turns out to have queued runs that are not known here."""
         self.is_closed = self._is_assign_scheduled = False
-        self._launcher = TaskLauncher(runtime, attempts)
+        self._launcher = ClaimLauncher(runtime, attempts, self.slots)
         self._failures = ChangeFailures(runtime, attempts, self.slots, self.replan)
         self._refresher = RunRefresher(runtime, self.active_runs, versions, attempts, self.slots, self.timers)
         self._executor_for = lru_cache(EXECUTOR_CACHE_SIZE)(runtime.executor_for)
@@ -259,27 +259,33 @@ class RunCoordinator(AttemptObserver):
 
     def _submit_change(self, active: ActiveRun, requests: list[RunRequest]) -> bool:
         """Submit a change of a run to the store; False if there is nothing to change."""
-        draft = self._new_draft(active)
-        results = [None if request.edit is None else request.edit(draft) for request in requests]
-        passes_over = self._plan(active, draft, requests)
-        ended = [request.report[0] for request in requests if request.report is not None]
-        change = InFlightChange(active, draft, self.slots.claim(active, draft, ended), requests, results)
-        if self.slots.has_waiting and not self._is_assign_scheduled:  # after all results of this turn are reported
-            self._is_assign_scheduled = True
-            asyncio.get_running_loop().call_soon(self.assign_slots)
-        if draft.is_empty:
-            mark_planned(active)
-            self._resolve(change)
-            return False
+        claimed: list[TaskRow] = []
         try:
+            draft = self._new_draft(active)
+            results = [None if request.edit is None else request.edit(draft) for request in requests]
+            passes_over = self._plan(active, draft, requests)
+            ended = [request.report[0] for request in requests if request.report is not None]
+            claimed = self.slots.claim(active, draft, ended)
+            change = InFlightChange(active, draft, claimed, requests, results)
+            self._assign_waiting_soon()
+            if draft.is_empty:
+                mark_planned(active)
+                self._resolve(change)
+                return False
             lease, pools = self._runtime.settings.heartbeat_timeout, self._runtime.pools.sizes
             stored = draft.build_change(fence=self.term, lease=lease, pools=pools, passes_over=passes_over)
             future = self._runtime.store.runs.apply(stored)
         except Exception:
-            self.slots.roll_back(active, change.claimed)
+            self.slots.roll_back(active, claimed)
             raise
         future.on_done = partial(self._on_change_written, change)
         return True
+
+    def _assign_waiting_soon(self) -> None:
+        """Assign slots to waiting tasks after all results of this turn are reported."""
+        if self.slots.has_waiting and not self._is_assign_scheduled:
+            self._is_assign_scheduled = True
+            asyncio.get_running_loop().call_soon(self.assign_slots)
 
     def _new_draft(self, active: ActiveRun) -> RunDraft:
         run, spec, actor = active.run, active.spec, self._attempts.owner.id
@@ -329,7 +335,7 @@ class RunCoordinator(AttemptObserver):
         """Read the inputs of claimed tasks, and the run itself if another process has changed it."""
         try:
             while active.awaiting_inputs:
-                await self._read_and_launch(active, active.awaiting_inputs.pop(0))
+                await self._launcher.read_and_launch(active, active.awaiting_inputs.pop(0))
             if active.is_stale and self._has_work(active):
                 if active.store_failed:
                     active.store_failed = False
@@ -343,17 +349,6 @@ class RunCoordinator(AttemptObserver):
             self._on_error(active, active.take_requests(), error)
         finally:
             self._process_run(active)
-
-    async def _read_and_launch(self, active: ActiveRun, row: TaskRow) -> None:
-        try:
-            outputs = await self._launcher.read_outputs(active.run.id, active.spec.value_sources[row.task])
-            for ref, value in outputs.items():
-                active.cache_output(ref, value)
-            self._launcher.launch(active.run, row, active.spec, active.rows, outputs)
-        except StoreError as error:
-            self._launcher.report_unreadable(active.run.id, row, error)
-        finally:
-            self.slots.release_claims(active, [row])
 
     def _drop_ended(self, active: ActiveRun) -> None:
         """Remove a run that another process has ended or deleted."""
@@ -387,7 +382,7 @@ class RunCoordinator(AttemptObserver):
             self.slots.admission.put(active.run)  # now that it has its number
         if (is_new or change.claimed) and self._ticks.is_slow:
             self._ticks.speed_up()
-        self._launch_claimed(change)  # before the rest: a thread takes its time to wake
+        self._launcher.launch(change)  # before the rest: a thread takes its time to wake
         if active.run.state.is_terminal:
             self._finish_run(active)
             self._notifier.notify_ended(active.run.id, active.as_finished())
@@ -396,25 +391,6 @@ class RunCoordinator(AttemptObserver):
         if self._notifier.on_any_change is not None:
             self._notifier.on_any_change()
         self._resolve(change)
-
-    def _launch_claimed(self, change: InFlightChange) -> None:
-        """Track the claimed attempts and launch them: now if their inputs are cached, else after these are read."""
-        active = change.active
-        for row in change.claimed:
-            self._attempts.add_claimed(active.run, row, active.spec)
-        for request in change.requests:
-            if request.report is not None:
-                self._attempts.release(request.report[0])
-        for row in change.claimed:
-            if active.spec.value_sources[row.task] and not has_all_inputs(
-                row, active.spec, active.rows, active.outputs
-            ):
-                active.awaiting_inputs.append(row)
-                continue
-            try:
-                self._launcher.launch(active.run, row, active.spec, active.rows, active.outputs)
-            finally:
-                self.slots.release_launched(row)  # not before: the slot was reserved until it is used
 
     def _resolve(self, change: InFlightChange) -> None:
         """Resolve the requests of a change; late reports are counted."""

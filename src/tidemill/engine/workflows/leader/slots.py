@@ -7,7 +7,8 @@ another node to claim.
 Slots go to the highest priority first, then to older runs, so that begun work is finished, then to the task that has
 waited longest. A slot that a task frees is kept for what follows in its own run, so that the end of a task and the
 claim of the next one are one change; but not if a task of higher priority waits, or one of an older run that has waited
-for more than KEPT_SLOT_LIMIT. A granted slot stays reserved until it is used, so that no slot is granted twice.
+for more than KEPT_SLOT_LIMIT. A granted slot stays reserved until it is used, so that no slot is granted twice. An
+executor may have several classes of slots; each has a queue of its own, and its slots are reserved apart.
 """
 
 from collections import Counter
@@ -57,7 +58,9 @@ class ExecutorSlots:
         self._attempts = attempts
         self._clock = clock
         self._executors = attempts.executors
-        self._reserved: Counter[str] = Counter()
+        self._reserved: Counter[SlotKey] = Counter()
+        self._reserved_for: dict[tuple[str, TaskRef], SlotKey] = {}
+        """By run and task: the slots that are reserved for a task, from its grant until it uses the slot."""
         self._waiting: dict[SlotKey, list[WaitingRank]] = {}
         self._queued: set[WaitingTask] = set()
         self._parked: dict[str, list[tuple[WaitingTask, TaskRow]]] = {}
@@ -72,19 +75,18 @@ class ExecutorSlots:
         return self._executors[executor].starts_now(version)
 
     def free_slots(self, key: SlotKey, version: VersionKey) -> int:
-        """Return how many slots of an executor's class are neither used nor reserved, for tasks of a version.
-
-        Reserved slots count for every class of their executor: they are used, or released, in a moment.
-        """
+        """Return how many slots of an executor's class are neither used nor reserved, for tasks of a version."""
         executor, slot_class = key
-        return self._attempts.free_slots(executor, slot_class, version) - self._reserved[executor]
+        return self._attempts.free_slots(executor, slot_class, version) - self._reserved[key]
 
     def free_slots_for(self, executor: str, tenant: str) -> int:
         """Return how many slots of an executor a tenant can get, whatever their class."""
         is_blocked = tenant in self._executors[executor].blocked_tenants()
-        return 0 if is_blocked else max(0, self._attempts.free_slots(executor) - self._reserved[executor])
+        reserved = sum(number for (name, _), number in self._reserved.items() if name == executor)
+        return 0 if is_blocked else max(0, self._attempts.free_slots(executor) - reserved)
 
-    def _key_of(self, row: TaskRow, version: VersionKey) -> SlotKey:
+    def key_of(self, row: TaskRow, version: VersionKey) -> SlotKey:
+        """Return the executor of a task, and the class of the slot that it needs there."""
         return row.executor, self._executors[row.executor].slot_class(version, row.task)
 
     def enqueue(self, run: str, row: TaskRow, version: VersionKey) -> None:
@@ -94,22 +96,28 @@ class ExecutorSlots:
         if waiting not in self._queued:
             self._queued.add(waiting)
             rank = -row.priority, run, since, next(self._sequence), self._clock.monotonic(), waiting
-            heappush(self._waiting.setdefault(self._key_of(row, version), []), rank)
+            heappush(self._waiting.setdefault(self.key_of(row, version), []), rank)
 
-    def reserve(self, run: str, row: TaskRow, version: VersionKey, freed: list[str]) -> bool:
+    def reserve(self, run: str, row: TaskRow, version: VersionKey, freed: list[SlotKey]) -> bool:
         """Reserve a slot for a task, if it need not wait: no other task does, or its own run has freed the slot.
 
-        `freed` lists the slots that the tasks of its run have just freed, by executor; one that is kept is removed.
+        `freed` lists the slots that the tasks of its run have just freed; one that is kept is removed.
         """
-        key = self._key_of(row, version)
+        key = self.key_of(row, version)
         if self.free_slots(key, version) <= 0:
             return False
         if waiting := self._waiting.get(key):
-            if row.executor not in freed or self._goes_first(waiting[0], run, row):
+            if key not in freed or self._goes_first(waiting[0], run, row):
                 return False
-            freed.remove(row.executor)
-        self._reserved[row.executor] += 1
+            freed.remove(key)
+        self.reserve_for(run, (row.task, row.index), key)
         return True
+
+    def reserve_for(self, run: str, ref: TaskRef, key: SlotKey) -> None:
+        """Reserve a slot for a task, unless it has one."""
+        if (run, ref) not in self._reserved_for:
+            self._reserved_for[run, ref] = key
+            self._reserved[key] += 1
 
     def _goes_first(self, first: WaitingRank, run: str, row: TaskRow) -> bool:
         """Return whether the first waiting task gets a slot before a task of the run that has freed it."""
@@ -139,8 +147,8 @@ class ExecutorSlots:
                     break
                 task = heappop(waiting)[-1]
                 self._queued.discard(task)
-                if is_still_wanted(task):
-                    self._reserved[key[0]] += 1
+                if (task.run, task.ref) not in self._reserved_for and is_still_wanted(task):
+                    self.reserve_for(task.run, task.ref, key)
                     yield task
 
     def has_waiting(self) -> bool:
@@ -154,13 +162,18 @@ class ExecutorSlots:
             for (executor, _), waiting in self._waiting.items()
         )
 
-    def hold(self, executor: str) -> None:
+    def hold(self, key: SlotKey) -> None:
         """Reserve a slot for no task in particular."""
-        self._reserved[executor] += 1
+        self._reserved[key] += 1
 
-    def release(self, executor: str) -> None:
-        """Release a reserved slot: it is used by now, or not needed."""
-        self._reserved[executor] -= 1
+    def release_held(self, key: SlotKey) -> None:
+        """Release a slot that was reserved for no task in particular."""
+        self._reserved[key] -= 1
+
+    def release(self, run: str, ref: TaskRef) -> None:
+        """Release the slot that is reserved for a task, if there is one: it is used by now, or not needed."""
+        if (key := self._reserved_for.pop((run, ref), None)) is not None:
+            self._reserved[key] -= 1
 
 
 class SlotAllocator:
@@ -233,7 +246,7 @@ class SlotAllocator:
             self._enqueue_unblocked()
         for run, ref, _ in self.executor_slots.reserve_for_waiting(self._is_still_wanted):
             active = granted[run] = self._active_runs[run]
-            active.grants.append(ref)
+            active.grants[ref] = None
         if self.executor_slots.has_waiting_for_dispatch() and self._attempts.dispatcher.free_queue_slots <= 0:
             self._runtime.metrics.increment("dispatch_at_capacity")
         return list(granted.values())
@@ -257,7 +270,7 @@ class SlotAllocator:
         room: dict[str, int] = {}
         self._reserve_for_run(active)
         while active.grants:
-            grants, active.grants = active.grants, []
+            grants, active.grants = active.grants, {}
             claimed += [row for ref in grants if (row := self._claim(active, draft, ref, room)) is not None]
             self._reserve_for_run(active)
         self.has_waiting = self.executor_slots.has_waiting()
@@ -268,41 +281,48 @@ class SlotAllocator:
         rows = self._runnable_here(active, draft.scheduled)
         if not rows:
             return
-        freed = [row.executor for key in ended if (row := active.rows.get((key.task, key.element))) is not None]
+        refs = [(attempt.task, attempt.element) for attempt in ended]
+        freed = [key for ref in refs if (key := self._slot_of(active, ref)) is not None]
         rows.sort(key=lambda row: -row.priority)
         for row in rows:
             if self.executor_slots.reserve(active.run.id, row, active.version, freed):
-                active.grants.append((row.task, row.index))
+                active.grants[row.task, row.index] = None
             else:
                 self.executor_slots.enqueue(active.run.id, row, active.version)
 
     def keep_freed(self, active: ActiveRun, ref: TaskRef) -> None:
         """Keep the slot that a task has freed until the next change of its run, which is made in this turn."""
+        if (key := self._slot_of(active, ref)) is not None:
+            active.kept_slots.append(key)
+            self.executor_slots.hold(key)
+
+    def _slot_of(self, active: ActiveRun, ref: TaskRef) -> SlotKey | None:
+        """Return the kind of slot that a task uses; None for one that does not exist, or runs elsewhere."""
         row = active.rows.get(ref)
-        if row is not None and row.executor in self._attempts.executors:
-            active.kept_slots.append(row.executor)
-            self.executor_slots.hold(row.executor)
+        if row is None or row.executor not in self._attempts.executors:
+            return None
+        return self.executor_slots.key_of(row, active.version)
 
     def release_kept(self, active: ActiveRun) -> None:
         """Release the slots that were kept for a run: its change is made now, or not at all."""
-        for executor in active.kept_slots:
-            self.executor_slots.release(executor)
+        for key in active.kept_slots:
+            self.executor_slots.release_held(key)
         active.kept_slots.clear()
 
     def _reserve_for_run(self, active: ActiveRun) -> None:
         """Grant free slots to the tasks of a run that is being changed, while they are next in the queue."""
         if self.executor_slots.has_waiting():
             slots = self.executor_slots.reserve_for_waiting(self._is_still_wanted, only_run=active.run.id)
-            active.grants += [waiting.ref for waiting in slots]
+            active.grants |= dict.fromkeys(waiting.ref for waiting in slots)
 
     def _claim(self, active: ActiveRun, draft: RunDraft, ref: TaskRef, room: dict[str, int]) -> TaskRow | None:
         row = draft.rows.get(ref)
         if row is None or row.state is not TaskState.SCHEDULED:
-            self.executor_slots.release(row.executor if row is not None else self._runtime.default_executor)
+            self.executor_slots.release(active.run.id, ref)
             return None
         if row.pool is not None:
             if self._pool_room(active, row.pool, room) <= 0:
-                self.executor_slots.release(row.executor)
+                self.executor_slots.release(active.run.id, ref)
                 self.executor_slots.park(active.run.id, row, active.version)
                 return None
             room[row.pool] -= 1
@@ -334,9 +354,8 @@ class SlotAllocator:
     def release_grants(self, active: ActiveRun) -> None:
         """Release the slots that were granted to a run, which may no longer want them."""
         for ref in active.grants:
-            row = active.rows.get(ref)
-            self.executor_slots.release(row.executor if row is not None else self._runtime.default_executor)
-        active.grants = []
+            self.executor_slots.release(active.run.id, ref)
+        active.grants = {}
 
     def roll_back(self, active: ActiveRun, claimed: Collection[TaskRow]) -> None:
         """Take back what a change that was not written has used: the turn of its run, a newer version, slots."""
@@ -345,14 +364,14 @@ class SlotAllocator:
             active.is_stale = True  # so that it is pinned to its own version again
         self.release_claims(active, claimed)
 
-    def release_launched(self, row: TaskRow) -> None:
+    def release_launched(self, active: ActiveRun, row: TaskRow) -> None:
         """Release the slot that was reserved for a claim: the task uses it by now, or was not launched."""
-        self.executor_slots.release(row.executor)
+        self.executor_slots.release(active.run.id, (row.task, row.index))
 
     def release_claims(self, active: ActiveRun, claimed: Collection[TaskRow]) -> None:
         """Release the slots that were reserved for claims; tasks that were not claimed are queued again."""
         for row in claimed:
-            self.executor_slots.release(row.executor)
+            self.release_launched(active, row)
         rows = [active.rows.get((row.task, row.index)) for row in claimed]
         self.enqueue(active, [row for row in rows if row is not None and row.state is TaskState.SCHEDULED])
 
