@@ -106,6 +106,23 @@ def test_the_route_of_the_last_firing_is_shown(page: Page, shop: Shop) -> None:
     expect(firings(page).first).to_contain_text("idle too dear")
 
 
+def test_each_key_of_a_keyed_reactor_has_a_cache(page: Page, shop: Shop) -> None:
+    """S-8: the page shows the cache of the key that fired last, and of one that the reader names."""
+    for symbol, price in [("SAP", 1.5), ("BTC", 2.5), ("SAP", 3.5)]:
+        assert shop.api.post("/accumulators/quotes/events", json={"symbol": symbol, "price": price}).is_success
+    open_page(page, f"{shop.node.url}/reactors/tickers")
+    cache = page.get_by_role("group", name="Values in the cache")
+    expect(page.get_by_role("heading", name="Cache of SAP")).to_be_visible()
+    expect(cache).to_contain_text("symbol SAP price 3.5")
+    page.get_by_role("searchbox", name="Key").fill("BTC")
+    expect(page.get_by_role("heading", name="Cache of BTC")).to_be_visible()
+    expect(cache).to_contain_text("symbol BTC price 2.5")
+    expect(page).to_have_url(re.compile("key=BTC"))
+    assert shop.api.post("/accumulators/quotes/events", json={"symbol": "BTC", "price": 4.5}).is_success
+    expect(cache).to_contain_text("symbol BTC price 4.5")
+    assert violations(page) == []
+
+
 def test_the_palette_leads_from_one_reactor_to_another(page: Page, shop: Shop) -> None:
     """S-8: nothing of the reactor before stays on the page of the next one."""
     shop.push(bid=98, ask=99)

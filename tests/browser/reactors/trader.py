@@ -93,3 +93,26 @@ def order(decide: Buy) -> Buy:
 def idle(decide: Wait) -> str:
     """Return why there is none."""
     return decide.reason
+
+
+class Quote(tm.Boundary):
+    """A price of one instrument."""
+
+    symbol: str
+    price: float
+
+
+@tm.passthrough
+def quotes(event: Quote) -> Quote:
+    """Take every quote."""
+    return event
+
+
+tickers = tm.Reactor("tickers", [quotes], key="symbol")
+watch = tm.Graph("watch", reactor=tickers)
+
+
+@watch.node
+def seen(quotes: Quote) -> float:
+    """Return the price."""
+    return quotes.price

@@ -10,7 +10,7 @@ import { formatCount, plural } from "@/format/number";
 import { Figures } from "./head/Figures";
 import { HealthMark, healthReason } from "./head/HealthMark";
 import { ReactorActions } from "./head/ReactorActions";
-import { CacheTable } from "./tabs/CacheTable";
+import { CachePanel } from "./tabs/CachePanel";
 import { DeadLettersTab } from "./tabs/DeadLettersTab";
 import { LatencyTab } from "./tabs/LatencyTab";
 import { LiveTab } from "./tabs/LiveTab";
@@ -104,11 +104,7 @@ function Parts({ reactor, deadLetters }: { reactor: LiveReactor; deadLetters: nu
       {error !== null && <ErrorState error={error} />}
       {tab === "live" && <LiveTab reactor={reactor} graphs={graphs} />}
       {tab === "latency" && <LatencyTab reactor={reactor} />}
-      {tab === "cache" && (
-        <Panel title="Cache" aside="what the next firing sees" isFlush>
-          <CacheTable state={reactor.state} />
-        </Panel>
-      )}
+      {tab === "cache" && <CachePanel reactor={reactor} />}
       {tab === "dead-letters" && <DeadLettersTab name={name} />}
       {tab === "restarts" && <RestartsTab name={name} />}
       {tab === "source" && <SourceTab graphs={graphs} />}

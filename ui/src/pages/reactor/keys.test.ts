@@ -14,7 +14,9 @@ test("keys are read as the API reads them", () => {
   ]);
 });
 
-test("keys that are not text are shown as JSON", () => {
-  expect(["BTC", 42, ["X", 1]].map(keyText)).toEqual(["BTC", "42", '["X",1]']);
+test("keys that are not text, or look like others, are shown as JSON", () => {
+  const keys = ["BTC", 42, "42", ["X", 1], "true", '"quoted"'];
+  expect(keys.map(keyText)).toEqual(["BTC", "42", '"42"', '["X",1]', "true", '"\\"quoted\\""']);
+  expect(keys.map((key) => parseKey(keyText(key)))).toEqual(keys);
   expect([{ key: 0 }, { key: "" }, { key: null }, {}].map(hasKey)).toEqual([true, true, false, false]);
 });

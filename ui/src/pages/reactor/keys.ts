@@ -10,9 +10,9 @@ export function parseKey(text: string): unknown {
   }
 }
 
-/** Text as it is; numbers, tuples and bytes as the JSON that the API takes. */
+/** Text as it is, in quotes if it looks like another key; numbers, tuples and bytes as the JSON that the API takes. */
 export function keyText(key: unknown): string {
-  return typeof key === "string" ? key : JSON.stringify(key);
+  return typeof key === "string" && parseKey(key) === key ? key : JSON.stringify(key);
 }
 
 /** Whether a firing, a dead letter or a state belongs to a key. */

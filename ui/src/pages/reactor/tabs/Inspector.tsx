@@ -9,7 +9,7 @@ import { reactorGraph } from "../graph/reactorGraph";
 import { AccumulatorPanel } from "../selection/AccumulatorPanel";
 import { NodePanel } from "../selection/NodePanel";
 import type { LiveReactor } from "../useLiveReactor";
-import { CacheTable } from "./CacheTable";
+import { CachePanel } from "./CachePanel";
 import styles from "./LiveTab.module.css";
 
 interface Props {
@@ -26,11 +26,7 @@ interface Props {
 /** What the reader has selected: a box of the graph or a firing; without a selection, the cache. */
 export function Inspector({ reactor, graphs, selected, firingId, firing, onClose }: Props) {
   if (selected === "" && firingId === "") {
-    return (
-      <Panel title="Cache" aside="what the next firing sees" isFlush className={styles.fixed}>
-        <CacheTable state={reactor.state} isBrief />
-      </Panel>
-    );
+    return <CachePanel reactor={reactor} isBrief className={styles.fixed} />;
   }
   const close = (
     <Button look="quiet" aria-label="Close the selection" onClick={onClose}>
