@@ -1,11 +1,13 @@
 """Pushes of many events, and pushes that their producers number."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 import tidemill as tm
+from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.durability.journal_blocks import unpack_blocks
 
 
@@ -85,17 +87,53 @@ async def test_journaled_events_share_a_commit(store: str) -> None:
     ledger = Ledger(passthrough())
     async with tm.testing.node(store=store, load=ledger.load) as node:
         await node.settle()
-        appended: list[int] = []
-        append = node.database.checkpoints.append
-
-        async def count(blocks: Any, *rest: Any) -> None:
-            appended.append(len(unpack_blocks(blocks)))
-            await append(blocks, *rest)
-
-        node.database.checkpoints.append = count  # type: ignore[method-assign]
+        appended = count_commits(node)
         await node.push_many("a", range(1, 101))
         await node.push_many("a", range(101, 201), position=at(1))
     assert appended == [100, 100]
+
+
+def count_commits(node: tm.testing.TestNode) -> list[int]:
+    """Return a list that gets the number of entries of each commit to the journal from now on."""
+    appended: list[int] = []
+    append = node.database.checkpoints.append
+
+    async def count(blocks: Any, *rest: Any) -> None:
+        appended.append(len(unpack_blocks(blocks)))
+        await append(blocks, *rest)
+
+    node.database.checkpoints.append = count  # type: ignore[method-assign]
+    return appended
+
+
+@pytest.mark.parametrize("value", [1, 0], ids=["emitted", "suppressed"])
+@pytest.mark.parametrize("strategy", ["latest", "sequential"])
+async def test_a_long_durable_push_shares_the_loop_and_limits_its_commits(strategy: str, value: int) -> None:
+    """G-24, G-31: the loop renews the leases of the node, so that no push may keep it for long."""
+    count, taken, turns = 2 * MAX_SHARED_COMMIT + 10, 0, []
+
+    @tm.passthrough
+    def a(event: int) -> int | None:
+        nonlocal taken
+        taken += 1
+        return event or None
+
+    async def watch() -> None:
+        while True:
+            turns.append(taken)
+            await asyncio.sleep(0)
+
+    reactor = tm.Reactor("r", [a], strategy=strategy, durability="boundary", capacity=count)
+    async with tm.testing.node(store="memory://", load=[reactor]) as node:
+        await node.settle()
+        appended = count_commits(node)
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(watch(), name="watch")
+            summary = await node.push_many("a", [value] * count)
+            watching.cancel()
+    assert summary.counts == {"emitted" if value else "suppressed": count}
+    assert max(after - before for before, after in pairwise(turns)) == MAX_SHARED_COMMIT
+    assert appended == ([MAX_SHARED_COMMIT, MAX_SHARED_COMMIT, 10] if value else [])
 
 
 async def test_no_events_are_no_problem(store: str) -> None:

@@ -1,20 +1,20 @@
 """Bulk ingestion: many events as one push, which its producer may number.
 
-With a journal the events of a push share a commit. A numbered push is atomic: its events, its number and its answer are
-committed together, so that a repetition after any fault finds either nothing of the push or all of it.
+With a journal the events of a push share commits of limited size, and the event loop gets turns in between. A numbered
+push is atomic: its events, its number and its answer are committed together, so that a repetition after any fault finds
+either nothing of the push or all of it.
 """
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.emit import PendingReceipt
 from tidemill.engine.graphs.accumulators.producers import KnownProducers
 from tidemill.engine.graphs.accumulators.push_ingest import PushIngest
-from tidemill.engine.graphs.durability.journal import JournalStep
+from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT, JournalStep
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptTally, encode_runs
@@ -87,12 +87,16 @@ class BulkIngest(PushIngest):
     # -- many events
 
     async def _push_all(self, events: Sequence[Any], encoding: str) -> ReceiptTally:
-        """Process events in order; journaled ones share commits, as far as there is queue space."""
+        """Process events in order; journaled ones share commits, as far as there is queue space.
+
+        A commit has a limit: its events are processed in one turn of the loop, which also renews the node's leases.
+        """
         tally = ReceiptTally()
         if not self.is_journaled or self._awaits_author:
             await self._push_each(events, encoding, tally)
         while tally.count < len(events):
-            if pending := list(self._begin_unblocked(islice(events, tally.count, None), encoding)):
+            following = events[tally.count : tally.count + MAX_SHARED_COMMIT]
+            if pending := list(self._begin_unblocked(following, encoding)):
                 await self._resolve_all(pending, tally)
             else:
                 tally.add(await self.push(events[tally.count], encoding))  # waits for queue space

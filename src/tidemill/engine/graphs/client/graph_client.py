@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from tidemill.engine.graphs.client.describe_graph import describe_graph
 from tidemill.engine.graphs.client.health_report import report_silence
-from tidemill.engine.graphs.client.operations import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.client.routing import OperationRouter
 from tidemill.engine.graphs.client.values import (
     AccumulatorDetails,
@@ -25,6 +24,7 @@ from tidemill.engine.graphs.client.values import (
     ReactorObservation,
     ReplayResult,
 )
+from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.loaded_graphs import check_whole, partition_named_error
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.registry import Registry

@@ -19,7 +19,7 @@ from tidemill.engine.graphs.client.merged_states import (
     merge_states,
     state_in_whole,
 )
-from tidemill.engine.graphs.client.operations import FIRING_COMMANDS, MAX_SHARED_COMMIT, check_command, schema_of
+from tidemill.engine.graphs.client.operations import FIRING_COMMANDS, check_command, schema_of
 from tidemill.engine.graphs.client.routing import OperationRouter
 from tidemill.engine.graphs.client.values import (
     AccumulatorDetails,
@@ -31,6 +31,7 @@ from tidemill.engine.graphs.client.values import (
     ReactorObservation,
     ReplayResult,
 )
+from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.keys.keyed_ingest import KeyedEvent
 from tidemill.engine.graphs.partitions.membership import ClusterView

@@ -27,6 +27,7 @@ from tidemill.engine.graphs.client.values import (
     ReplayResult,
 )
 from tidemill.engine.graphs.dead_letters import DeadLetterQueue
+from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.handle import ReactorHandle, accumulator_state
 from tidemill.engine.graphs.keys.relayed_ingest import RelayedIngest
@@ -37,9 +38,6 @@ from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
 from tidemill.kernel.errors import RequestError
 from tidemill.storage.graph_ports import PartKind
 from tidemill.telemetry.tracing import CURRENT_TRACE
-
-MAX_SHARED_COMMIT = 4096
-"""Events of different frames that share a commit."""
 
 FIRING_COMMANDS = ("force_fire", "fire_with")
 """Commands to a keyed reactor that are for one key."""

@@ -28,6 +28,9 @@ from tidemill.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
+MAX_SHARED_COMMIT = 4096
+"""Events of one pusher, or of frames that wait together, that share a commit."""
+
 StepKind = Literal["boundary", "held", "released"]
 
 
