@@ -93,6 +93,21 @@ async def many(node: tm.testing.TestNode, events: list[Any]) -> list[tm.Receipt]
     return list(summary.receipts)
 
 
+async def by_handle(node: tm.testing.TestNode, events: list[Any]) -> list[tm.Receipt]:
+    push = node.handle("a")
+    return [await push_or_resume(node, push, event) for event in events]
+
+
+async def push_or_resume(node: tm.testing.TestNode, push: Callable[[Any], int | None], event: Any) -> tm.Receipt:
+    """Call a handle; where it says that the queue is full, push. A handle answers with the number of a boundary."""
+    try:
+        sequence = push(event)
+    except tm.FullError:
+        receipt: tm.Receipt = await await_or_resume(node, node.push("a", event))
+        return receipt
+    return tm.Receipt(True, sequence or 0, "emitted" if sequence else "suppressed")
+
+
 async def many_by_handle(node: tm.testing.TestNode, events: list[Any]) -> list[tm.Receipt]:
     try:
         summary = node.handle("a").many(iter(events))
@@ -139,11 +154,69 @@ def test_every_way_to_push_gives_the_same(options: dict[str, Any], event: Any, s
     """G-1, G-4, G-12: receipts with their numbers and reasons, firings, dead letters, drops and counters."""
 
     async def run() -> None:
-        ways: list[Way] = [one_by_one, many, many_by_handle]
+        ways: list[Way] = [one_by_one, many, by_handle, many_by_handle]
         expected, *others = [await play(way, story, World(event=event, **options)) for way in ways]
         for way, other in zip(ways[1:], others, strict=True):
-            if options.get("overflow") == "block" and way is many_by_handle:  # a full queue has cost some receipts
+            if way is by_handle:  # it answers with numbers
+                assert numbers(other.pop("receipts")) == numbers(expected["receipts"])
+            elif options.get("overflow") == "block" and way is many_by_handle:  # a full queue has cost some receipts
                 assert len(other.pop("receipts")) == len(expected["receipts"])
             assert {**expected, **other} == expected
 
     asyncio.run(run())
+
+
+def numbers(receipts: list[dict[str, Any]]) -> list[int | None]:
+    """Return the number of each emitted boundary."""
+    return [one["sequence"] if one["outcome"] == "emitted" else None for one in receipts]
+
+
+class PausedQueue:
+    """Reactor `r` over `a`, keyed or not, with room for one boundary; its accumulator tells what it is called with."""
+
+    def __init__(self, overflow: str, *, is_keyed: bool) -> None:
+        self.calls: list[int] = []
+
+        @tm.passthrough
+        def a(event: int) -> int | None:
+            self.calls.append(event)
+            if event == RAISES:
+                raise ValueError("not this one")
+            return None if event == SUPPRESSED else event
+
+        options: Any = {"key": parity} if is_keyed else {}
+        reactor = tm.Reactor("r", [a], strategy="sequential", capacity=1, overflow=overflow, **options)
+        graph = tm.Graph("g", reactor=reactor)
+
+        @graph.node
+        def seen(a: int) -> int:
+            return a
+
+        self.load = [reactor, graph]
+
+
+def parity(event: int) -> int:
+    return event % 2
+
+
+@pytest.mark.parametrize("is_keyed", [False, True], ids=["plain", "keyed"])
+@pytest.mark.parametrize("overflow", ["reject", "block"])
+async def test_a_handle_checks_for_space_before_it_calls_the_function(overflow: str, is_keyed: bool) -> None:
+    """G-4, G-12: as `push` and `many` do; an event that raises, or that the function suppresses, is no exception."""
+    queue = PausedQueue(overflow, is_keyed=is_keyed)
+    async with tm.testing.node(load=queue.load) as node:
+        push = node.handle("a")
+        await node.push("a", 1)
+        await node.reactor("r").pause()
+        push(3)
+        for event in (RAISES, SUPPRESSED, 5):
+            if overflow == "block":
+                with pytest.raises(tm.FullError):
+                    push(event)
+            else:
+                assert push(event) is None
+        state = node.reactor("r").state()
+        counted = state.accumulators["a"]
+    assert queue.calls == [1, 3]
+    assert (counted.dead_letters, counted.suppressed, counted.emitted) == (0, 0, 2)
+    assert state.dropped == ({} if overflow == "block" else {"full": 3})

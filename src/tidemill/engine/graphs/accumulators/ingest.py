@@ -172,10 +172,16 @@ class EventIngest(BoundaryEmitter):
     def _process_fast(self, value: Any) -> Receipt:
         """Process a validated event by the fast path if that is open."""
         self._try_fast_path()
-        if not self._fast_path.is_open or value.__class__ is not self.event_validator.exact_class:
+        if not self._takes_fast_path(value):
             return self.process_now(value)
         sequence = self._fast_path.call(value)
         return self._slow_receipt if sequence is None else Receipt(True, sequence, "emitted")
+
+    def _takes_fast_path(self, value: Any) -> bool:
+        """Return whether the fast path is open for a validated event; where boundaries queue, it needs credit."""
+        if not self._fast_path.is_open or value.__class__ is not self.event_validator.exact_class:
+            return False
+        return not self.queue_gates or bool(self.targets[0][0].fast_path_state.credit)
 
     async def _process_when_unblocked(self, value: Any) -> Receipt:
         """Process a validated event after those that already wait, when there is queue space."""
@@ -338,7 +344,7 @@ class EventIngest(BoundaryEmitter):
         value = self.validate_nowait(event)
         if value is REJECTED:
             return None
-        if self._fast_path.is_open and value.__class__ is self.event_validator.exact_class:
+        if self._takes_fast_path(value):
             return self._fast_path.call(value)
         receipt = self._slow_receipt = self.process_now(value)
         return receipt.sequence if receipt.outcome == "emitted" else None

@@ -164,9 +164,8 @@ class PushIngest(EventIngest):
         return PushSummary(tuple(tally.runs))
 
     def _push_declined(self, event: Any) -> Receipt:
-        """Push an event that the loop has declined, without waiting; a full queue rejects it first."""
-        may_be_full = bool(self.queue_gates) and not self.targets[0][0].fast_path_state.credit
-        sequence = self.push_slow(event) if may_be_full else self._fast_path.call(event)
+        """Push an event that the loop has declined, without waiting."""
+        sequence = self._fast_path.call(event)
         return self._slow_receipt if sequence is None else Receipt(True, sequence, "emitted")
 
     # -- the fast path

@@ -97,7 +97,7 @@ class FastPathSource(msgspec.Struct, frozen=True):
     boundary_validator: TypeValidator
     counter: SequenceCounter
     push_slow: PushEvent
-    """Takes an event of another class than declared."""
+    """Takes an event of another class than declared, and one for which there may be no queue space."""
     dead_letter: Callable[[Any, BaseException], None]
     """Takes an event for which the author's function raised."""
     emit_slow: Callable[[Any, Any], int | None]
@@ -328,8 +328,11 @@ class FastPathWriter(FiringWriter):
     def _unusual_event_test(self) -> str:
         expected = self.source.event_validator.exact_class
         if expected is None:
-            return f"{self.event}.__class__ in {self.bind_value('BYTES_TYPES', BYTES_TYPES)}"
-        return f"{self.event}.__class__ is not {self.bind_class(expected)}"
+            test = f"{self.event}.__class__ in {self.bind_value('BYTES_TYPES', BYTES_TYPES)}"
+        else:
+            test = f"{self.event}.__class__ is not {self.bind_class(expected)}"
+        # without credit, a queue may be full: then the function is not called, and the event is rejected or waits
+        return f"{test} or not {self.state}.credit" if self.queues_boundaries else test
 
     def _write_author_call(self, dead_letter: str) -> None:
         call = self.bind_value(f"call_{self.source.name}", self.source.call)

@@ -66,10 +66,6 @@ class PushLoopWriter(FastPathWriter):
         self.write_line(f"for {self.event} in {self.events}:")
         self.depth += 1
 
-    def _unusual_event_test(self) -> str:
-        test = super()._unusual_event_test()  # without credit, a queue may be full: the event must be able to wait
-        return f"{test} or not {self.state}.credit" if self.queues_boundaries else test
-
     def write_declined(self) -> None:
         self._write_end(LoopEnd.DECLINED)
 

@@ -67,7 +67,8 @@ class _KeyedFastPathWriter(FastPathWriter):
     def _unusual_key_test(self) -> str:
         plain, is_tuple = self.bind_value("plain", PLAIN_CLASSES), self.bind_value("is_tuple", is_plain_tuple)
         is_other = f"{self.key}.__class__ not in {plain} and not {is_tuple}({self.key})"  # True would find 1
-        return f"{self.key_state} is None or {is_other}"
+        test = f"{self.key_state} is None or {is_other}"
+        return f"{test} or not {self.key_state}.is_fast" if self.queues_boundaries else test  # its queue may be full
 
     def _key_expression(self) -> str:
         read_key = self.keyed.read_key
@@ -96,7 +97,10 @@ class _KeyedLoopWriter(PushLoopWriter, _KeyedFastPathWriter):
     """Writes the same as the body of a loop over events."""
 
     def _unusual_key_test(self) -> str:  # a key that has to wait, or to be read from the store, takes another way
-        return f"{super()._unusual_key_test()} or not {self.key_state}.is_fast or not {self.state}.credit"
+        test = super()._unusual_key_test()
+        if self.queues_boundaries:
+            return test
+        return f"{test} or not {self.key_state}.is_fast or not {self.state}.credit"
 
 
 def _build(writer: _KeyedFastPathWriter, title: str) -> GeneratedFunction:
