@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 
 import tidemill as tm
@@ -101,6 +102,62 @@ async def test_a_swap_waits_for_what_is_being_committed() -> None:
             gate.remove()
         assert (push.result().outcome, late.result().outcome) == ("rejected", "emitted")
         assert node.reactor("r").state().cache == {"total": {"total": 2, "count": 2}}
+
+
+def priced(price: type) -> ModuleType:
+    """Return a version of a package whose boundary has a price of some type."""
+    Quote = msgspec.defstruct("Quote", [("price", price)], bases=(tm.Boundary,))  # noqa: N806 - a class
+
+    def quote(event: Any) -> Any:
+        return Quote(price(event))
+
+    quote.__annotations__ = {"event": int, "return": Quote}
+    return package(definitions=tm.Reactor("r", [tm.passthrough(quote)], durability="boundary"))
+
+
+async def test_a_swap_waits_for_the_commit_of_a_cancelled_push() -> None:
+    """G-24: a value of the older class comes before the swap, which converts it, and not after it."""
+    async with tm.testing.node(store=MEMORY, load=[priced(int)]) as node:
+        await node.push("quote", 1)
+        await node.settle()
+        gate = Gate(node)
+        async with asyncio.TaskGroup() as tasks:
+            push = tasks.create_task(node.push("quote", 2))
+            await a_moment()
+            push.cancel()
+            swap = tasks.create_task(node.load(priced(float)))
+            await a_moment()
+            has_waited = not swap.done()
+            gate.open()
+        gate.remove()
+        await node.settle()
+        (price,) = node.reactor("r").state().cache["quote"].values()
+        assert (price, type(price), has_waited) == (2.0, float, True)
+        assert node.reactor("r").state().accumulators["quote"].emitted == 2
+
+
+@pytest.mark.parametrize("end", ["abandon", "crash"])
+async def test_who_waits_for_commits_does_not_outwait_the_journal(end: str) -> None:
+    """G-29: a node whose store does not answer closes all the same."""
+    async with asyncio.timeout(10), tm.testing.node(store=MEMORY, load=[priced(int)]) as node:
+        await node.settle()
+        gate = Gate(node)
+        quotes = node.probe.graphs.accumulator("quote")
+        async with asyncio.TaskGroup() as tasks:
+            push = tasks.create_task(node.push("quote", 2))
+            await a_moment()
+            push.cancel()
+            waiting = tasks.create_task(quotes.wait_committed())
+            await a_moment()
+            assert not waiting.done()
+            if end == "crash":
+                gate.remove()
+                node = await node.crash()
+            else:
+                assert quotes.runtime.durability.journal is not None
+                quotes.runtime.durability.journal.abandon()
+        gate.open()
+        gate.remove()
 
 
 async def test_a_reactor_that_joins_during_a_commit_has_its_room() -> None:

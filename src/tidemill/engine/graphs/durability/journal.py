@@ -96,6 +96,7 @@ class Journal:
         self._committing: list[AppendedStep] = []
         self._pending_pushes: list[NumberedPush] = []
         self._committing_pushes: list[NumberedPush] = []
+        self._commit_waiters: list[asyncio.Future[None]] = []
         self._position = 0
         self._is_abandoned = False
 
@@ -109,11 +110,16 @@ class Journal:
         return not (self._pending or self._committing or self._pending_pushes or self._committing_pushes)
 
     async def wait_committed(self) -> None:
-        """Wait until every step appended so far is committed or refused, unless the journal was abandoned."""
-        waiting: list[asyncio.Future[Any]] = [future for *_, future in (*self._committing, *self._pending)]
-        waiting += [push.taken for push in (*self._committing_pushes, *self._pending_pushes)]
-        if waiting and not self._is_abandoned:
-            await asyncio.wait(waiting)
+        """Wait until every step appended so far has happened or is refused, unless the journal was abandoned.
+
+        The futures of the steps do not tell: a pusher that is cancelled cancels its own, and the step happens later.
+        """
+        if self.is_idle or self._is_abandoned:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._commit_waiters.append(waiter)
+        self._work_ready.set()
+        await waiter
 
     def append(self, writer: JournalWriter, step: JournalStep, payload: bytes) -> "asyncio.Future[Receipt]":
         """Append a step; it happens when it is committed."""
@@ -136,6 +142,7 @@ class Journal:
     def abandon(self) -> None:
         """Make `wait_committed` return immediately: the node is closing and its store does not answer."""
         self._is_abandoned = True
+        self._release_waiters(len(self._commit_waiters))
 
     async def run(self) -> None:
         """Commit appended steps until cancelled."""
@@ -144,22 +151,33 @@ class Journal:
                 await self._work_ready.wait()
                 self._work_ready.clear()
                 await asyncio.sleep(0)  # steps appended in the same turn of the loop join this commit
+                waiters = len(self._commit_waiters)
                 steps, self._committing, self._pending = self._pending, self._pending, []
                 pushes, self._committing_pushes, self._pending_pushes = self._pending_pushes, self._pending_pushes, []
                 if steps or pushes:  # else they were part of the last commit, or were refused with it
                     await self._commit(steps, pushes)
                 self._committing, self._committing_pushes = [], []
+                self._release_waiters(waiters)
         finally:
-            self._fail_waiters()
+            self._fail_pushers()
+            self._release_waiters(len(self._commit_waiters))
 
-    def _fail_waiters(self) -> None:
-        """Fail the callers that still wait for a commit: its outcome is unknown."""
+    def _release_waiters(self, count: int) -> None:
+        """Let the oldest callers of `wait_committed` go on."""
+        released, self._commit_waiters = self._commit_waiters[:count], self._commit_waiters[count:]
+        for waiter in released:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _fail_pushers(self) -> None:
+        """Fail the pushers that still wait for a commit: its outcome is unknown."""
         futures: list[asyncio.Future[Any]] = [future for *_, future in (*self._committing, *self._pending)]
         futures += [push.taken for push in (*self._committing_pushes, *self._pending_pushes)]
         for future in futures:
             if not future.done():
                 future.set_exception(OperationError("the node ended before it was known whether this event was stored"))
                 future.exception()  # marks it as retrieved: some have no waiter
+        self._committing, self._pending, self._committing_pushes, self._pending_pushes = [], [], [], []
 
     async def _commit(self, steps: list[AppendedStep], pushes: list[NumberedPush]) -> None:
         first = self._position + 1
