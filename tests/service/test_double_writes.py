@@ -9,15 +9,16 @@ import pytest
 
 import tidemill as tm
 from tests.contract.samples import NOON
-from tests.service.damage import look_at
+from tests.service.damage import change, fill, look_at, rows
 from tests.service.samples import Sample, pair, single
+from tidemill.annotations.codec import build_codec, encode_msgpack
 from tidemill.engine.audit_findings import Finding
 from tidemill.engine.graphs.checkpoints.double_writes import find_double_writes, group_by_journal
 from tidemill.engine.graphs.checkpoints.part_history import read_histories
 from tidemill.engine.graphs.durability.checksums import snapshot_part
-from tidemill.engine.graphs.durability.journal_blocks import JournalEntry
+from tidemill.engine.graphs.durability.journal_blocks import JournalEntry, pack_block
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
-from tidemill.graphs.snapshot import AccumulatorPart, ReactorPart, encode_stored
+from tidemill.graphs.snapshot import AccumulatorPart, ReactorPart, encode_stored, journal_checksum_seed
 from tidemill.storage.graph_ports import JournalKey, PartFence, PartKey, SnapshotPart
 from tidemill.storage.sqlite.graph_tables import SqliteCheckpoints
 
@@ -189,6 +190,13 @@ def signs(parts: list[SnapshotPart], journal: list[JournalEntry] | None = None) 
             REACTOR,
             "journal position 11 is taken by 'a' and by 'b'",
         ),
+        (
+            [stored(A, 1, 9, at(9))],
+            [*entries("a", 10, 11, 12), *entries("a", 11, 12, 13)],
+            A,
+            "positions 11 and 12 of its journal are taken twice",
+        ),
+        ([], [*entries("a", 1), *entries("a", 1, 2)], A, "position 1 of its journal is taken twice"),
     ],
 )
 def test_each_sign_is_found(parts: list[SnapshotPart], journal: list[JournalEntry], key: PartKey, sign: str) -> None:
@@ -205,6 +213,39 @@ def test_what_one_node_writes_has_no_sign() -> None:
         *(stored(B, 4, 9, at(6)), stored(B, 3, 8, at(2))),
     ]
     assert signs(parts, [*entries("a", 7, 9), *entries("b", 3, 6, 8)]) == []
+
+
+def test_a_damaged_block_is_no_sign() -> None:
+    """G-31: its positions may be what is damaged."""
+    damaged = [msgspec.structs.replace(entry, is_intact=False) for entry in entries("a", 1, 2)]
+    assert signs([], [*entries("a", 1), *damaged]) == []
+
+
+def overlap_journal(path: Path) -> None:
+    """Add a block to the journal of `b` that begins at the position at which the newest one ends: 14."""
+    assert rows(path, "SELECT accumulator, position FROM journal") == [("b", 13), ("b", 14)]
+    key, encode = JournalKey("public", "b"), build_codec(int).encode
+    payloads = [encode_msgpack(("boundary", encode(value), 0, None)) for value in (200, 201)]
+    block = pack_block(key, journal_checksum_seed(*key), [14, 15], payloads)
+    values = ", ".join(f"x'{one.hex()}'" for one in (block.layout, block.checksum, block.payload))
+    columns = "tenant, accumulator, position, layout, checksum, payload"
+    change(path, f"INSERT INTO journal ({columns}) VALUES ('public', 'b', 15, {values})")
+
+
+async def test_blocks_that_overlap_are_reported_and_no_event_of_them_is_lost(path: Path) -> None:
+    """G-24, G-31, 0052: the database refuses only a second block at one position."""
+    await fill(path)
+    overlap_journal(path)
+    sign = "position 14 of its journal is taken twice"
+    found = [one for one in (await look_at(path)).findings if one.severity == "wrong"]
+    assert [one.subject for one in found] == ["accumulator public/b"]
+    assert found[0].sentence.startswith(f"{sign}. The next start applies every entry ")
+    sample = pair(durability="boundary", strategy="sequential")
+    async with tm.testing.node(f"sqlite:///{path}", load=sample.load) as node:
+        await node.settle()
+        restored = [one for one in node.reactor("r").events() if one.action == "restored"]
+        assert [(one.name, one.reason.startswith(TWICE + sign)) for one in restored] == [("b", True)]
+    assert [b for _, b in sample.seen][-3:] == [101, 200, 201]
 
 
 def test_a_damaged_generation_is_no_sign() -> None:

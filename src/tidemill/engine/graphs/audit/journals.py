@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tidemill.engine.audit_findings import Finding, format_count, format_numbers, note_finding, problem_finding
-from tidemill.engine.graphs.audit.parts import decode_entry
+from tidemill.engine.graphs.audit.parts import DecodedEntry, decode_entry
 from tidemill.engine.graphs.checkpoints.part_history import PartHistory
 from tidemill.engine.graphs.durability.journal_blocks import JournalEntry
 from tidemill.graphs.snapshot import AccumulatorPart, JournalRecord
@@ -22,12 +22,12 @@ class JournalAudit:
         self._history = history
         used = history.restore_candidate if history is not None else None
         self._position: int = used.content.position if used is not None and used.content is not None else 0
-        self._records = {entry.position: decode_entry(entry) for entry in entries}
+        self._records = [(entry.position, decode_entry(entry)) for entry in entries]
 
     def findings(self) -> Iterator[Finding]:
         """Yield all findings."""
-        yield from self._unusable_entries([at for at, record in self._records.items() if record is None], "damaged")
-        unreadable = [at for at, record in self._records.items() if isinstance(record, str)]
+        yield from self._unusable_entries([at for at, record in self._records if record is None], "damaged")
+        unreadable = [at for at, record in self._records if isinstance(record, str)]
         yield from self._unusable_entries(unreadable, "intact, but cannot be read by this version of Tidemill")
         if self._history is None:
             yield from self._without_snapshot()
@@ -67,7 +67,7 @@ class JournalAudit:
 
     def _check_snapshots_join(self, older: AccumulatorPart, newest: AccumulatorPart) -> Iterator[Finding]:
         """Compare the journal with the two snapshots: it must have every entry between them."""
-        between = [at for at in self._records if older.position < at <= newest.position]
+        between = [record for at, record in self._records if older.position < at <= newest.position]
         if missing := self._describe_missing(older, newest, between):
             yield problem_finding(
                 self._subject,
@@ -76,25 +76,20 @@ class JournalAudit:
                 "brought back. The next two snapshots of a running node repair it; find out who deleted rows.",
             )
 
-    def _describe_missing(self, older: AccumulatorPart, newest: AccumulatorPart, between: list[int]) -> str:
+    def _describe_missing(self, older: AccumulatorPart, newest: AccumulatorPart, between: list[DecodedEntry]) -> str:
         """Describe the missing entries between the two snapshots; "" if none is known to be missing."""
-        emitted = sum(self._is_boundary(at) for at in between)
+        emitted = sum(_is_boundary(record) for record in between)
         was_journaled = older.position or not older.sequence  # else it became journaled between the snapshots
         # The journal of a window has values and no boundaries: then none is counted, and nothing is known.
         lacking = newest.sequence - older.sequence - emitted if emitted and was_journaled else 0
         if lacking > 0:
             return f"{format_count(lacking, 'journal entry', 'journal entries')} missing"
-        if newest.position > older.position and newest.position not in self._records:
+        if newest.position > older.position and all(at != newest.position for at, _ in self._records):
             return f"entry {newest.position} of its journal is missing"
         return ""
 
-    def _is_boundary(self, position: int) -> bool:
-        """Return whether an entry counts in the sequence; a damaged one may, so it does."""
-        record = self._records[position]
-        return not isinstance(record, JournalRecord) or record.kind == "boundary"
-
     def _check_length(self) -> Iterator[Finding]:
-        waiting = sum(at > self._position for at in self._records)
+        waiting = sum(at > self._position for at, _ in self._records)
         if waiting > JOURNAL_LENGTH_LIMIT:
             yield problem_finding(
                 self._subject,
@@ -102,3 +97,8 @@ class JournalAudit:
                 "Nothing is lost, but no snapshots are written, and the next start has to read all of them.",
                 "See whether a node runs that declares it, and what its log says of checkpoints.",
             )
+
+
+def _is_boundary(record: DecodedEntry) -> bool:
+    """Return whether an entry counts in the sequence; a damaged one may, so it does."""
+    return not isinstance(record, JournalRecord) or record.kind == "boundary"

@@ -12,8 +12,11 @@ from tidemill.engine.graphs.durability.journal_blocks import JournalEntry
 from tidemill.graphs.snapshot import JournalRecord, ReactorPart
 from tidemill.storage.graph_ports import JournalKey, PartKey
 
+DecodedEntry = JournalRecord | str | None
+"""The record of a journal entry, the reason why it cannot be read, or None if it is damaged."""
 
-def decode_entry(entry: JournalEntry) -> JournalRecord | str | None:
+
+def decode_entry(entry: JournalEntry) -> DecodedEntry:
     """Return the record of a journal entry, the reason why it cannot be read, or None if it is damaged."""
     if not entry.is_intact:
         return None

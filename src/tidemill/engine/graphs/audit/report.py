@@ -110,7 +110,7 @@ def audit_rows(
             key, rows, histories.get(PartKey(key.tenant, "accumulator", key.accumulator))
         ).findings()
     findings += [
-        problem_finding(histories[one.key].subject, f"{one.sign}.", one.meaning, _TWO_NODES_ADVICE)
+        problem_finding(one.subject, f"{one.sign}.", one.meaning, _TWO_NODES_ADVICE)
         for one in find_double_writes(histories, journals)
     ]
     findings += _audit_dead_letters(dead_letters, histories, now)

@@ -4,6 +4,7 @@ Stores that older versions of Tidemill wrote may have them. The audit reports th
 next two snapshots erase them.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -27,6 +28,11 @@ class DoubleWrite(msgspec.Struct, frozen=True):
     sign: str
     meaning: str
     """What the next start makes of it."""
+
+    @property
+    def subject(self) -> str:
+        """The name of the component in findings."""
+        return f"{self.key.kind} {self.key.tenant}/{self.key.name}"
 
     @property
     def reason(self) -> str:
@@ -57,6 +63,8 @@ def find_double_writes(histories: Histories, journals: Journals) -> Iterator[Dou
         if used is not None and isinstance(used.content, ReactorPart):
             yield from _check_moment(history.key, used, histories)
             yield from _check_order(history.key, used.content, journals)
+    for journal, entries in journals.items():
+        yield from _check_repeats(PartKey(journal.tenant, "accumulator", journal.accumulator), entries)
 
 
 def _check_generations(history: PartHistory, newest: Generation, older: Generation) -> Iterator[DoubleWrite]:
@@ -118,3 +126,13 @@ def _check_order(key: PartKey, content: ReactorPart, journals: Journals) -> Iter
                 sign = f"journal position {entry.position} is taken by '{other}' and by '{name}'"
                 yield DoubleWrite(key, sign, "The next start reads both, perhaps in the wrong order.")
                 break
+
+
+def _check_repeats(key: PartKey, entries: Sequence[JournalEntry]) -> Iterator[DoubleWrite]:
+    """Find positions that two blocks of one journal share; in a damaged block, the positions may be what is wrong."""
+    counts = Counter(entry.position for entry in entries if entry.is_intact)
+    if repeated := sorted(at for at, count in counts.items() if count > 1):
+        name = "position" if len(repeated) == 1 else "positions"
+        sign = f"{name} {format_numbers(repeated)} of its journal {'is' if len(repeated) == 1 else 'are'} taken twice"
+        meaning = "The next start applies every entry that its snapshot does not hold, perhaps in the wrong order."
+        yield DoubleWrite(key, sign, meaning)

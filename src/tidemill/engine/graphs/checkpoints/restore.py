@@ -150,7 +150,8 @@ class StateRestorer:
         stored = [part for key in components for part in self._stored_state.parts.get(key, ())]
         journals = group_by_journal(entry for entry in self._stored_state.entries if entry.is_intact)
         for one in find_double_writes(read_histories(stored), journals):
-            self._report(components[one.key], one.reason)
+            if (component := components.get(one.key)) is not None:  # else it runs already, and was reported then
+                self._report(component, one.reason)
 
     # -- snapshot parts
 
