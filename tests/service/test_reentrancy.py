@@ -115,6 +115,41 @@ async def test_a_firing_that_pushes_and_then_fails_is_logged_as_it_was() -> None
     assert shown == [(0, True), (0, True), (1, False), (2, True), (5, True)]
 
 
+@pytest.mark.parametrize("strategy", ["latest", "sequential"])
+@pytest.mark.parametrize(
+    ("is_slow", "seen", "answers"), [(False, [0, 2, 1], (3, [2])), (True, [0, 1, 2], (2, [None]))], ids=["fast", "slow"]
+)
+async def test_an_accumulator_that_pushes_to_itself(
+    strategy: Any, is_slow: bool, seen: list[int], answers: tuple[int, list[Any]]
+) -> None:
+    """G-1: on the fast path the inner event comes first, on the slow one the outer, as the documentation says."""
+    box: dict[str, Any] = {}
+    inner: list[int | None] = []
+
+    def a(event: int) -> int:
+        if event == 1:
+            inner.append(box["push"](2))
+        return event
+
+    if is_slow:
+        a.__annotations__["event"] = int | str  # events of several classes have no fast path
+    reactor = tm.Reactor("r", [tm.passthrough(a)], strategy=strategy)
+    graph = tm.Graph("g", reactor=reactor)
+    fired: list[int] = []
+
+    @graph.node
+    def note(a: int) -> None:
+        fired.append(a)
+
+    async with tm.testing.node(load=[reactor, graph]) as node:
+        box["push"] = push = node.handle("a")
+        push(0)
+        outer = push(1)
+        assert node.reactor("r").state().accumulators["a"].emitted == 3
+    assert fired == seen
+    assert (outer, inner) == answers
+
+
 async def test_two_reactors_may_push_into_each_other() -> None:
     """G-1: ping-pong does not recurse without end."""
     act = Countdown()
