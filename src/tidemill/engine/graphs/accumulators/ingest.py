@@ -3,6 +3,15 @@
 An accumulator processes one event at a time, in the order of arrival. A synchronous function is called directly; an
 asynchronous one runs as its own task, so that an operator can restart an accumulator that hangs without losing track of
 the event. An event of the wrong type, and one for which the function raises, becomes a dead letter.
+
+| verb | what it does with an event |
+|---|---|
+| `push`, `_ingest` | all of it: waits for queue space, for the function and for the commit |
+| `_accept` | rejects or validates it, and goes on with one of the verbs below |
+| `begin_push`, `begin_event`, `begin_step` | begin its commit: if it need not wait; at once; when it is validated |
+| `process_now`, `_process_fast` | process it without a commit, when it is validated; by the fast path if that is open |
+| `process`, `call_author` | call the author's function |
+| `push_slow`, `emit_slow`, `dead_letter` | take it from the fast path; `_slow_receipt` is what became of it |
 """
 
 import asyncio
