@@ -205,6 +205,51 @@ def test_a_task_does_not_get_a_volume_of_the_operator_by_its_name(config: Kubern
         build_pod(launch(options={"pod": part}), INSTANCE, config)
 
 
+VAULT = {
+    "name": "vault",
+    "image": "vault",
+    "volumeMounts": [{"name": "keys", "mountPath": "/keys"}],
+}
+SIDECAR = {"spec": {"containers": [VAULT], "volumes": [{"name": "keys", "secret": {"secretName": "keys"}}]}}
+INIT = {"spec": {"initContainers": [VAULT], "volumes": SIDECAR["spec"]["volumes"]}}
+
+
+@pytest.mark.parametrize("layer", [SIDECAR, INIT], ids=["container", "init container"])
+@pytest.mark.parametrize("section", ["containers", "initContainers"])
+@pytest.mark.parametrize("is_policy", [False, True])
+def test_a_task_cannot_change_a_container_of_the_operator(layer: dict[str, Any], section: str, is_policy: bool) -> None:
+    """Containers are merged by name: a task could load code into one that holds secrets, or replace its mounts."""
+    allow = (*DEFAULT_ALLOWED, "spec.initContainers")
+    policy = PodPolicy(allow=allow, pod=layer) if is_policy else PodPolicy(allow=allow)
+    config = replace(CONFIG, template={} if is_policy else layer, policy=policy)
+    for change in (
+        {"env": [{"name": "LD_PRELOAD", "value": "/data/evil.so"}]},
+        {"volumeMounts": [{"name": "data", "mountPath": "/keys"}]},
+    ):
+        spec = {section: [{"name": "vault", **change}], "volumes": [{"name": "data", "emptyDir": {}}]}
+        with pytest.raises(RefusedPodError, match=r"a task can only .* not (of )?'vault'"):
+            build_pod(launch(options={"pod": {"spec": spec}}), INSTANCE, config)
+
+
+@pytest.mark.parametrize(
+    "containers", [[{"name": "istio-proxy"}], [{"env": []}], [None], ["x"], None, {"name": "attempt"}]
+)
+def test_a_task_sets_fields_of_its_own_container_only(containers: object) -> None:
+    """A container of another name may be one that an admission webhook adds; what is no list would remove them all."""
+    config = replace(CONFIG, template=SIDECAR, policy=PodPolicy(allow=("spec",)))
+    with pytest.raises(RefusedPodError, match="a task can only set fields of its own container 'attempt'"):
+        build_pod(launch(options={"pod": {"spec": {"containers": containers}}}), INSTANCE, config)
+
+
+def test_the_operator_may_allow_init_containers_of_the_task() -> None:
+    """They have names of their own."""
+    config = replace(CONFIG, template=SIDECAR, policy=PodPolicy(allow=("spec.initContainers",)))
+    part = {"spec": {"initContainers": [{"name": "setup", "image": "setup"}]}}
+    pod = build_pod(launch(options={"pod": part}), INSTANCE, config)
+    validate(pod)
+    assert [one["name"] for one in pod["spec"]["initContainers"]] == ["setup"]
+
+
 def test_a_task_cannot_pass_for_another_attempt() -> None:
     """Its labels, its token and its server are Tidemill's, whatever the policy allows."""
     forged = {"metadata": {"labels": {"tidemill/instance": "x"}}}

@@ -80,10 +80,30 @@ def find_refusals(launch: Launch, config: KubernetesConfig) -> Iterator[str]:
         for name in (part.get("metadata") or {}).get(section) or {}:
             if name.startswith(PREFIX):
                 yield f"a task cannot set metadata.{section}.{name}: names that begin with '{PREFIX}' are Tidemill's"
+    yield from _find_foreign_containers(part, config)
     yield from _find_foreign_mounts(part, config)
     for image in sorted({one for one in (launch.options.get("image"), *_images(part)) if one}):
         if not any(fnmatchcase(image, pattern) for pattern in config.policy.images):
             yield f"the operator's policy does not allow the image {image}, only {', '.join(config.policy.images)}"
+
+
+def _find_foreign_containers(part: Mapping[str, Any], config: KubernetesConfig) -> Iterator[str]:
+    """Yield each container that a task changes and that is not its own: containers are merged by name.
+
+    A container of any other name may become one of the operator, also one that an admission webhook adds to the pod.
+    Init containers have names of their own where the policy allows them, but not those of the operator's containers.
+    """
+    spec = part.get("spec") or {}
+    for one in _entries(spec, "containers"):
+        if _name_of(one) != CONTAINER:
+            yield f"a task can only set fields of its own container '{CONTAINER}', not of {_name_of(one)!r}"
+    taken = {
+        CONTAINER,
+        *(_name_of(one) for layer in (config.template, config.policy.pod) for one in _containers(layer)),
+    }
+    for one in _entries(spec, "initContainers"):
+        if (name := _name_of(one)) is None or name in taken:
+            yield f"a task can only add init containers with names of their own, not {name!r}"
 
 
 def _find_foreign_mounts(part: Mapping[str, Any], config: KubernetesConfig) -> Iterator[str]:
@@ -146,6 +166,19 @@ def _containers(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _volume_names(part: Mapping[str, Any]) -> set[Any]:
     """Return the names of the volumes in a part of a pod."""
     return {name for one in _objects(part.get("spec") or {}, "volumes") if isinstance(name := one.get("name"), str)}
+
+
+def _entries(spec: object, name: str) -> list[object]:
+    """Return what a task has written as the objects of a list; anything but a list is an object without a name."""
+    if not isinstance(spec, Mapping) or name not in spec:
+        return []
+    return spec[name] if isinstance(spec[name], list) else [None]
+
+
+def _name_of(one: object) -> str | None:
+    """Return the name of an object of a pod; None if it has none, or is not an object of a list."""
+    name = one.get("name") if isinstance(one, Mapping) else None
+    return name if isinstance(name, str) else None
 
 
 def _objects(part: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
