@@ -22,6 +22,7 @@ from tests.kubernetes.lifecycles import LOW_MEMORY, NO_PULL, Step, ended, failed
 from tests.kubernetes.log_endpoint import serve_logs
 from tests.kubernetes.pods import MERGE_PATCH, Json, Pods
 
+GRACE = 30.0  # seconds that an evicted pod has to end
 PAUSE = 0.05  # seconds before a call is repeated that the API server did not answer
 SCHEDULER = "default-scheduler"
 ENDED = ("Succeeded", "Failed")
@@ -84,8 +85,10 @@ class Kubelet:
         self._kill(name, ended(137, "OOMKilled"))
 
     def evict(self, name: str) -> None:
-        """End a pod because the node lacks memory."""
-        self._kill(name, failed_by("Evicted", LOW_MEMORY, "TerminationByKubelet"))
+        """End a pod because the node lacks memory: within its grace period, as most evictions do."""
+        uid = self._uids[name]
+        self._verdicts[uid] = failed_by("Evicted", LOW_MEMORY, "TerminationByKubelet")
+        self._tasks.create_task(self._end(uid, GRACE), name=f"kubelet: evict {name}")
 
     def lose(self) -> None:
         """Let the node vanish with everything that runs on it."""
@@ -175,13 +178,17 @@ class Kubelet:
         metadata = pod["metadata"]
         container = self._containers.get(metadata["uid"])
         if container is not None:
-            container.kill(signal.SIGTERM)
-            life = self._lives[metadata["uid"]]
-            await asyncio.wait([life], timeout=metadata["deletionGracePeriodSeconds"])
-            container.kill()
-            await asyncio.wait([life])
+            await self._end(metadata["uid"], metadata["deletionGracePeriodSeconds"])
         last = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
         await self._insist(lambda: self._pods.delete(metadata["name"], **last))
+
+    async def _end(self, uid: str, grace: float) -> None:
+        """End the process of a pod: SIGTERM, then SIGKILL after its grace period."""
+        container, life = self._containers[uid], self._lives[uid]
+        container.kill(signal.SIGTERM)
+        await asyncio.wait([life], timeout=grace)
+        container.kill()
+        await asyncio.wait([life])
 
     async def _report(self, name: str, step: Step) -> None:
         if not self.is_lost:

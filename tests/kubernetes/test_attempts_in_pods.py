@@ -102,7 +102,10 @@ async def test_a_pod_outlives_its_node_and_is_adopted(
 async def test_the_cluster_ends_a_pod(
     server: RemoteServer, pods: Pods, kubelet: Kubelet, tmp_path: Path, verb: str, outcome: str
 ) -> None:
-    """W-11: an eviction costs a recovery, and the task runs again; memory is a failure, for which it has no retries."""
+    """W-11: an eviction costs a recovery, and the task runs again; memory is a failure, for which it has no retries.
+
+    A kubelet evicts with SIGTERM: the attempt ends in order, and the words of the kubelet decide.
+    """
     run = await server.begin(tmp_path)
     await until(lambda: starts(tmp_path))
     getattr(kubelet, verb)((await only_pod(pods))["metadata"]["name"])
@@ -113,6 +116,7 @@ async def test_the_cluster_ends_a_pod(
     assert result.state is (RunState.SUCCESS if outcome == "evicted" else RunState.FAILED)
     first, *_ = await server.attempts_of(run)
     assert first.outcome == outcome
+    assert await server.recoveries_of(run) == (outcome == "evicted")
 
 
 async def test_an_image_that_cannot_be_pulled_fails_the_task_with_the_reason(

@@ -78,6 +78,11 @@ class RemoteServer(NamedTuple):
                 seen.add(next(row.lease_until for row in record.tasks if row.task == task))
                 await asyncio.sleep(0.02)  # real time: another process renews it
 
+    async def recoveries_of(self, run: RunHandle, task: str = "count") -> int:
+        """Return how many recoveries a task has used up."""
+        (record,) = await self.node.store.runs.load([run.id])
+        return next(row.recoveries for row in record.tasks if row.task == task)
+
     async def state_of(self, run: RunHandle, task: str = "count") -> TaskState:
         """Return the stored state of a task."""
         (record,) = await self.node.store.runs.load([run.id])

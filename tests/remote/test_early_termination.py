@@ -1,4 +1,4 @@
-"""SIGTERM before the code of an attempt runs: it ends at once, and is handed back."""
+"""SIGTERM before the code of an attempt runs: it ends at once, without a report."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +10,7 @@ from tidemill.attempt.attempt import Attempt
 from tidemill.attempt.connection import ServerConnection
 from tidemill.attempt.lease import LeaseTimer
 from tidemill.engine.workflows.executors.interface import AttemptRequest
-from tidemill.engine.workflows.executors.remote.exit_codes import REPORTED, TERMINATED
+from tidemill.engine.workflows.executors.remote.exit_codes import TERMINATED
 from tidemill.engine.workflows.executors.remote.orders import BundledCode, Order
 from tidemill.workflows.records import AttemptKey
 
@@ -60,10 +60,10 @@ class _SilentServer(ServerConnection):
 @pytest.mark.parametrize(
     ("answered", "awaited"), [(["/result"], "/start"), (["/start", "/result"], "/code")], ids=["start", "download"]
 )
-async def test_an_attempt_whose_code_does_not_run_yet_is_handed_back(
+async def test_an_attempt_whose_code_does_not_run_yet_ends_at_once(
     tmp_path: Path, answered: list[str], awaited: str
 ) -> None:
-    """Tasks: a drained pod ends within its grace period, and costs neither a retry nor a recovery."""
+    """Tasks: a drained pod ends within its grace period, and the cluster says why."""
     server = _SilentServer(*answered)
     attempt = Attempt(server, tmp_path)
     async with asyncio.timeout(10.0), asyncio.TaskGroup() as group:
@@ -71,14 +71,4 @@ async def test_an_attempt_whose_code_does_not_run_yet_is_handed_back(
         while await server.called.get() != awaited:
             pass
         attempt.terminate()
-    assert running.result() == REPORTED
-    assert server.reports == [{"handed_back": "its unit was terminated"}]
-
-
-async def test_an_attempt_that_no_server_answers_ends_without_a_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tidemill.attempt.attempt.LAST_REPORT_TIMEOUT", 0.01)
-    attempt = Attempt(_SilentServer(), tmp_path)
-    attempt.terminate()
-    assert await attempt.run() == TERMINATED
+    assert (running.result(), server.reports) == (TERMINATED, [])

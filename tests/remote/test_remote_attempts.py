@@ -4,14 +4,20 @@ import asyncio
 import os
 import signal
 import sys
+from base64 import b64encode
 from pathlib import Path
+
+import msgspec
 
 from tests.contract.executor_harness import until
 from tests.remote.local_launcher import LocalLauncher, is_alive
 from tests.remote.remote_node import SHORT_LEASE, TIMEOUT, RemoteServer, key_of, remote_node, starts
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
+from tidemill.engine.workflows.executors.forkserver.protocol import ResultMessage
 from tidemill.engine.workflows.executors.remote.exit_codes import LEASE_LOST, NOT_WANTED
 from tidemill.workflows.states import RunState, TaskState
+
+LATE_RESULT = b64encode(msgspec.msgpack.encode(ResultMessage(skipped="late"))).decode()
 
 
 async def test_a_unit_runs_the_code_and_reports_its_result_and_log(server: RemoteServer, tmp_path: Path) -> None:
@@ -62,8 +68,8 @@ async def test_a_cancelled_run_stops_the_unit(server: RemoteServer, tmp_path: Pa
     await until(lambda: server.node.launcher.free_slots() == 8)
 
 
-async def test_a_terminated_unit_hands_its_attempt_back(server: RemoteServer, tmp_path: Path) -> None:
-    """SIGTERM, as when a pod is drained: it costs neither a retry nor a recovery."""
+async def test_a_terminated_unit_costs_a_recovery(server: RemoteServer, tmp_path: Path) -> None:
+    """W-11: SIGTERM, as when a pod is drained or evicted: not a retry, but code that brings it about ends sometime."""
     run = await server.begin(tmp_path)
     await until(lambda: starts(tmp_path))
     os.kill(server.node.launcher.pid(key_of(run)), signal.SIGTERM)
@@ -71,7 +77,8 @@ async def test_a_terminated_unit_hands_its_attempt_back(server: RemoteServer, tm
     (tmp_path / "gate").touch()
     await run.wait(timeout=TIMEOUT)
     first, second = await server.attempts_of(run)
-    assert (first.outcome, second.outcome) == ("returned", "success")
+    assert (first.outcome, second.outcome) == ("lost", "success")
+    assert (await server.recoveries_of(run), starts(tmp_path)) == (1, [1, 2])
 
 
 async def test_the_token_of_an_ended_attempt_opens_nothing(server: RemoteServer, tmp_path: Path) -> None:
@@ -85,7 +92,7 @@ async def test_the_token_of_an_ended_attempt_opens_nothing(server: RemoteServer,
         ("heartbeat", {}),
         ("logs", {"number": 9, "records": []}),
         ("calls", {"call": ""}),
-        ("result", {"handed_back": "late"}),
+        ("result", {"result": LATE_RESULT}),
     ]:
         answer = await server.http.post(f"/attempts/{path}", json=body, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (409, "attempt_ended"), path

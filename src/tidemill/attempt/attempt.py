@@ -8,6 +8,7 @@ signal. Whichever is first stops the others.
 import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -45,17 +46,14 @@ from tidemill.workflows.records import AttemptKey, TaskError
 
 logger = logging.getLogger(__name__)
 
-LAST_REPORT_TIMEOUT = 10.0
-"""Seconds to report that the attempt was terminated: a cluster kills it soon."""
-
-
-_TERMINATED = Cancelled("its unit was terminated")
+LAST_LOGS_TIMEOUT = 10.0
+"""Seconds to send the rest of the log when the attempt was terminated: a cluster kills it soon."""
 
 Result = TypeVar("Result")
 
 
 class _TerminatedError(Exception):
-    """The attempt was terminated before its code ran."""
+    """The cluster has terminated the attempt."""
 
 
 class _Listener(AttemptListener):
@@ -92,7 +90,7 @@ class Attempt:
         self._submitted, self._terminated = asyncio.Event(), asyncio.Event()
 
     def terminate(self) -> None:
-        """Stop the code, and hand the attempt back: the cluster ends this process."""
+        """Stop the code, and report no result: the cluster ends this process, and says why."""
         self._terminated.set()
 
     async def run(self) -> int:
@@ -105,15 +103,13 @@ class Attempt:
             return NOT_WANTED
         except LeaseLostError as error:
             logger.error(events.ATTEMPT_LEASE_LOST, extra={"reason": str(error)})
-            return TERMINATED if self._terminated.is_set() else LEASE_LOST
+            return LEASE_LOST
+        except _TerminatedError:
+            logger.warning(events.ATTEMPT_TERMINATED)
+            return TERMINATED
 
     async def _run(self) -> None:
-        try:
-            order = await self._unless_terminated(self._start())
-        except _TerminatedError:
-            await self._report(_TERMINATED)
-        else:
-            await self._run_order(order)
+        await self._run_order(await self._unless_terminated(self._start()))
 
     async def _unless_terminated(self, work: Awaitable[Result]) -> Result:
         """Return the result of work that needs no orderly end; _TerminatedError if the attempt is terminated before."""
@@ -161,7 +157,7 @@ class Attempt:
         await self._terminated.wait()
         await self._submitted.wait()
         if self._executor is not None:
-            await self._executor.cancel(key, _TERMINATED.reason)
+            await self._executor.cancel(key, "its unit was terminated")
 
     async def _run_code(self, order: Order) -> AttemptResult:
         """Return the result of the code; one that cannot be run fails."""
@@ -182,8 +178,6 @@ class Attempt:
                 return await self._listener.ended
             finally:
                 await asyncio.shield(executor.close(STOP_GRACE_PERIOD))
-        except _TerminatedError:
-            return _TERMINATED
         except (NotWantedError, LeaseLostError):
             raise
         except OperationError as error:
@@ -202,16 +196,17 @@ class Attempt:
         """Deliver the result, after the log that belongs to it."""
         if isinstance(result, Lost):
             raise LeaseLostError(result.reason)
-        if not isinstance(result, Cancelled):
-            await self._logs.flush()
-            await self._send_result(result)
-            return
-        try:
-            async with asyncio.timeout(LAST_REPORT_TIMEOUT):  # real time: that of the cluster
+        if isinstance(result, Cancelled):
+            await self._send_last_logs()
+            raise _TerminatedError
+        await self._logs.flush()
+        await self._send_result(result)
+
+    async def _send_last_logs(self) -> None:
+        """Send what the code has logged before it was stopped, as far as a server takes it in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_LOGS_TIMEOUT):  # real time: that of the cluster
                 await self._logs.flush()
-                await self._connection.post("/result", {"handed_back": result.reason}, type(None), CALL_TIMEOUT)
-        except TimeoutError:
-            raise LeaseLostError("no server took the report that the attempt was terminated") from None
 
     async def _send_result(self, result: AttemptResult) -> None:
         """Deliver a result; one that is refused, such as a value that a proxy does not let through, is a failure."""

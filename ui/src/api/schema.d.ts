@@ -1645,8 +1645,7 @@ export interface components {
         };
         /** AttemptReport */
         AttemptReport: {
-            result?: string | null;
-            handed_back?: string | null;
+            result: string;
         };
         /** AttemptStart */
         AttemptStart: {

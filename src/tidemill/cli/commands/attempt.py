@@ -1,4 +1,4 @@
-"""`tidemill attempt`: run one attempt, in a pod or a Ray task."""
+"""`tidemill attempt`: run one attempt, in a pod or a Ray actor."""
 
 import logging
 import os
@@ -20,11 +20,12 @@ def attempt(
     log_format: LogFormatOption = LogFormatChoice.JSON,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Run one attempt of a task, in a pod or a Ray task. An executor starts it; you do not.
+    """Run one attempt of a task, in a pod or a Ray actor. An executor starts it; you do not.
 
     The environment names the server (TIDEMILL_SERVER_URL) and holds the token of the attempt (TIDEMILL_ATTEMPT_TOKEN,
     or TIDEMILL_ATTEMPT_TOKEN_FILE with the name of a file). The command fetches its order, runs the code, and reports
-    back. It survives a restart of the server. SIGTERM stops the code and hands the attempt back.
+    back. It survives a restart of the server. SIGTERM stops the code: the executor decides what
+    follows from the reason that the cluster gives.
     """
     # httpx imports its own command line where it can, with Rich and Pygments: a quarter of the start of an attempt.
     sys.modules["httpx._main"] = None  # type: ignore[assignment]

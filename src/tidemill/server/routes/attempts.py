@@ -21,7 +21,7 @@ from tidemill.engine.workflows.remote_reports import AttemptEndedError
 from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.server.context import ServerContext
 from tidemill.server.injection import InjectedContext, InjectedPrincipal
-from tidemill.workflows.attempt_results import AttemptResult, HandedBack
+from tidemill.workflows.attempt_results import AttemptResult
 from tidemill.workflows.records import AttemptKey
 
 REPORT_LIMIT = FRAME_LIMIT + FRAME_LIMIT // 2
@@ -58,12 +58,10 @@ class AttemptLogs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AttemptReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The result of an attempt: one of the fields is set."""
+    """The result of an attempt."""
 
-    result: bytes | None = None
+    result: bytes
     """The result of the code, as msgpack."""
-    handed_back: str | None = None
-    """Why the attempt was stopped from outside; it is started again."""
 
 
 class AttemptCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -132,13 +130,13 @@ async def report_attempt(context: InjectedContext, principal: InjectedPrincipal,
 
 def _decode_result(context: ServerContext, data: AttemptReport) -> AttemptResult:
     try:
-        message = None if data.result is None else RESULT_DECODER.decode(data.result)
+        message = RESULT_DECODER.decode(data.result)
     except msgspec.DecodeError as error:
         raise RequestError(f"the result cannot be decoded: {error}", code="invalid_result") from error
-    result = None if message is None else message.to_ending(context.node.event_feed.clock.now())
-    if result is None and data.handed_back is None:
-        raise RequestError("a report has a result, or the reason for handing back", code="invalid_result")
-    return result or HandedBack(data.handed_back or "")
+    result = message.to_ending(context.node.event_feed.clock.now())
+    if result is None:
+        raise RequestError("the result says nothing", code="invalid_result")
+    return result
 
 
 async def call_from_attempt(

@@ -9,13 +9,13 @@ NOT_WANTED = 10
 LEASE_LOST = 11
 """No server answered until the lease had run out. The code was stopped."""
 TERMINATED = 12
-"""It was terminated from outside, and could not report that."""
+"""The cluster has terminated it. The code was stopped."""
 
 MEANINGS = {
     REPORTED: "The attempt has reported its result, whichever that is.",
     CONFIGURATION_ERROR: "The environment names no server or no token, or the command was called wrongly.",
     NOT_WANTED: "The server does not want the attempt any more, or another process runs it. The code was stopped.",
     LEASE_LOST: "No server answered until the lease had run out. The code was stopped.",
-    TERMINATED: "The attempt was terminated from outside, and no server took the report of that.",
+    TERMINATED: "The cluster has terminated the attempt with SIGTERM. The code was stopped.",
 }
 """By code, for people."""
