@@ -86,7 +86,16 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def serving(app: "ASGIApp", host: str, port: int) -> AsyncIterator[str]:
     """Serve an application; yield its URL once it answers. Port 0 takes a free one."""
-    listener = _bind(host, port)
+    with bind(host, port) as listener:
+        async with serving_on(app, listener) as url:
+            yield url
+
+
+@asynccontextmanager
+async def serving_on(app: "ASGIApp", listener: socket.socket) -> AsyncIterator[str]:
+    """Serve an application on a socket of `bind`; yield its URL once it answers."""
+    with _explaining(*listener.getsockname()[:2]):
+        listener.listen(BACKLOG)
     config = uvicorn.Config(
         app,
         http="auto",
@@ -105,29 +114,39 @@ async def serving(app: "ASGIApp", host: str, port: int) -> AsyncIterator[str]:
         serve = group.create_task(server.serve([listener]), name="server: serve")
         try:
             await server.is_answering.wait()
-            yield _url(listener)
+            yield url_of(listener)
         finally:
             server.stop()
             await asyncio.shield(serve)
             listener.close()
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on an address; OperationError says why it cannot."""
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that has an address, and does not listen yet; OperationError says why it cannot have it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only if named
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except (OSError, OverflowError) as error:
+        with _explaining(host, port):
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+    except OperationError:
         listener.close()
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise OperationError(f"the server cannot listen on {host}:{port}: {reason}; choose another --port") from error
+        raise
     return listener
 
 
-def _url(listener: socket.socket) -> str:
+@contextmanager
+def _explaining(host: str, port: int) -> Iterator[None]:
+    """Raise an OperationError with a remedy if an address cannot be used."""
+    try:
+        yield
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise OperationError(f"the server cannot listen on {host}:{port}: {reason}; choose another --port") from error
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return the address of a socket as a URL."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

@@ -83,13 +83,14 @@ async def _serve(node: "Node", app: "ASGIApp", host: str, port: int, interrupts:
     import asyncio
 
     from tidemill.cli.service_manager import READY, STOPPING, feeding_watchdog, report_state
-    from tidemill.server.serving import reachable_url, serving
+    from tidemill.server.serving import bind, reachable_url, serving_on, url_of
 
     loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
     interrupts.on_first(lambda: loop.call_soon_threadsafe(stop_requested.set))
-    with feeding_watchdog():
-        async with node, serving(app, host, port) as url:
-            node.server_url = node.server_url or reachable_url(url)
+    with feeding_watchdog(), bind(host, port) as listener:
+        # before the node opens: it may launch units at once, and tells them the address
+        node.server_url = node.server_url or reachable_url(url_of(listener))
+        async with node, serving_on(app, listener) as url:
             print_text(json.dumps({"url": url}) if output is Format.JSON else ready_line(url))
             report_state(READY)
             await stop_requested.wait()
