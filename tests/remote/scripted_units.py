@@ -1,6 +1,7 @@
 """A cluster of units that tests play themselves, on the virtual clock: no processes, no network."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -44,7 +45,11 @@ class Cluster:
         self.refusals: dict[str, OperationError] = {}
         """By tenant: why the cluster takes no unit of it."""
         self.refused: list[AttemptKey] = []
+        self.answer: Callable[[AttemptKey], Awaitable[None]] | None = None
+        """What it does after it has started a unit, before it says so."""
         self.observers: list[UnitObserver] = []
+        self.closed = asyncio.Event()
+        """Set once a launcher is closed."""
 
     def report(self, key: AttemptKey, status: UnitStatus) -> None:
         """Change the status of a unit; every launcher sees it."""
@@ -71,6 +76,7 @@ class ScriptedLauncher(AttemptLauncher):
 
     async def close(self) -> None:
         self._cluster.observers.remove(self._observer)
+        self._cluster.closed.set()
 
     def free_slots(self) -> int:
         return 100
@@ -86,6 +92,8 @@ class ScriptedLauncher(AttemptLauncher):
             raise refusal
         self._cluster.launched.append(launch.key)
         self._cluster.report(launch.key, UnitStatus(state="pending" if self._cluster.is_full else "running"))
+        if self._cluster.answer is not None:
+            await self._cluster.answer(launch.key)
 
     async def delete(self, key: AttemptKey, grace: float) -> None:
         if key in self._cluster.undeletable:

@@ -1,5 +1,7 @@
 """The rows of the failure matrix for remote attempts, on the virtual clock: where they differ from other executors."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -51,9 +53,9 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return None if request.param is None else f"sqlite:///{tmp_path_factory.mktemp('store')}/t.db"
 
 
-def open_node(cluster: Cluster, store: str | None) -> RemoteTestNode:
+def open_node(cluster: Cluster, store: str | None, **settings: Any) -> RemoteTestNode:
     """Return a node on a cluster."""
-    return make_node_class(cluster)(store, load=[flow, wide])
+    return make_node_class(cluster)(store, load=[flow, wide], settings=settings)
 
 
 async def start(node: RemoteTestNode) -> tuple[RunHandle, AttemptKey]:

@@ -204,8 +204,10 @@ class WorkflowEngine:
         deadline = monotonic() + timeout  # real time: author code takes it
         grace = timeout / 5  # for code to react to its cancellation; part of the timeout, so that closing keeps to it
         if not is_draining:
-            await wait_until(lambda: not self.attempts.running_here() and not self.is_writing, timeout - grace)
+            await wait_until(lambda: not self._is_working_here and not self.is_writing, timeout - grace)
         await asyncio.gather(*(executor.close(grace) for executor in self.executors.values()))
+        left = max(grace / 10, deadline - monotonic())  # a closed executor hands back what it is given
+        await wait_until(lambda: self.attempts.dispatcher.is_idle, left)
         for key in self.attempts.claimed.keys() - self.attempts.running():  # code that runs must not start elsewhere
             self.attempts.report_to_store(key, HandedBack("its node was closed"))
         await wait_until(lambda: not self.attempts.reports_in_flight and self._task_logs.is_idle, timeout)
@@ -331,6 +333,11 @@ class WorkflowEngine:
         self.ticks.notify()
 
     # -- state
+
+    @property
+    def _is_working_here(self) -> bool:
+        """Whether code runs that ends with this node, or an executor is about to accept an attempt."""
+        return bool(self.attempts.running_here()) or not self.attempts.dispatcher.is_idle
 
     @property
     def is_writing(self) -> bool:

@@ -176,20 +176,43 @@ class RemoteExecutor(Executor, UnitObserver):
         attempt = _RemoteAttempt(request)
         self._attempts.add(attempt)
         try:
-            if request.tenant in self._blocks.tenants():  # it was claimed before
-                raise OperationError("the cluster has rejected another unit of its tenant")
-            await self._launcher.launch(await self._orders.write(request, url))
-        except TidemillError as error:
-            self._on_launch_failed(attempt, error)
+            await self._launch(attempt, url)
         except BaseException:
             self._attempts.forget(attempt)
             raise
-        else:
-            self._blocks.record_success(request.tenant)
         finally:
             attempt.launched.set()
 
-    def _on_launch_failed(self, attempt: _RemoteAttempt, error: TidemillError) -> None:
+    async def _launch(self, attempt: _RemoteAttempt, server_url: str) -> None:
+        """Write the order of an attempt, and start its unit. An attempt whose unit was not started is handed back."""
+        request = attempt.request
+        try:
+            if self._is_closed:
+                raise OperationError("the node is closing")
+            if request.tenant in self._blocks.tenants():  # it was claimed before
+                raise OperationError("the cluster has rejected another unit of its tenant")
+            launch = await self._orders.write(request, server_url)
+        except TidemillError as error:
+            self._hand_back(attempt, error)
+            return
+        try:
+            await self._launcher.launch(launch)
+        except Exception as error:  # once it is closed, a launcher raises whatever its client does
+            if not isinstance(error, TidemillError) and not self._is_closed:
+                raise
+            await self._on_launch_failed(attempt, error)
+        else:
+            self._blocks.record_success(request.tenant)
+
+    async def _on_launch_failed(self, attempt: _RemoteAttempt, error: Exception) -> None:
+        """Hand an attempt back, unless its unit was started although the cluster did not say so."""
+        claim = await self._read_claim(attempt.request.key)
+        if claim is not None and claim.owner == self._owner and claim.state is TaskState.RUNNING:
+            attempt.has_begun = True
+        else:
+            self._hand_back(attempt, error)
+
+    def _hand_back(self, attempt: _RemoteAttempt, error: Exception) -> None:
         """Hand an attempt back whose unit was not started, and start no other one that would fail too for a while."""
         is_own = isinstance(error, OperationError) and not isinstance(error, ClusterUnavailableError)
         self._blocks.record_failure(attempt.request.tenant if is_own else None)
