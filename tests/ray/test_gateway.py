@@ -60,6 +60,17 @@ async def test_an_actor_without_resources_waits_and_can_be_removed(cluster: RayC
         assert (await ray.wait_for_state("d/1", "ended", "missing")).cause == "deleted"
 
 
+async def test_a_removed_actor_lets_its_process_end(cluster: RayCluster, tmp_path: Path) -> None:
+    """A process that has reported its result still deletes its files."""
+    program = "import pathlib, sys, time; f = pathlib.Path(sys.argv[1]); f.touch(); time.sleep(1); f.unlink()"
+    async with opened(cluster, "i/") as ray:
+        await ray.create("i/1", "-c", program, str(tmp_path / "file"))
+        await until((tmp_path / "file").exists)
+        ray.gateway.remove("i/1")
+        await until(lambda: ray.lists[-1] == set())
+        assert not (tmp_path / "file").exists()
+
+
 async def test_an_actor_that_ray_rejects_says_why(cluster: RayCluster) -> None:
     async with opened(cluster, "e/") as ray:
         assert "num_cpus" in await ray.create("e/1", "-c", "pass", num_cpus=-1)

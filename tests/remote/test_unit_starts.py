@@ -118,3 +118,18 @@ async def test_a_node_gives_up_no_unit_of_another_one(cluster: Cluster) -> None:
         executor.request_sweep = lambda: None
         await node.advance("20m")
         assert (cluster.deleted, list(cluster.units)) == ([], [foreign])
+
+
+async def test_a_unit_out_of_sight_is_judged_by_its_lease(cluster: Cluster) -> None:
+    """W-11: another cluster has replaced the one of the unit. The node forgets it: no sweep ends it again and again."""
+    async with open_node(cluster, None) as node:
+        run, key = await start(node)
+        await begin(node, key)
+        cluster.report(key, UnitStatus(state="running"))
+        del cluster.units[key]
+        for observer in cluster.observers:
+            observer.on_removed(key)
+        executor = node.probe.workflows.executors["kubernetes"]
+        assert (executor.known_units, executor.self_renewing()) == (0, {key})
+        await node.advance("3m")
+        assert (await outcomes(node, run.id))[0] == "lost"

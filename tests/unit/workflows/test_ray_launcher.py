@@ -88,6 +88,7 @@ async def test_a_new_cluster_says_nothing_about_what_runs_on_the_old_one(
     launcher.on_connected("two")
     launcher.on_listed([])
     assert units.states() == ["running", "missing"]
+    assert units.removed[:1] == KEYS[:1], "what runs is out of sight"
 
 
 async def test_a_unit_that_runs_does_not_wait_again(launcher: RayLauncher, units: Recorder) -> None:

@@ -31,6 +31,9 @@ RETRY_INTERVAL = 1.0
 CONFIRM_TIMEOUT = 3.0
 """Seconds that an actor has to answer before it is killed instead of stopped. Those without resources never answer."""
 
+EXIT_TIMEOUT = 5.0
+"""Seconds that a process has to end by itself before its actor is removed."""
+
 Result = TypeVar("Result")
 
 
@@ -127,7 +130,7 @@ class Gateway:
             case protocol.Stop(name, grace):
                 await self._stop(name, grace)
             case protocol.Remove(name):
-                await self._kill(name)
+                await self._remove(name)
 
     async def _create(self, message: protocol.Create) -> None:
         number = message.number
@@ -157,10 +160,15 @@ class Gateway:
                 await asyncio.sleep(0.2)  # real time: the answer to `wait_end` overtakes the death of the actor
         await self._in_thread(lambda: ray.kill(actor))
 
-    async def _kill(self, name: str) -> None:
+    async def _remove(self, name: str) -> None:
+        """End an actor once its process has ended, or has had the time to: it may still delete its files."""
         actor = await self._find(name)
-        if actor is not None:
-            await self._in_thread(lambda: ray.kill(actor))
+        if actor is None:
+            return
+        with suppress(TimeoutError, exceptions.RayError):
+            async with asyncio.timeout(EXIT_TIMEOUT):
+                await _answer(actor.wait_end.remote())
+        await self._in_thread(lambda: ray.kill(actor))
 
     async def _find(self, name: str) -> Any | None:
         """Return the handle of an actor; None if there is none of this name."""

@@ -118,7 +118,7 @@ class RayGateway:
         self._send(protocol.Stop(name, grace))
 
     def remove(self, name: str) -> None:
-        """End an actor at once."""
+        """End an actor once its process has ended, or some seconds later."""
         self._send(protocol.Remove(name))
 
     def _send(self, message: protocol.ToGateway) -> None:
@@ -134,13 +134,13 @@ class RayGateway:
             was_connected = False
             try:
                 await self._run_gateway(prefix)
-            except OperationError as error:
-                self.problem = str(error)
+            except Exception as error:  # without its gateway, the node would judge no actor any more
+                self.problem = str(error) or type(error).__name__
+                self._log_failure(None if isinstance(error, OperationError) else error)
             finally:
                 was_connected, self.is_connected = self.is_connected, False
                 self._fail_replies()
             failures = 1 if was_connected else failures + 1
-            self._log_failure()
             await self._clock.sleep(self._backoff.delay(failures))
 
     async def _run_gateway(self, prefix: str) -> None:
@@ -181,9 +181,10 @@ class RayGateway:
             if not reply.done():
                 reply.set_exception(OperationError(f"the connection to Ray at {self._address} was lost"))
 
-    def _log_failure(self) -> None:
+    def _log_failure(self, traceback: Exception | None) -> None:
         if self._streaks.record_failure(self._address, self.problem) is not None:
-            logger.warning(events.RAY_DISCONNECTED, extra={"address": self._address, "error": self.problem})
+            extra = {"address": self._address, "error": self.problem}
+            logger.warning(events.RAY_DISCONNECTED, exc_info=traceback, extra=extra)
 
     def _log_success(self) -> None:
         self._streaks.reset(self._address)

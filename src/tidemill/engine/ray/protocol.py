@@ -8,7 +8,7 @@
      | <---- Created ----- |                     |
      | <---- StatusSeen -- | <-- its calls ----- |      at every change
      | ----- Stop -------> | --- stop, or kill > |
-     | ----- Remove -----> | --- kill ---------> |
+     | ----- Remove -----> | --- wait, kill ---> |
 
 A gateway whose connection to the node is closed ends. The actors live on.
 """
@@ -74,7 +74,7 @@ class Stop(msgspec.Struct, frozen=True, tag=True):
 
 
 class Remove(msgspec.Struct, frozen=True, tag=True):
-    """To the gateway: end an actor at once, whatever it runs."""
+    """To the gateway: end an actor once its process has ended. A process that does not end soon is killed."""
 
     name: str
 

@@ -114,7 +114,7 @@ class RayLauncher(AttemptLauncher, ActorObserver):
         self._gateway.stop(build_name(self._prefix, key), grace)
 
     async def discard(self, key: AttemptKey) -> None:
-        """Remove the actor of an attempt that has ended. One that cannot be reached removes itself."""
+        """Remove the actor of an attempt that has ended, or is about to. One that cannot be reached removes itself."""
         name = build_name(self._prefix, key)
         self._units.pop(name, None)
         with suppress(OperationError):
@@ -134,6 +134,7 @@ class RayLauncher(AttemptLauncher, ActorObserver):
                     self._report(unit, UnitStatus(state="missing", reason="the cluster was replaced by another one"))
                 else:
                     del self._units[name]
+                    self._observer.on_removed(unit.key)
         self._session, self._lists = session, 0
         self._unconfirmed = set(self._units)
 

@@ -251,8 +251,12 @@ class RemoteExecutor(Executor, UnitObserver):
             self._start_judging(attempt, self._judge(attempt))
 
     def on_removed(self, key: AttemptKey) -> None:
-        if self._attempts.get(key) is None:  # else how it ended is yet to be judged
-            self._units.pop(key, None)
+        attempt, status = self._attempts.get(key), self._units.get(key)
+        if attempt is not None:
+            if status is None or status.state != "running":
+                return  # how it ended is yet to be judged
+            attempt.has_begun = True  # its lease decides
+        self._units.pop(key, None)
 
     def on_reported(self, key: AttemptKey) -> None:
         attempt = self._attempts.get(key)

@@ -96,7 +96,9 @@ class UnitObserver(Protocol):
         """Accept the status of a unit; a repeated one changes nothing."""
 
     def on_removed(self, key: AttemptKey) -> None:
-        """Accept that the cluster keeps nothing of a unit that has ended. Unknown keys are ignored."""
+        """Accept that a unit is out of sight: the cluster keeps nothing of one that has ended, or another cluster has
+        replaced that of one that runs. Unknown keys are ignored.
+        """
 
 
 class ClusterUnavailableError(OperationError):
