@@ -15,6 +15,7 @@ from tidemill.attempt.lease import LeaseTimer
 from tidemill.attempt.logs import LogSender
 from tidemill.engine.workflows.executors.forkserver.protocol import RESULT_DECODER
 from tidemill.engine.workflows.executors.interface import LogRecord
+from tidemill.engine.workflows.executors.remote.exit_codes import NOT_WANTED
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import Failed, Succeeded
 
@@ -47,6 +48,12 @@ async def test_a_refusal_of_tidemill_is_final(status: int, kind: type[Exception]
     async with connect(lambda _: refuse(status, "attempt_ended")) as connection:
         with pytest.raises(kind):
             await connection.post("/heartbeat", None, type(None), 5.0)
+
+
+async def test_an_attempt_whose_order_is_gone_ends_as_one_that_is_not_wanted(tmp_path: Path) -> None:
+    """Executors, exit code 10: a server deletes orders some time after their attempts are over."""
+    async with connect(lambda _: refuse(401, "invalid_attempt_token")) as connection:
+        assert await Attempt(connection, tmp_path).run() == NOT_WANTED
 
 
 async def test_a_proxy_that_refuses_one_call_for_good_ends_it() -> None:

@@ -29,6 +29,8 @@ _MSGPACK = "application/msgpack"
 _PASSING_STATUSES = frozenset([408, 425, 429])
 _NOT_WANTED = 409
 _TOO_LARGE = 413
+_TOKEN_OVER = "invalid_attempt_token"
+"""The code of a refusal whose order is gone: a while after its attempt was over, the server has deleted it."""
 
 
 class NotWantedError(OperationError):
@@ -105,22 +107,24 @@ def _raise_final(response: httpx.Response, problem: str, size: int, is_patience_
         raise TooLargeError(f"its {size:,} bytes are more than the server takes, or a proxy before it: {problem}")
     if status >= 500 or status in _PASSING_STATUSES:
         return
-    if not _has_code(response):
+    code = _read_code(response)
+    if code is None:
         if is_patience_over:
             raise OperationError(f"a proxy before the server refuses a call of the attempt: {problem}")
-    elif status == _NOT_WANTED:
+    elif status == _NOT_WANTED or code == _TOKEN_OVER:
         raise NotWantedError(problem)
     else:
         raise OperationError(f"the server refused a call of the attempt: {problem}")
 
 
-def _has_code(response: httpx.Response) -> bool:
-    """Return whether a refusal is one of Tidemill: each has a code."""
+def _read_code(response: httpx.Response) -> str | None:
+    """Return the code of a refusal of Tidemill, which each has; None if it is not one."""
     try:
         body = response.json()
     except ValueError:
-        return False
-    return isinstance(body, dict) and isinstance(body.get("code"), str)
+        return None
+    code = body.get("code") if isinstance(body, dict) else None
+    return code if isinstance(code, str) else None
 
 
 def _describe(response: httpx.Response) -> str:
