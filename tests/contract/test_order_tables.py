@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.contract.access_samples import tenant
 from tests.contract.run_samples import after, creation, ending, make, move, queued, running, task_row
 from tests.contract.samples import NOON, NOON_ELSEWHERE
-from tidemill.storage.order_ports import AttemptClaim, AttemptOrder
+from tidemill.storage.order_ports import AttemptClaim, AttemptOrder, TokenHolder
 from tidemill.storage.store import Store
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey
@@ -16,6 +16,7 @@ from tidemill.workflows.states import TaskState
 
 DIGEST = bytes(range(32))
 KEY = AttemptKey("r1", "a", UNMAPPED, 1)
+HOLDER = TokenHolder(KEY, "public")
 
 
 def order(**given: Any) -> AttemptOrder:
@@ -32,8 +33,8 @@ async def claimed_run(store: Store) -> None:
 
 async def test_an_order_is_found_by_the_digest_of_its_token(store: Store) -> None:
     await store.attempt_orders.put(order(created_at=NOON_ELSEWHERE, bundle="b1"))
-    assert await store.attempt_orders.find(DIGEST) == order(bundle="b1")
-    assert await store.attempt_orders.find(bytes(32)) is None
+    assert await store.attempt_orders.find_holder(DIGEST) == HOLDER
+    assert await store.attempt_orders.find_holder(bytes(32)) is None
     assert await store.attempt_orders.get(KEY) == order(bundle="b1")
     assert await store.attempt_orders.get(KEY._replace(attempt=2)) is None
     assert order().key == KEY
@@ -43,8 +44,8 @@ async def test_a_repeated_order_replaces_the_token(store: Store) -> None:
     await store.attempt_orders.put(order())
     await store.attempt_orders.begin(KEY, "first")
     await store.attempt_orders.put(order(digest=bytes(32)))
-    assert await store.attempt_orders.find(DIGEST) is None
-    assert await store.attempt_orders.find(bytes(32)) == order(digest=bytes(32))
+    assert await store.attempt_orders.find_holder(DIGEST) is None
+    assert await store.attempt_orders.find_holder(bytes(32)) == HOLDER
 
 
 async def test_one_process_begins_an_attempt(store: Store) -> None:
@@ -52,7 +53,7 @@ async def test_one_process_begins_an_attempt(store: Store) -> None:
     await store.attempt_orders.put(order())
     begun = await asyncio.gather(*(store.attempt_orders.begin(KEY, f"process {n}") for n in range(4)))
     assert sorted(begun) == [False, False, False, True]
-    found = await store.attempt_orders.find(DIGEST)
+    found = await store.attempt_orders.get(KEY)
     assert found is not None
     assert await store.attempt_orders.begin(KEY, found.process or "")
     assert not await store.attempt_orders.begin(KEY._replace(attempt=2), "process 1")
@@ -78,9 +79,9 @@ async def test_old_orders_of_attempts_that_are_over_are_pruned(store: Store) -> 
     await store.attempt_orders.put(order(run="gone", digest=b"gone"))
     await store.attempt_orders.put(order(run="new", digest=b"new", created_at=after(10)))
     assert await store.attempt_orders.prune(after(5)) == 1
-    assert await store.attempt_orders.find(b"gone") is None
-    assert await store.attempt_orders.find(DIGEST) == order()
-    assert await store.attempt_orders.find(b"new") is not None
+    assert await store.attempt_orders.find_holder(b"gone") is None
+    assert await store.attempt_orders.find_holder(DIGEST) == HOLDER
+    assert await store.attempt_orders.find_holder(b"new") is not None
 
 
 async def test_a_bundle_stays_while_an_order_needs_it(store: Store) -> None:
@@ -118,7 +119,7 @@ async def test_orders_and_bundles_go_with_their_tenant(store: Store) -> None:
     await store.attempt_orders.put(order(tenant="acme"))
     await store.code_bundles.add("acme", "b1", b"archive", NOON)
     await store.tenants.delete("acme")
-    assert await store.attempt_orders.find(DIGEST) is None
+    assert await store.attempt_orders.find_holder(DIGEST) is None
     assert await store.code_bundles.read("acme", "b1") is None
 
 
@@ -126,4 +127,4 @@ async def test_a_replaced_order_keeps_every_field(store: Store) -> None:
     full = replace(order(), bundle="b1", process="p1", payload=bytes(range(256)))
     await store.attempt_orders.put(full)
     await store.attempt_orders.put(full)
-    assert await store.attempt_orders.find(DIGEST) == full
+    assert await store.attempt_orders.get(KEY) == full

@@ -220,6 +220,18 @@ async def test_a_run_is_found_without_its_tasks(store: Store) -> None:
     assert await store.runs.find_run("unknown") is None
 
 
+async def test_a_task_run_is_found_without_the_others(store: Store) -> None:
+    """S-9: what a report of one element needs does not depend on the size of its run."""
+    rows = [task_row("a"), *(task_row("m", TaskState.FAILED, index=one) for one in range(3))]
+    await make(store, creation(run_row("r1"), *rows))
+    assert [await store.runs.find_task(TaskKey("r1", row.task, row.index)) for row in rows] == rows
+    assert [await store.runs.find_task(TaskKey(*key)) for key in [("r1", "m", 3), ("r1", "b", 0), ("r2", "a")]] == [
+        None,
+        None,
+        None,
+    ]
+
+
 async def test_elements_are_listed_from_one_on_and_by_state(store: Store) -> None:
     """S-9: a page of a mapped task is read without the others."""
     elements = [task_row("m", TaskState.SUCCESS if one % 2 else TaskState.FAILED, index=one) for one in range(12)]

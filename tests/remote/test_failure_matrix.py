@@ -141,7 +141,7 @@ async def test_db_hiccup(cluster: Cluster, store: str | None) -> None:
     async with open_node(cluster, store) as node:
         run, key = await start(node)
         await begin(node, key)
-        with breaking(store_of(node).runs, "load"), pytest.raises(StoreError):
+        with breaking(store_of(node).runs, "find_task"), pytest.raises(StoreError):
             await end(node, key)
         await end(node, key)
         await end(node, key)

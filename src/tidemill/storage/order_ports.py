@@ -34,6 +34,13 @@ class AttemptOrder(msgspec.Struct, frozen=True, kw_only=True):
         return AttemptKey(self.run, self.task, self.element, self.attempt)
 
 
+class TokenHolder(NamedTuple):
+    """The attempt that a token belongs to, and its tenant."""
+
+    key: AttemptKey
+    tenant: str
+
+
 class AttemptClaim(NamedTuple):
     """The claim of an attempt that is queued or running."""
 
@@ -50,8 +57,8 @@ class AttemptOrders(Protocol):
     async def put(self, order: AttemptOrder) -> None:
         """Write an order, in place of the one of its attempt."""
 
-    async def find(self, digest: bytes) -> AttemptOrder | None:
-        """Return the order whose token has a digest."""
+    async def find_holder(self, digest: bytes) -> TokenHolder | None:
+        """Return the attempt whose token has a digest. Every call of an attempt asks: it does not read the order."""
 
     async def get(self, key: AttemptKey) -> AttemptOrder | None:
         """Return the order of an attempt."""

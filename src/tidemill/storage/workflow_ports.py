@@ -124,6 +124,9 @@ class Runs(Protocol):
     async def find_run(self, run: str) -> RunRow | None:
         """Return a run without its task runs; None if there is no such run."""
 
+    async def find_task(self, key: TaskKey) -> TaskRow | None:
+        """Return one task run; None if there is no such task run."""
+
     async def list_elements(self, first: TaskKey, states: Collection[TaskState], limit: int) -> list[TaskRow]:
         """Return elements of a mapped task in order, from one on: those in some states, or without states all."""
 

@@ -9,7 +9,7 @@ from tidemill.kernel.errors import RequestError
 from tidemill.storage.order_ports import AttemptOrders, CodeBundles
 
 KEPT = timedelta(hours=1)
-"""How long an order stays at least, so that a unit that comes late learns that it is not wanted."""
+"""How long an order stays at least, also if its attempt is over sooner: a late unit learns that it is not wanted."""
 
 
 class AttemptAuthentication:
@@ -25,16 +25,16 @@ class AttemptAuthentication:
 
         Whether the attempt is still wanted, each call checks: the answer to one that is not says so.
         """
-        order = await self._orders.find(digest_token(token))
-        if order is None:
+        holder = await self._orders.find_holder(digest_token(token))
+        if holder is None:
             message = "the token of the attempt is not valid: it never was, or the attempt is over"
             raise RequestError(message, code="invalid_attempt_token", status=401)
         return Principal(
-            tenant=order.tenant,
+            tenant=holder.tenant,
             role=Role.READ,
-            actor=f"attempt:{order.key}",
-            credential=f"attempt:{order.key}",
-            attempt=(order.run, order.task, order.element, order.attempt),
+            actor=f"attempt:{holder.key}",
+            credential=f"attempt:{holder.key}",
+            attempt=holder.key,
         )
 
     async def prune(self) -> None:

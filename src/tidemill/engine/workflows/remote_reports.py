@@ -145,11 +145,11 @@ class RemoteReports:
 
     async def _load(self, key: AttemptKey) -> tuple[RunRow, TaskRow] | None:
         """Return the run and the task run of an attempt; None if the attempt is not the current one."""
-        for record in await self._store.runs.load([key.run]):
-            for row in record.tasks:
-                if (row.task, row.index, row.attempt) == key[1:] and row.state.is_claimed:
-                    return record.run, row
-        return None
+        row = await self._store.runs.find_task(key.task_key)
+        if row is None or row.attempt != key.attempt or not row.state.is_claimed:
+            return None
+        run = await self._store.runs.find_run(key.run)
+        return None if run is None else (run, row)
 
     async def _is_recorded(self, key: AttemptKey, result: AttemptResult) -> bool:
         """Return whether an attempt has ended with this outcome: then the report is a repeated one."""

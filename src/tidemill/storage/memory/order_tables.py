@@ -6,7 +6,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from tidemill.storage.memory.tables import MemoryTable, Tables, times_to_utc, to_utc
-from tidemill.storage.order_ports import AttemptClaim, AttemptOrder, AttemptOrders, CodeBundles
+from tidemill.storage.order_ports import AttemptClaim, AttemptOrder, AttemptOrders, CodeBundles, TokenHolder
 from tidemill.workflows.records import AttemptKey
 
 
@@ -26,8 +26,9 @@ class MemoryAttemptOrders(MemoryTable, AttemptOrders):
         row = times_to_utc(order)
         await self._committer.commit(lambda tables: tables.put(tables.orders, row.key, row))
 
-    async def find(self, digest: bytes) -> AttemptOrder | None:
-        return next((row for row in self._tables.orders.values() if row.digest == digest), None)
+    async def find_holder(self, digest: bytes) -> TokenHolder | None:
+        found = (TokenHolder(row.key, row.tenant) for row in self._tables.orders.values() if row.digest == digest)
+        return next(found, None)
 
     async def get(self, key: AttemptKey) -> AttemptOrder | None:
         return self._tables.orders.get(key)

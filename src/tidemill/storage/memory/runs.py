@@ -85,6 +85,9 @@ class MemoryRuns(MemoryTable, Runs):
     async def find_run(self, run: str) -> RunRow | None:
         return self._tables.runs.get(run)
 
+    async def find_task(self, key: TaskKey) -> TaskRow | None:
+        return self._tables.tasks.get(key.run, {}).get(key)
+
     async def list_elements(self, first: TaskKey, states: Collection[TaskState], limit: int) -> list[TaskRow]:
         rows = _sorted_tasks(self._tables.tasks.get(first.run, {}))
         elements = [row for row in rows if row.task == first.task and row.index >= max(0, first.element)]

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from datetime import datetime
 
-from tidemill.storage.order_ports import AttemptClaim, AttemptOrder, AttemptOrders, CodeBundles
+from tidemill.storage.order_ports import AttemptClaim, AttemptOrder, AttemptOrders, CodeBundles, TokenHolder
 from tidemill.storage.postgres.database import PostgresTable
 from tidemill.storage.postgres.row_codecs import make_codec, parameter
 from tidemill.storage.postgres.writes import StatementRows, to_columns
@@ -29,9 +29,9 @@ class PostgresAttemptOrders(PostgresTable, AttemptOrders):
     async def put(self, order: AttemptOrder) -> None:
         await self._write(StatementRows(self._queries.put_order, [_ORDER.encode(order)]))
 
-    async def find(self, digest: bytes) -> AttemptOrder | None:
-        rows = await self._read(self._queries.order_of_token, digest)
-        return _ORDER.decode(tuple(rows[0])) if rows else None
+    async def find_holder(self, digest: bytes) -> TokenHolder | None:
+        rows = await self._read(self._queries.holder_of_token, digest)
+        return TokenHolder(AttemptKey(*tuple(rows[0])[:4]), rows[0]["tenant"]) if rows else None
 
     async def get(self, key: AttemptKey) -> AttemptOrder | None:
         rows = await self._read(self._queries.order_of_attempt, *key)

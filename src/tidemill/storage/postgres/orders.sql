@@ -15,8 +15,8 @@ ON CONFLICT (run, task, element, attempt) DO UPDATE SET
     created_at = excluded.created_at,
     process = excluded.process;
 
--- name: order_of_token
-SELECT {order_columns} FROM tidemill.attempt_orders WHERE digest = $1;
+-- name: holder_of_token
+SELECT run, task, element, attempt, tenant FROM tidemill.attempt_orders WHERE digest = $1;
 
 -- name: order_of_attempt
 SELECT {order_columns} FROM tidemill.attempt_orders WHERE run = $1 AND task = $2 AND element = $3 AND attempt = $4;

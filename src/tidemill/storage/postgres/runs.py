@@ -122,6 +122,10 @@ class PostgresRuns(PostgresTable, Runs):
         rows = await self._read(self._queries.runs, [run])
         return decode_run(rows[0]) if rows else None
 
+    async def find_task(self, key: TaskKey) -> TaskRow | None:
+        rows = await self._read(self._queries.task_run, *key)
+        return decode_task(rows[0]) if rows else None
+
     async def list_elements(self, first: TaskKey, states: Collection[TaskState], limit: int) -> list[TaskRow]:
         values = (first.run, first.task, max(0, first.element), list(states), limit)
         return [decode_task(row) for row in await self._read(self._queries.elements_from, *values)]

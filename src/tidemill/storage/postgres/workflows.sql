@@ -303,6 +303,9 @@ LIMIT $3;
 -- name: backfill_states
 SELECT backfill, state, count(*) FROM tidemill.runs WHERE backfill = ANY($1::text[]) GROUP BY backfill, state;
 
+-- name: task_run
+SELECT * FROM tidemill.task_runs WHERE run = $1 AND task = $2 AND element = $3;
+
 -- name: elements_from
 SELECT * FROM tidemill.task_runs WHERE run = $1 AND task = $2 AND element >= $3
 AND (cardinality($4::text[]) = 0 OR state = ANY($4::text[])) ORDER BY element LIMIT $5;

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Collection
 from datetime import datetime
 
-from tidemill.storage.order_ports import AttemptClaim, AttemptOrder, AttemptOrders, CodeBundles
+from tidemill.storage.order_ports import AttemptClaim, AttemptOrder, AttemptOrders, CodeBundles, TokenHolder
 from tidemill.storage.row_codec import RowCodec, make_fragments
 from tidemill.storage.sqlite.database import SqliteTable
 from tidemill.storage.sqlite.run_rows import from_micros, to_micros
@@ -31,9 +31,9 @@ class SqliteAttemptOrders(SqliteTable, AttemptOrders):
     async def put(self, order: AttemptOrder) -> None:
         await self._execute_many(self._queries.put_order, [_ORDER.encode(order)])
 
-    async def find(self, digest: bytes) -> AttemptOrder | None:
-        rows = await self._fetch_all(self._queries.order_of_token, (digest,))
-        return _ORDER.decode(rows[0]) if rows else None
+    async def find_holder(self, digest: bytes) -> TokenHolder | None:
+        rows = await self._fetch_all(self._queries.holder_of_token, (digest,))
+        return TokenHolder(AttemptKey(*rows[0][:4]), rows[0][4]) if rows else None
 
     async def get(self, key: AttemptKey) -> AttemptOrder | None:
         rows = await self._fetch_all(self._queries.order_of_attempt, key)

@@ -9,8 +9,8 @@ SELECT id FROM instance;
 -- name: put_order
 INSERT OR REPLACE INTO attempt_orders ({order_columns}) VALUES ({order_parameters});
 
--- name: order_of_token
-SELECT {order_columns} FROM attempt_orders WHERE digest = ?;
+-- name: holder_of_token
+SELECT run, task, element, attempt, tenant FROM attempt_orders WHERE digest = ?;
 
 -- name: order_of_attempt
 SELECT {order_columns} FROM attempt_orders WHERE run = ? AND task = ? AND element = ? AND attempt = ?;

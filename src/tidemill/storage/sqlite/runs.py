@@ -101,6 +101,10 @@ class SqliteRuns(SqliteTable, Runs):
         rows = await self._fetch_all(self._queries.runs_of, (json.dumps([run]),))
         return decode_run(rows[0]) if rows else None
 
+    async def find_task(self, key: TaskKey) -> TaskRow | None:
+        rows = await self._fetch_all(self._queries.task_run, key)
+        return decode_keyed_task(rows[0])[1] if rows else None
+
     async def list_elements(self, first: TaskKey, states: Collection[TaskState], limit: int) -> list[TaskRow]:
         values = {
             "run": first.run,

@@ -140,6 +140,9 @@ SELECT {run_columns} FROM runs WHERE id IN (SELECT value FROM json_each(?)) ORDE
 -- name: tasks_of
 SELECT {task_columns} FROM task_runs WHERE run IN (SELECT value FROM json_each(?)) ORDER BY run, task, element;
 
+-- name: task_run
+SELECT {task_columns} FROM task_runs WHERE run = ? AND task = ? AND element = ?;
+
 -- name: elements_from
 SELECT {task_columns} FROM task_runs WHERE run = :run AND task = :task AND element >= :element
 AND (json_array_length(:states) = 0 OR state IN (SELECT value FROM json_each(:states))) ORDER BY element LIMIT :limit;
