@@ -80,7 +80,7 @@ class Objects:
     def get(self, key: Key) -> Json:
         """Return an object."""
         if key not in self._objects:
-            raise ApiError(404, "NotFound", f'{key[0]} "{key[2]}" not found')
+            raise ApiError(404, "NotFound", f'{key[0]} "{key[2]}" not found', {"name": key[2], "kind": key[0]})
         return copy.deepcopy(self._objects[key])
 
     def select(self, resource: str, namespace: str) -> list[Json]:

@@ -45,12 +45,16 @@ async def test_a_field_of_the_wrong_type_is_a_bad_request(pods: Pods) -> None:
 
 async def test_a_pod_in_an_unknown_namespace_is_refused(pods: Pods) -> None:
     elsewhere = Pods(pods.client, "nowhere")
-    check_status(await elsewhere.try_create("one"), 404, "NotFound", 'namespaces "nowhere" not found')
+    answer = await elsewhere.try_create("one")
+    check_status(answer, 404, "NotFound", 'namespaces "nowhere" not found')
+    assert answer.json()["details"]["kind"] == "namespaces"
 
 
 async def test_a_missing_pod_is_not_found(pods: Pods) -> None:
     check_status(await pods.client.get(f"{pods.path}/none"), 404, "NotFound", 'pods "none" not found')
-    check_status(await pods.delete("none"), 404, "NotFound", 'pods "none" not found')
+    answer = await pods.delete("none")
+    check_status(answer, 404, "NotFound", 'pods "none" not found')
+    assert answer.json()["details"]["kind"] == "pods"
 
 
 async def test_a_list_selects_by_label(pods: Pods) -> None:

@@ -363,3 +363,26 @@ async def test_a_program_that_ends_without_a_report_leaves_its_last_words(
         await launcher.launch(launch_of("one"))
         status = await observer.until_over(launch_of("one").key)
     assert (status.cause, status.exit, status.log_tail) == ("error", 3, "no module named train\n")
+
+
+async def test_a_pod_named_after_namespaces_is_no_missing_namespace(
+    launcher: KubernetesLauncher, observer: RecordingObserver, pods: Pods, api_server: ApiServer
+) -> None:
+    """The API server says which kind of object there is not; the words of its message include names of authors."""
+    launch = launch_of("r1", workflow="namespaces")
+    await launcher.launch(launch)
+    gone = ApiError(404, "NotFound", f'pods "{name_of(launch)}" not found', {"kind": "pods"})
+    api_server.fault = first(1, "delete", "pods", gone)
+    assert "namespaces" in name_of(launch)
+    await launcher.delete(launch.key, 1.0)
+
+
+async def test_a_kubeconfig_without_a_user_is_named(api_server: ApiServer, pods: Pods, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    document = yaml.safe_load(api_server.cluster.write_kubeconfig(kubeconfig, pods.namespace).read_text())
+    for context in document["contexts"]:
+        del context["context"]["user"]
+    kubeconfig.write_text(yaml.safe_dump(document))
+    config = KubernetesConfig(image=IMAGE, namespace=pods.namespace, kubeconfig=str(kubeconfig))
+    with pytest.raises(OperationError, match="names no user"):
+        await KubernetesLauncher(config, SystemClock()).open(RecordingObserver(), "store")

@@ -239,6 +239,14 @@ def test_servers_are_configured_to_run_tasks_as_pods(chart: Path, tmp_path: Path
     assert config.namespaces() == sorted(one["metadata"]["namespace"] for one in manifests if one["kind"] == "Role")
 
 
+def test_a_server_url_of_the_operator_replaces_that_of_the_chart(chart: Path) -> None:
+    """A variable that is there twice has the value that the cluster chooses, and `kubectl apply` warns."""
+    settings = {"server_url": "https://tidemill.example.org"}
+    server, *_ = (one["spec"]["containers"][0] for one in pods(render(chart, {**EVERYTHING, "settings": settings})))
+    found = [one["value"] for one in server["env"] if one["name"] == "TIDEMILL_SERVER_URL"]
+    assert found == ["https://tidemill.example.org"]
+
+
 def test_servers_may_run_pods_and_write_tokens(chart: Path) -> None:
     """And may not read Secrets; the role is bound to their service account, in each namespace of tasks."""
     manifests = render(chart, EVERYTHING)

@@ -172,7 +172,10 @@ def _read_kubeconfig(config: KubernetesConfig) -> Any:
     """Return where the cluster is and who calls: of the file that is configured, the pod, or the user."""
     try:
         found = KubeConfig.from_env() if config.kubeconfig is None else KubeConfig.from_file(config.kubeconfig)
-        return found.get(config.context)
+        single = found.get(config.context)
+        if single is not None and single.user is None:
+            raise ConfigError(f"the context {single.context_name} of the kubeconfig names no user that it has")
+        return single
     except (ConfigError, KeyError, OSError, ValueError) as error:
         raise OperationError(
             f"the executor 'kubernetes' finds no cluster: {error}; set kubeconfig in the file of kubernetes_config"
@@ -192,7 +195,7 @@ def _explain(error: Exception, what: str) -> OperationError:
     """Return an error of the client as one that says what to do."""
     message = f"Kubernetes, {what}: {_message(error)}"
     match _status_code(error):
-        case 404 if "namespaces" not in str(error):
+        case 404 if _missing_kind(error) != "namespaces":
             return _NotFoundError(message)
         case 409 if _reason(error) == "AlreadyExists":
             return ExistsError(message)
@@ -220,6 +223,12 @@ def _status_code(error: Exception) -> int | None:
 
 def _reason(error: Exception) -> str:
     return (error.status.reason or "") if isinstance(error, ApiError) else ""
+
+
+def _missing_kind(error: Exception) -> str:
+    """Return the kind of object that there is not, in the words of the API server."""
+    details = error.status.details if isinstance(error, ApiError) else None
+    return (details.kind or "") if details is not None else ""
 
 
 def _message(error: Exception) -> str:

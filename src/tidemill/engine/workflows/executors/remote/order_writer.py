@@ -37,7 +37,7 @@ class OrderWriter:
         self._settings = settings
         self._versions: VersionCache[_OrderedVersion] = VersionCache(workflows, _prepare)
         self._bundles: dict[str, str] = {}
-        """By the folder of a package, which never changes: the digest of its bundle."""
+        """By the folder of a loaded package, which never changes: the digest of its bundle."""
 
     def check(self, request: AttemptRequest) -> None:
         """Raise OperationError if the code of a request is not loaded, or no other process can import it."""
@@ -76,11 +76,16 @@ class OrderWriter:
         digest, now = self._bundles.get(tree.folder), self._clock.now()
         if digest is None or not await self._store.code_bundles.touch(tenant, digest, now):
             archive: bytes = await call_in_thread(pack_folder, Path(tree.folder))
+            self._forget_unloaded()
             digest = self._bundles[tree.folder] = digest_bundle(archive)
             await self._store.code_bundles.add(tenant, digest, archive, now)
         return BundledCode(
             digest=digest, shown=tree.shown, tops=tree.tops, modules=location.modules, settings=location.settings
         )
+
+    def _forget_unloaded(self) -> None:
+        loaded = {one.location.tree.folder for one in self._versions.values() if one.location.tree is not None}
+        self._bundles = {folder: digest for folder, digest in self._bundles.items() if folder in loaded}
 
 
 def _prepare(workflow: Workflow) -> _OrderedVersion:

@@ -116,8 +116,10 @@ env:
   {{- if and (eq .component "server") .root.Values.kubernetesExecutor.enabled }}
   - name: TIDEMILL_KUBERNETES_CONFIG
     value: /etc/tidemill/executor/kubernetes.toml
+  {{- if not (hasKey .root.Values.settings "server_url") }}
   - name: TIDEMILL_SERVER_URL
     value: http://{{ include "tidemill.fullname" .root }}.{{ .root.Release.Namespace }}.svc:{{ .root.Values.service.port }}
+  {{- end }}
   {{- end }}
   {{- range $name, $value := .root.Values.settings }}
   - name: TIDEMILL_{{ upper $name }}
