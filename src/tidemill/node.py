@@ -246,6 +246,7 @@ class Node(NodeOperations):
             self.settings,
             owner=self._owner.id,
             server_url=lambda: self.server_url,
+            mask=self.access.secrets.mask,
         )
 
     def _executor_options(self) -> dict[str, Any]:

@@ -131,6 +131,7 @@ class RemoteHarness(ExecutorHarness):
             self.node.settings,
             owner="harness",
             server_url=lambda: self.url,
+            mask=self.node.access.secrets.mask,
             grace=self._grace,
         )
         return executor

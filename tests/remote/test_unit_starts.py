@@ -4,7 +4,7 @@ import pytest
 
 from tests.remote.scripted_units import Cluster, begin, end
 from tests.remote.test_failure_matrix import open_node, outcomes, start
-from tests.service.workflows.faults import troubles
+from tests.service.workflows.faults import store_of, troubles
 from tidemill.engine.workflows.executors.remote.interface import UnitCause, UnitStatus
 from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import RunState, TaskState
@@ -133,3 +133,16 @@ async def test_a_unit_out_of_sight_is_judged_by_its_lease(cluster: Cluster) -> N
         assert (executor.known_units, executor.self_renewing()) == (0, {key})
         await node.advance("3m")
         assert (await outcomes(node, run.id))[0] == "lost"
+
+
+async def test_what_a_cluster_shows_of_a_unit_is_masked(cluster: Cluster) -> None:
+    """Secrets: the end of the output comes from the cluster, past the masks of the attempt."""
+    async with open_node(cluster, None) as node:
+        run, key = await start(node)
+        node.access.secrets.mask.add("open-sesame")
+        text = "the key is open-sesame"
+        cluster.report(key, UnitStatus(state="ended", cause="error", exit=1, reason=text, log_tail=text))
+        await node.advance("5s")
+        chunks = await store_of(node).logs.read(key.task_key)
+        shown = [*(str(chunk.payload) for chunk in chunks), str(await store_of(node).runs.read_attempts(run.id))]
+        assert ("open-sesame" in "".join(shown), "***" in shown[0], "***" in shown[-1]) == (False, True, True)

@@ -13,6 +13,7 @@ import msgspec
 from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.engine.workflows.executors.remote.orders import Order
 from tidemill.engine.workflows.leader.state import LeaderState
+from tidemill.engine.workflows.log_budget import LogBudget
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.spans import attempt_span
 from tidemill.engine.workflows.versions import WorkflowVersions
@@ -62,6 +63,7 @@ class RemoteReports:
         self._versions = versions
         self._leader = leader
         self._attempts = attempts
+        self._log_budget = LogBudget(runtime.clock)
 
     async def check_current(self, key: AttemptKey) -> None:
         """Raise AttemptEndedError unless an attempt is the current one of its task run."""
@@ -88,9 +90,12 @@ class RemoteReports:
         raise AttemptEndedError(key)
 
     async def add_logs(self, key: AttemptKey, number: int, records: Sequence[LogRecord]) -> None:
-        """Append a numbered batch of log records; one with a number that was used is dropped."""
+        """Append a numbered batch of log records; one with a number that was used is dropped, and one too many is."""
         await self.check_current(key)
-        await self._store.logs.append([LogChunk(key=key, number=number, payload=msgspec.msgpack.encode(records))])
+        payload = self._log_budget.take(key, msgspec.msgpack.encode(records))
+        if payload is None:
+            return
+        await self._store.logs.append([LogChunk(key=key, number=number, payload=payload)])
         self._leader.notifier.notify_changed(key.run)
 
     async def end(self, order: Order, result: AttemptResult) -> None:
@@ -104,6 +109,7 @@ class RemoteReports:
         if not is_written and not await self._is_recorded(key, result):
             self._attempts.count_late(key, result)
             raise AttemptEndedError(key)
+        self._log_budget.forget(key)
         if is_written and found is not None:
             self._record_span(order, *found, result)
         self._attempts.settle_remote(key)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tidemill.engine.tasks import TaskScope, run_forever
 from tidemill.engine.workflows.executors.attempt_table import AttemptTable, RunningAttempt
@@ -36,6 +37,7 @@ from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError, StoreError, TidemillError
 from tidemill.kernel.ids import new_instance_id
+from tidemill.kernel.masking import SecretMask
 from tidemill.kernel.settings import Settings
 from tidemill.storage.order_ports import AttemptClaim
 from tidemill.storage.workflow_ports import LogChunk, WorkflowStore
@@ -100,6 +102,7 @@ class RemoteExecutor(Executor, UnitObserver):
         *,
         owner: str,
         server_url: Callable[[], str | None],
+        mask: SecretMask,
         grace: float = STOP_GRACE_PERIOD,
     ) -> None:
         self.name = launcher.name
@@ -110,6 +113,7 @@ class RemoteExecutor(Executor, UnitObserver):
         self._clock = clock
         self._owner = owner
         self._server_url = server_url
+        self._mask = mask
         self._grace = grace
         self._tasks = TaskScope()
         self._attempts: AttemptTable[_RemoteAttempt] = AttemptTable()
@@ -281,6 +285,7 @@ class RemoteExecutor(Executor, UnitObserver):
             self._end(attempt, _RECORDED_ELSEWHERE)
             return
         status = self._units[key]
+        status = replace(status, reason=self._mask.mask(status.reason), log_tail=self._mask.mask(status.log_tail))
         await self._write_tail(key, status)
         self._end(attempt, judge_unit(status, claim.state))
 
