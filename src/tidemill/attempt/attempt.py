@@ -25,6 +25,7 @@ from tidemill.attempt.connection import (
     ServerConnection,
 )
 from tidemill.attempt.logs import LogSender
+from tidemill.attempt.memory import OomWatch
 from tidemill.attempt.process import AttemptProcess
 from tidemill.engine.workflows.executors.forkserver.protocol import CALL_REPLY_DECODER, ResultMessage
 from tidemill.engine.workflows.executors.interface import (
@@ -80,7 +81,8 @@ class _Listener(AttemptListener):
 class Attempt:
     """One attempt, as the server orders it."""
 
-    def __init__(self, connection: ServerConnection, folder: Path) -> None:
+    def __init__(self, connection: ServerConnection, folder: Path, memory_events: Path | None = None) -> None:
+        self._memory_events = memory_events
         self._connection = connection
         self._folder = folder
         self._logs = LogSender(connection)
@@ -172,10 +174,11 @@ class Attempt:
                 lease=max(order.lease - order.heartbeat_interval, order.heartbeat_interval),
             )
             await executor.open()
+            oom_watch = OomWatch(self._memory_events)
             try:
                 await executor.submit(replace(order.request, has_begun=True, executor=executor.name))
                 self._submitted.set()
-                return await self._listener.ended
+                return oom_watch.judge(await self._listener.ended)
             finally:
                 await asyncio.shield(executor.close(STOP_GRACE_PERIOD))
         except (NotWantedError, LeaseLostError):

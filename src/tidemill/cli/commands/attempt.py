@@ -47,10 +47,11 @@ async def _run(environment: "AttemptEnvironment") -> int:
     from tidemill.attempt.attempt import Attempt
     from tidemill.attempt.connection import ServerConnection
     from tidemill.attempt.lease import LeaseTimer
+    from tidemill.attempt.memory import find_memory_events
 
     with TemporaryDirectory(prefix="tidemill-attempt-") as folder:
         async with ServerConnection(environment.url, environment.token, LeaseTimer()) as connection:
-            attempt = Attempt(connection, Path(folder))
+            attempt = Attempt(connection, Path(folder), find_memory_events())
             for number in HANDLED_SIGNALS:  # through the loop: no author code runs in this process
                 asyncio.get_running_loop().add_signal_handler(number, attempt.terminate)
             return await attempt.run()
