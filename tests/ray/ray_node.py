@@ -1,6 +1,6 @@
 """A served node that runs tasks on a Ray cluster, for tests."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from tidemill.node import Node
 from tidemill.node_parts import NodeParts
 from tidemill.server.authentication import NoAuthentication
 from tidemill.workflows.records import AttemptRow
+from tidemill.workflows.workflow import Workflow
 
 FLOWS = [flow.on_ray, flow.exclusive, flow.far, flow.slow, flow.huge]
 QUICK = {"heartbeat_interval": 0.5, "heartbeat_timeout": 20.0, "tick_interval": 0.1, "lease_ttl": 1.0}
@@ -26,10 +27,12 @@ class RayNode(Node):
 
 
 @asynccontextmanager
-async def ray_node(cluster: RayCluster, folder: Path, port: int = 0, **settings: Any) -> AsyncIterator[Served]:
+async def ray_node(
+    cluster: RayCluster, folder: Path, port: int = 0, load: Sequence[Workflow] = FLOWS, **settings: Any
+) -> AsyncIterator[Served]:
     """A running node with a server that attempts reach."""
     merged = QUICK | {"ray_address": cluster.address} | settings
-    node = RayNode(f"sqlite:///{folder}/store.db", load=FLOWS, settings=merged)
+    node = RayNode(f"sqlite:///{folder}/store.db", load=list(load), settings=merged)
     async with node, served(node, NoAuthentication(node.access.tickets, node.access.attempts), port=port) as server:
         node.server_url = server.url
         yield server

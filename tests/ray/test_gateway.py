@@ -67,7 +67,7 @@ async def test_a_removed_actor_lets_its_process_end(cluster: RayCluster, tmp_pat
         await ray.create("i/1", "-c", program, str(tmp_path / "file"))
         await until((tmp_path / "file").exists)
         ray.gateway.remove("i/1")
-        await until(lambda: ray.lists[-1] == set())
+        assert (await ray.wait_for_state("i/1", "ended", "missing")).cause == "completed"
         assert not (tmp_path / "file").exists()
 
 

@@ -24,6 +24,11 @@ def _make(executor: str) -> Workflow:
     return flow
 
 
-on_in_process, on_subprocess, on_kubernetes = map(_make, ("in_process", "subprocess", "kubernetes"))
+on_in_process, on_subprocess, on_worker, on_kubernetes, on_ray = map(
+    _make, ("in_process", "subprocess", "worker", "kubernetes", "ray")
+)
 
-ALL = (on_in_process, on_subprocess, on_kubernetes)
+BY_EXECUTOR = {
+    flow.name.removeprefix("on_"): flow for flow in (on_in_process, on_subprocess, on_worker, on_kubernetes, on_ray)
+}
+"""A node loads those whose executor it has."""

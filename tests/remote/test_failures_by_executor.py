@@ -1,7 +1,7 @@
 """Rows of the failure matrix for each executor: an attempt runs while the node has a failure, and ends once.
 
-Nodes, processes and pods are real here; the API server of Kubernetes is scripted. The other rows do not depend on the
-executor: they are about stored runs that no attempt belongs to any more, or about a run that cannot be planned.
+Nodes, workers, processes and pods are real here; the API server of Kubernetes is scripted. `tests/ray` has the same
+rows on a real Ray.
 """
 
 from collections.abc import AsyncIterator
@@ -10,111 +10,78 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.executor_harness import until
 from tests.kubernetes.chosen_cluster import open_chosen_cluster
 from tests.kubernetes.cluster import create_namespace
 from tests.kubernetes.kubelet import open_kubelet
 from tests.kubernetes.pod_node import pod_node
 from tests.remote import matrix_flow
+from tests.remote.failure_rows import (
+    RunningTask,
+    run_task,
+    test_db_hiccup,
+    test_leader_connection_blip,
+    test_leader_overlap,
+    test_scheduler_crash_mid_tick,
+)
 from tests.remote.local_launcher import LocalLauncher
-from tests.remote.remote_node import QUICK, TIMEOUT, remote_node, starts
-from tests.service.workflows.faults import breaking
-from tidemill.engine.workflows.client.handle import RunHandle
-from tidemill.engine.workflows.leader.election import LEASE_NAME
+from tests.remote.remote_node import QUICK, remote_node
 from tidemill.node import Node
-from tidemill.workflows.states import RunState
+from tidemill.worker import WorkerNode
 
-WORKFLOWS = {"in_process": "on_in_process", "subprocess": "on_subprocess"}
-"""By executor; those of the others name `kubernetes`."""
+__all__ = ["test_db_hiccup", "test_leader_connection_blip", "test_leader_overlap", "test_scheduler_crash_mid_tick"]
 
 
 @asynccontextmanager
-async def open_node(executor: str, folder: Path) -> AsyncIterator[Node]:
-    """A node with one of the executors."""
-    store = f"sqlite:///{folder}/store.db"
-    if executor == "kubernetes":
-        async with open_chosen_cluster(folder) as cluster, cluster.client() as client:
-            namespace = await create_namespace(client)
-            async with (
-                open_kubelet(cluster, namespace),
-                pod_node(store, cluster, namespace, folder, lease=20.0, load=matrix_flow.ALL) as server,
-            ):
-                yield server.node
-    elif executor == "remote":
-        launcher = LocalLauncher(folder / "units")
-        try:
-            async with remote_node(store, launcher, load=matrix_flow.ALL) as server:
-                yield server.node
-        finally:
-            launcher.end()
-    else:
-        async with Node(store, load=[*matrix_flow.ALL[:2]], settings=QUICK) as node:
-            yield node
+async def run_in_pod(store: str, folder: Path) -> AsyncIterator[RunningTask]:
+    """A task in a pod of a scripted cluster."""
+    async with open_chosen_cluster(folder) as cluster, cluster.client() as client:
+        namespace = await create_namespace(client)
+        load = [matrix_flow.BY_EXECUTOR["kubernetes"]]
+        async with (
+            open_kubelet(cluster, namespace),
+            pod_node(store, cluster, namespace, folder, lease=20.0, load=load) as server,
+            run_task(server.node, "kubernetes", folder) as running,
+        ):
+            yield running
 
 
-class RunningTask:
-    """A node, and a run whose task runs there."""
-
-    def __init__(self, node: Node, run: RunHandle, folder: Path) -> None:
-        self.node = node
-        self.engine = node._workflows
-        self._run = run
-        self._folder = folder
-
-    def release(self) -> None:
-        """Let the task end."""
-        (self._folder / "gate").touch()
-
-    async def check_end(self) -> None:
-        """Assert that the run succeeds, and that its task has run once."""
-        self.release()
-        result = await self._run.wait(timeout=TIMEOUT)
-        assert (result.state, result.tasks["work"].output) == (RunState.SUCCESS, 7)
-        assert starts(self._folder) == [1]
-        metrics = self.node.metrics()
-        assert (metrics["agent_lost_tasks_total"], metrics["late_reports_total"]) == (0, 0)
+@asynccontextmanager
+async def run_in_unit(store: str, folder: Path) -> AsyncIterator[RunningTask]:
+    """A task in a local process, as a unit."""
+    launcher = LocalLauncher(folder / "units")
+    try:
+        async with (
+            remote_node(store, launcher, load=[matrix_flow.BY_EXECUTOR["kubernetes"]]) as server,
+            run_task(server.node, "kubernetes", folder) as running,
+        ):
+            yield running
+    finally:
+        launcher.end()
 
 
-@pytest.fixture(params=["in_process", "subprocess", "remote", "kubernetes"])
+@asynccontextmanager
+async def run_on_worker(store: str, folder: Path) -> AsyncIterator[RunningTask]:
+    """A task on a worker, which reports to the store by itself."""
+    load = [matrix_flow.BY_EXECUTOR["worker"]]
+    async with (
+        Node(store, load=load, settings=QUICK) as node,
+        WorkerNode(store, load=load, settings=QUICK) as worker,
+        run_task(node, "worker", folder, worker) as running,
+    ):
+        yield running
+
+
+REMOTE = {"worker": run_on_worker, "remote": run_in_unit, "kubernetes": run_in_pod}
+
+
+@pytest.fixture(params=["in_process", "subprocess", *REMOTE])
 async def task(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RunningTask]:
     """A task that runs on each executor."""
-    async with open_node(request.param, tmp_path) as node:
-        run = await node.start(WORKFLOWS.get(request.param, "on_kubernetes"), folder=str(tmp_path))
-        await until(lambda: starts(tmp_path))
-        running = RunningTask(node, run, tmp_path)
-        try:
+    store, executor = f"sqlite:///{tmp_path}/store.db", request.param
+    if executor in REMOTE:
+        async with REMOTE[executor](store, tmp_path) as running:
             yield running
-        finally:
-            running.release()
-
-
-async def test_scheduler_crash_mid_tick(task: RunningTask) -> None:
-    """F1: phases of the tick raise, and the next tick resumes from the store."""
-    with breaking(task.node.store.runs, "list_active", times=3) as calls:
-        task.engine.on_remote_change()
-        await until(lambda: len(calls) > 3 or task.node.metrics()["scheduler_phase_errors_total"])
-        await task.check_end()
-
-
-async def test_db_hiccup(task: RunningTask) -> None:
-    """F5: the result cannot be written at first, and is written once."""
-    with breaking(task.node.store.runs, "apply", times=2) as calls:
-        task.release()
-        await until(lambda: len(calls) > 2)
-        await task.check_end()
-
-
-async def test_leader_connection_blip(task: RunningTask) -> None:
-    """F8: the leadership is lost and won again; the attempt runs on."""
-    coordinator = task.engine.leader.coordinator
-    assert coordinator is not None
-    task.engine.election.step_down(coordinator.term)
-    await until(lambda: task.engine.leader.coordinator not in (None, coordinator))
-    await task.check_end()
-
-
-async def test_leader_overlap(task: RunningTask) -> None:
-    """F9, W-8: another node leads for a moment, and this one does not know; the result is written all the same."""
-    epoch = await task.node.store.leases.acquire(LEASE_NAME, "another", 1.0, [task.engine.owner.id])
-    assert epoch is not None
-    await task.check_end()
+        return
+    load = [matrix_flow.BY_EXECUTOR[executor]]
+    async with Node(store, load=load, settings=QUICK) as node, run_task(node, executor, tmp_path) as running:
+        yield running
