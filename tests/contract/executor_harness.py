@@ -160,9 +160,9 @@ class ExecutorHarness:
         if isinstance(call, StartCall):
             return StartedRun(call.key_for(request.key))
         match call.accumulator:
-            case "nobody":
+            case "unknown":
                 raise RequestError(
-                    "unknown accumulator", code="accumulator_not_found", status=404, accumulator="nobody"
+                    "unknown accumulator", code="accumulator_not_found", status=404, accumulator="unknown"
                 )
             case "defect":
                 raise ZeroDivisionError("a defect")

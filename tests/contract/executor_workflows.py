@@ -365,9 +365,9 @@ def waits_for_a_started_run(ctx: tm.Context) -> None:
 
 
 @flow.task
-def pushes_to_nobody(ctx: tm.Context) -> list[object]:
+def pushes_to_an_unknown_accumulator(ctx: tm.Context) -> list[object]:
     try:
-        ctx.push("nobody", 1)
+        ctx.push("unknown", 1)
     except tm.RequestError as error:
         return [str(error), error.code, error.status, error.facts]
     return []

@@ -143,8 +143,8 @@ async def test_a_task_starts_runs_under_keys_that_every_attempt_has(harness: Exe
 @EVERYWHERE
 async def test_an_error_of_a_call_is_the_one_that_a_caller_outside_gets(harness: ExecutorHarness) -> None:
     """API: errors of requests keep their code and their facts."""
-    answer = ["unknown accumulator", "accumulator_not_found", 404, {"accumulator": "nobody"}]
-    assert await harness.value("pushes_to_nobody") == answer
+    answer = ["unknown accumulator", "accumulator_not_found", 404, {"accumulator": "unknown"}]
+    assert await harness.value("pushes_to_an_unknown_accumulator") == answer
     failure = await harness.failure("pushes_into_a_defect")
     assert "a defect" in failure.error.message
 

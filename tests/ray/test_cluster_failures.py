@@ -29,7 +29,7 @@ async def test_a_restarted_head_says_nothing_about_what_ran_before(tmp_path: Pat
 
 
 async def test_a_node_short_of_memory(tmp_path: Path) -> None:
-    """Ray's memory monitor ends the worker, the kernel its process; the cause is told apart."""
+    """Ray's memory monitor ends the worker, the kernel its process; the status has the cause."""
     shortage = {"RAY_memory_usage_threshold": "0.001", "RAY_memory_monitor_refresh_ms": "100"}
     with running_cluster(**shortage) as cluster, token_of(cluster):
         async with opened(cluster, "m/") as ray:

@@ -23,7 +23,7 @@ COMMANDS = {
     "server": LazyCommand("Serve a store over HTTP and WebSocket.", "server", "server"),
     "host": LazyCommand("Host partitions of keyed reactors for a store.", "host", "host"),
     "worker": LazyCommand('Run tasks with executor="worker" for a store.', "worker", "worker"),
-    "attempt": LazyCommand("Run one attempt in a pod or a Ray task.", "attempt", "attempt"),
+    "attempt": LazyCommand("Run one attempt in a pod or a Ray actor.", "attempt", "attempt"),
     "run": LazyCommand("Run a workflow now; show its progress and its result.", "run", "run"),
     "runs": LazyCommand("Inspect and control runs.", "runs"),
     "workflow": LazyCommand("List, check, pause and resume workflows.", "workflow"),

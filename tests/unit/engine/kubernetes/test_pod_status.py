@@ -119,7 +119,7 @@ def test_a_waiting_pod_says_what_it_waits_for() -> None:
 
 
 def test_a_deleted_pod_has_ended_as_it_said_or_without_a_trace() -> None:
-    """A pod that was evicted or whose node was lost is told apart from one that a person deleted."""
+    """A pod that was evicted or whose node was lost has another cause than one that a person deleted."""
     assert read_deleted_pod(stored_pod(SUCCEEDED)).cause == "completed"
     vanished = read_deleted_pod(stored_pod(RUNNING))
     assert (vanished.state, vanished.cause) == ("missing", "deleted")

@@ -132,21 +132,21 @@ class _TomlReader:
     def __init__(self) -> None:
         self.problems: list[str] = []
 
-    def read(self, place: str, table: Any, parsers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
-        """Return the values of a table that are right."""
+    def read(self, prefix: str, table: Any, parsers: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+        """Return the values of a table that are right; `prefix` names the table in problems."""
         if not isinstance(table, dict):
-            self.problems.append(f"{place.rstrip('.')}: it is a table, not {table!r}")
+            self.problems.append(f"{prefix.rstrip('.')}: it is a table, not {table!r}")
             return {}
         parsed = {}
         for key, value in table.items():
             if key not in parsers:
                 hint = did_you_mean(key, parsers) or f"; there are {', '.join(parsers)}"
-                self.problems.append(f"{place}{key}: there is no such key{hint}")
+                self.problems.append(f"{prefix}{key}: there is no such key{hint}")
                 continue
             try:
                 parsed[key] = parsers[key](value)
             except (TypeError, ValueError) as error:
-                self.problems.append(f"{place}{key}: {error}")
+                self.problems.append(f"{prefix}{key}: {error}")
         return parsed
 
 

@@ -5,24 +5,22 @@ server, and renews its lease. The node renews the lease only while the unit is p
 is not wanted any more, and decides what became of a unit that ended without a report, or that does not start.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from tidemill.engine.tasks import TaskScope, run_forever
-from tidemill.engine.workflows.executors.attempt_table import AttemptTable, RunningAttempt
+from tidemill.engine.workflows.executors.attempt_table import AttemptTable
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
 from tidemill.engine.workflows.executors.interface import (
     STOP_GRACE_PERIOD,
     AttemptListener,
     AttemptRequest,
     Executor,
-    LogRecord,
 )
+from tidemill.engine.workflows.executors.remote.attempt_records import RETRY_BACKOFF, AttemptRecords
 from tidemill.engine.workflows.executors.remote.interface import (
     AttemptLauncher,
     ClusterUnavailableError,
@@ -31,16 +29,15 @@ from tidemill.engine.workflows.executors.remote.interface import (
 )
 from tidemill.engine.workflows.executors.remote.launch_blocks import LaunchBlocks
 from tidemill.engine.workflows.executors.remote.order_writer import OrderWriter
-from tidemill.engine.workflows.executors.remote.start_deadlines import StartDeadline
+from tidemill.engine.workflows.executors.remote.remote_attempt import RemoteAttempt
 from tidemill.engine.workflows.executors.remote.unit_results import judge_unit
-from tidemill.kernel.backoff import Backoff
+from tidemill.engine.workflows.executors.remote.unit_sweeper import UnitSweeper
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError, StoreError, TidemillError
 from tidemill.kernel.ids import new_instance_id
 from tidemill.kernel.masking import SecretMask
 from tidemill.kernel.settings import Settings
-from tidemill.storage.order_ports import AttemptClaim
-from tidemill.storage.workflow_ports import LogChunk, WorkflowStore
+from tidemill.storage.workflow_ports import WorkflowStore
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled, HandedBack
 from tidemill.workflows.records import AttemptKey
@@ -54,35 +51,13 @@ RESULT_GRACE = 2.0
 EXPIRY_INTERVAL = 1.0
 """Seconds between two looks for units that do not start."""
 
+NOTICE_INTERVAL = 10.0
+"""Seconds between two looks for attempts that have begun unseen."""
+
 ADOPTION_GRACE = 15.0
 """Seconds after an adoption in which the unit may come into sight: its node may have launched it at the last moment."""
 
-SWEEP_INTERVAL = 10.0
-"""Seconds between two looks for units that no attempt needs."""
-
 _RECORDED_ELSEWHERE = Cancelled("another server has recorded its end")
-
-_RETRY_BACKOFF = Backoff(0.5, 15.0)
-
-_TAIL_NUMBER = 2**30
-"""The number of the log chunk with the end of a unit's output: after all those of the attempt itself."""
-
-
-class _RemoteAttempt(RunningAttempt):
-    """An attempt whose unit was launched or adopted."""
-
-    def __init__(self, request: AttemptRequest, *, adopted_at: float | None = None, has_begun: bool = False) -> None:
-        super().__init__(request)
-        self.adopted_at = adopted_at
-        """When this node took it over, on the monotonic clock; None if this node launches it."""
-        self.has_begun = has_begun
-        """Whether its code is known to run, whatever the cluster says about its unit."""
-        self.launched = asyncio.Event()
-        """Set once the launcher has answered."""
-        if adopted_at is not None:
-            self.launched.set()
-        self.deadline = StartDeadline()
-        self.is_judged = False
 
 
 class RemoteExecutor(Executor, UnitObserver):
@@ -116,12 +91,16 @@ class RemoteExecutor(Executor, UnitObserver):
         self._mask = mask
         self._grace = grace
         self._tasks = TaskScope()
-        self._attempts: AttemptTable[_RemoteAttempt] = AttemptTable()
+        self._attempts: AttemptTable[RemoteAttempt] = AttemptTable()
         self._units: dict[AttemptKey, UnitStatus] = {}
         """The units that the launcher has reported, of all nodes on the store."""
         self._blocks = LaunchBlocks(clock)
-        self._next_sweep = self._next_notice = 0.0
-        self._is_sweeping = self._is_closed = False
+        self._records = AttemptRecords(store, clock)
+        self._sweeper = UnitSweeper(
+            launcher, store.attempt_orders, clock, attempts=self._attempts, units=self._units, grace=grace
+        )
+        self._next_notice = 0.0
+        self._is_closed = False
 
     async def open(self) -> None:
         await self._tasks.open()
@@ -157,7 +136,7 @@ class RemoteExecutor(Executor, UnitObserver):
         """Do nothing: units do not depend on this node."""
         return
 
-    def _is_pending(self, attempt: _RemoteAttempt) -> bool:
+    def _is_pending(self, attempt: RemoteAttempt) -> bool:
         if attempt.has_begun:
             return False
         status = self._units.get(attempt.request.key)
@@ -177,7 +156,7 @@ class RemoteExecutor(Executor, UnitObserver):
                 "TIDEMILL_SERVER_URL, to one that they can reach"
             )
         self._orders.check(request)
-        attempt = _RemoteAttempt(request)
+        attempt = RemoteAttempt(request)
         self._attempts.add(attempt)
         try:
             await self._launch(attempt, url)
@@ -187,7 +166,7 @@ class RemoteExecutor(Executor, UnitObserver):
         finally:
             attempt.launched.set()
 
-    async def _launch(self, attempt: _RemoteAttempt, server_url: str) -> None:
+    async def _launch(self, attempt: RemoteAttempt, server_url: str) -> None:
         """Write the order of an attempt, and start its unit. An attempt whose unit was not started is handed back."""
         request = attempt.request
         try:
@@ -208,15 +187,15 @@ class RemoteExecutor(Executor, UnitObserver):
         else:
             self._blocks.record_success(request.tenant)
 
-    async def _on_launch_failed(self, attempt: _RemoteAttempt, error: Exception) -> None:
+    async def _on_launch_failed(self, attempt: RemoteAttempt, error: Exception) -> None:
         """Hand an attempt back, unless its unit was started although the cluster did not say so."""
-        claim = await self._read_claim(attempt.request.key)
+        claim = await self._records.read_claim(attempt.request.key)
         if claim is not None and claim.owner == self._owner and claim.state is TaskState.RUNNING:
             attempt.has_begun = True
         else:
             self._hand_back(attempt, error)
 
-    def _hand_back(self, attempt: _RemoteAttempt, error: Exception) -> None:
+    def _hand_back(self, attempt: RemoteAttempt, error: Exception) -> None:
         """Hand an attempt back whose unit was not started, and start no other one that would fail too for a while."""
         is_own = isinstance(error, OperationError) and not isinstance(error, ClusterUnavailableError)
         self._blocks.record_failure(attempt.request.tenant if is_own else None)
@@ -230,7 +209,7 @@ class RemoteExecutor(Executor, UnitObserver):
     def adopt(self, request: AttemptRequest) -> None:
         if self._attempts.is_known(request.key):
             return
-        attempt = _RemoteAttempt(request, adopted_at=self._clock.monotonic(), has_begun=request.has_begun)
+        attempt = RemoteAttempt(request, adopted_at=self._clock.monotonic(), has_begun=request.has_begun)
         self._attempts.add(attempt)
         if (status := self._units.get(request.key)) is not None:
             self._observe(attempt, status)
@@ -249,7 +228,7 @@ class RemoteExecutor(Executor, UnitObserver):
         if attempt is not None:
             self._observe(attempt, status)
 
-    def _observe(self, attempt: _RemoteAttempt, status: UnitStatus) -> None:
+    def _observe(self, attempt: RemoteAttempt, status: UnitStatus) -> None:
         attempt.deadline.update(status, self._clock.monotonic())
         if status.is_over:
             self._start_judging(attempt, self._judge(attempt))
@@ -267,18 +246,18 @@ class RemoteExecutor(Executor, UnitObserver):
         if attempt is not None:
             self._finish(attempt)
 
-    def _start_judging(self, attempt: _RemoteAttempt, judge: Coroutine[Any, Any, None]) -> None:
+    def _start_judging(self, attempt: RemoteAttempt, judge: Coroutine[Any, Any, None]) -> None:
         if attempt.is_judged or self._is_closed:
             judge.close()
         else:
             attempt.is_judged = True
             self._tasks.start(f"unit ended: {attempt.request.key}", judge)
 
-    async def _judge(self, attempt: _RemoteAttempt) -> None:
+    async def _judge(self, attempt: RemoteAttempt) -> None:
         """Decide what became of an attempt whose unit is over, unless its result arrives."""
         key = attempt.request.key
         await self._clock.sleep(RESULT_GRACE)
-        claim = await self._read_claim(key)
+        claim = await self._records.read_claim(key)
         if attempt.is_reported or self._attempts.get(key) is not attempt:
             return
         if claim is None or claim.owner != self._owner:
@@ -286,17 +265,17 @@ class RemoteExecutor(Executor, UnitObserver):
             return
         status = self._units[key]
         status = replace(status, reason=self._mask.mask(status.reason), log_tail=self._mask.mask(status.log_tail))
-        await self._write_tail(key, status)
+        await self._records.write_tail(key, status)
         self._end(attempt, judge_unit(status, claim.state))
 
-    def _end(self, attempt: _RemoteAttempt, result: AttemptResult) -> None:
+    def _end(self, attempt: RemoteAttempt, result: AttemptResult) -> None:
         """Report the result of an attempt, unless it has reported one itself meanwhile."""
         key = attempt.request.key
         if not attempt.is_reported and self._attempts.get(key) is attempt:
             self._listener.on_ended(key, attempt.stop_ending or result)
             self._finish(attempt)
 
-    def _finish(self, attempt: _RemoteAttempt) -> None:
+    def _finish(self, attempt: RemoteAttempt) -> None:
         """Forget an attempt that has ended, and let the launcher remove its unit."""
         key = attempt.request.key
         attempt.is_reported = True
@@ -306,29 +285,6 @@ class RemoteExecutor(Executor, UnitObserver):
     async def _discard(self, key: AttemptKey) -> None:
         await self._repeat(key, lambda: self._launcher.discard(key))
         self._units.pop(key, None)
-
-    async def _read_claim(self, key: AttemptKey) -> AttemptClaim | None:
-        """Return the claim of an attempt; None if it is over."""
-        failures = 0
-        while True:
-            try:
-                return (await self._store.attempt_orders.claims([key])).get(key)
-            except StoreError as error:
-                failures += 1
-                logger.warning(events.UNIT_CALL_FAILED, extra={"attempt": str(key), "error": str(error)})
-                await self._clock.sleep(_RETRY_BACKOFF.delay(failures))
-
-    async def _write_tail(self, key: AttemptKey, status: UnitStatus) -> None:
-        """Append the end of a unit's output to the log of its attempt; a failure costs only that."""
-        if not status.log_tail:
-            return
-        now = self._clock.now()
-        records = [LogRecord(at=now, message=line, stream="stderr") for line in status.log_tail.splitlines()]
-        chunk = LogChunk(key=key, number=_TAIL_NUMBER, payload=msgspec.msgpack.encode(records))
-        try:
-            await self._store.logs.append([chunk])
-        except StoreError as error:
-            logger.warning(events.TASK_LOGS_FAILED, extra={"attempt": str(key), "error": str(error)})
 
     # -- units that do not start
 
@@ -352,12 +308,12 @@ class RemoteExecutor(Executor, UnitObserver):
         }
         if not unseen or self._clock.monotonic() < self._next_notice:
             return
-        self._next_notice = self._clock.monotonic() + SWEEP_INTERVAL
+        self._next_notice = self._clock.monotonic() + NOTICE_INTERVAL
         claims = await self._store.attempt_orders.claims(list(unseen))
         for key, claim in claims.items():
             unseen[key].has_begun = claim.state is TaskState.RUNNING
 
-    def _find_overdue(self, attempt: _RemoteAttempt) -> AttemptResult | None:
+    def _find_overdue(self, attempt: RemoteAttempt) -> AttemptResult | None:
         """Return the result of an attempt that should have begun long ago, as far as the cluster can be seen."""
         request, now = attempt.request, self._clock.monotonic()
         if attempt.is_judged or attempt.has_begun or not self._launcher.is_watching(request.tenant):
@@ -368,10 +324,10 @@ class RemoteExecutor(Executor, UnitObserver):
         end = attempt.deadline.find_end(self._launcher.start_timeouts, now)
         return None if end is None else judge_unit(end, TaskState.QUEUED)
 
-    async def _give_up(self, attempt: _RemoteAttempt, result: AttemptResult) -> None:
+    async def _give_up(self, attempt: RemoteAttempt, result: AttemptResult) -> None:
         """End an attempt whose unit did not start, and the unit with it; not if the attempt has begun unseen."""
         key = attempt.request.key
-        claim = await self._read_claim(key)
+        claim = await self._records.read_claim(key)
         if claim is None or claim.owner != self._owner:
             self._end(attempt, _RECORDED_ELSEWHERE)
         elif claim.state is TaskState.RUNNING:
@@ -380,7 +336,7 @@ class RemoteExecutor(Executor, UnitObserver):
                 self._observe(attempt, status)  # it may have ended meanwhile
         else:
             if (status := self._units.get(key)) is not None:
-                await self._remove_unit(key, status)
+                await self._sweeper.remove(key, status)
             self._end(attempt, result)
 
     # -- stopping
@@ -391,11 +347,11 @@ class RemoteExecutor(Executor, UnitObserver):
             attempt.stop_ending = Cancelled(reason)
             self._tasks.start(f"cancel: {key}", self._stop(attempt, attempt.stop_ending))
 
-    async def _stop(self, attempt: _RemoteAttempt, ending: Cancelled) -> None:
+    async def _stop(self, attempt: RemoteAttempt, ending: Cancelled) -> None:
         """Delete the unit of an attempt, unless another node has adopted it; then this one lets it go."""
         key = attempt.request.key
         await attempt.launched.wait()  # a unit that is being created would not be deleted
-        claim = await self._read_claim(key)
+        claim = await self._records.read_claim(key)
         if claim is None or claim.owner == self._owner:
             await self._repeat(key, lambda: self._launcher.delete(key, self._grace))
         if self._attempts.remove(attempt) and not attempt.is_reported:
@@ -412,36 +368,8 @@ class RemoteExecutor(Executor, UnitObserver):
             except OperationError as error:
                 failures += 1
                 logger.warning(events.UNIT_CALL_FAILED, extra={"attempt": str(key), "error": str(error)})
-                await self._clock.sleep(_RETRY_BACKOFF.delay(failures))
-
-    # -- units that no attempt needs
+                await self._clock.sleep(RETRY_BACKOFF.delay(failures))
 
     def request_sweep(self) -> None:
-        now = self._clock.monotonic()
-        if now >= self._next_sweep and not self._is_sweeping and not self._is_closed:
-            self._next_sweep, self._is_sweeping = now + SWEEP_INTERVAL, True
-            self._tasks.start("sweep units", self._sweep())
-
-    async def _sweep(self) -> None:
-        """Delete units whose attempts are over: they were cancelled, or lost, while their node was away."""
-        try:
-            unknown = [key for key in self._units if self._attempts.get(key) is None]
-            claims = await self._store.attempt_orders.claims(unknown) if unknown else {}
-            for key in unknown:
-                if key not in claims and key in self._units:
-                    await self._remove_unit(key, self._units[key])
-        except TidemillError as error:
-            logger.warning(events.UNIT_CALL_FAILED, extra={"error": str(error)})
-        finally:
-            self._is_sweeping = False
-
-    async def _remove_unit(self, key: AttemptKey, status: UnitStatus) -> None:
-        """Remove a unit. If the cluster refuses that, as it may in one namespace, the other units go all the same."""
-        try:
-            if status.is_over:
-                await self._launcher.discard(key)
-                self._units.pop(key, None)
-            else:
-                await self._launcher.delete(key, self._grace)
-        except OperationError as error:
-            logger.warning(events.UNIT_CALL_FAILED, extra={"attempt": str(key), "error": str(error)})
+        if not self._is_closed:
+            self._sweeper.request(self._tasks)
