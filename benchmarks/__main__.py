@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from benchmarks.measure import console, limit, show
-from benchmarks.page import write_page
+from benchmarks.page import write_pages
 from benchmarks.result_files import KEPT, Result
 from benchmarks.runner import PEERS, Outcome, find_benchmarks, run_benchmarks
 
@@ -66,7 +66,7 @@ def main() -> int:
     outcome = run_benchmarks([*names, *([PEERS] if arguments.peers else [])], quick=arguments.quick)
     if not arguments.quick:
         remove_stale_results()
-        write_page()
+        write_pages()
     return finish(outcome, strict=arguments.strict)
 
 

@@ -26,7 +26,8 @@ from tidemill.graphs.keys import partition_of
 HOSTS = (1, 2, 4)
 PARTITIONS = 4  # as many as a topic of the mock has
 KEYS = [f"key {number}" for number in range(1000)]
-SETTINGS = {"lease_ttl": "3s", "rebalance_delay": "200ms", "checkpoint_interval": "1s"}
+SETTINGS = {"lease_ttl": "3s", "rebalance_delay": "200ms"}
+CHECKPOINT_INTERVAL = "1s"
 EVENTS, QUICK_EVENTS = 100_000, 20_000
 ROUNDS, QUICK_ROUNDS = 3, 1
 BATCH = 20_000  # events that the producer hands over at once: each time it waits for their delivery
@@ -78,9 +79,10 @@ class HostReport(NamedTuple):
 # -- the processes
 
 
-async def host(address: str, servers: str, topic: str) -> None:
+async def host(address: str, servers: str, topic: str, checkpoint_interval: str) -> None:
     """Host partitions, and answer each line of the input with a report, until it ends."""
-    async with tm.Node(address, load=counters(servers, topic), settings=SETTINGS) as node:
+    settings = {**SETTINGS, "checkpoint_interval": checkpoint_interval}
+    async with tm.Node(address, load=counters(servers, topic), settings=settings) as node:
         while await asyncio.to_thread(sys.stdin.readline):
             state = node.reactor("counters").state()
             running = [one.number for one in state.partitions] if state.health == "live" else []
@@ -161,12 +163,21 @@ async def process_events(hosts: Sequence[Process], producer: Process, topic: str
     return {"events/s": events / seconds, "cpu us per event": used / events * 1e6}
 
 
-async def measure(address: str, servers: str, producer: Process, *, hosts: int, quick: bool) -> dict[str, Any]:
+async def measure(
+    address: str,
+    servers: str,
+    producer: Process,
+    *,
+    hosts: int,
+    quick: bool,
+    checkpoint_interval: str = CHECKPOINT_INTERVAL,
+) -> dict[str, Any]:
     """Measure so many hosts on a store of their own; then kill the first of them, if others can take over."""
-    topic, events = f"steps-{hosts}", QUICK_EVENTS if quick else EVENTS
+    topic, events = f"steps-{hosts}-{checkpoint_interval}", QUICK_EVENTS if quick else EVENTS
+    role = HOST, address, servers, topic, checkpoint_interval
     async with asyncio.timeout(PATIENCE), AsyncExitStack() as stack:
         await ask(producer, f"{topic} {PARTITIONS}")  # creates the topic
-        processes = [await stack.enter_async_context(child(HOST, address, servers, topic)) for _ in range(hosts)]
+        processes = [await stack.enter_async_context(child(*role)) for _ in range(hosts)]
         rounds = QUICK_ROUNDS if quick else ROUNDS
         figures = [await process_events(processes, producer, topic, events) for _ in range(rounds)]
         taken_over = None
@@ -202,8 +213,8 @@ def median(measured: dict[str, Any], figure: str) -> float:
 def main() -> None:
     """Measure, show and keep the figures; or act as one of the processes."""
     match sys.argv[1:]:
-        case [role, address, servers, topic] if role == HOST:
-            asyncio.run(host(address, servers, topic))
+        case [role, address, servers, topic, checkpoint_interval] if role == HOST:
+            asyncio.run(host(address, servers, topic, checkpoint_interval))
         case [role] if role == BROKER:
             broker()
         case options:

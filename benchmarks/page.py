@@ -1,4 +1,4 @@
-"""Writes the tables and plots of docs/explanation/speed.md from the kept results.
+"""Writes the tables and plots of docs/explanation/speed.md and scale.md from the kept results.
 
 python -m benchmarks.page
 """
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from benchmarks.capacity.page import write_tables
 from benchmarks.machine import Machine
 from benchmarks.measure import limit
 from benchmarks.peers import graph_comparison, workflow_comparison
@@ -91,11 +92,12 @@ def describe(machine: Machine) -> str:
     )
 
 
-def write_page() -> None:
+def write_pages() -> None:
     """Write the tables and the plots."""
     PAGE.write_text(fill_page(PAGE.read_text(), read_results()))
+    write_tables()
     write_drawings()
 
 
 if __name__ == "__main__":
-    write_page()
+    write_pages()

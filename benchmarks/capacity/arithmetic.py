@@ -61,9 +61,12 @@ def plan_stream(load: StreamLoad, cost: float) -> StreamPlan:
 
 
 def event_cost(load: StreamLoad, costs: UnitCosts, *, is_committed: bool = False) -> float:
-    """Return what an event from Kafka costs its host, with its share of the checkpoints."""
+    """Return what an event from Kafka costs its host, with its share of the checkpoints.
+
+    The parts do not overlap: an event from Kafka is ingested and fires, a changed key is stored, an event is committed.
+    """
     stored = load.keys_stored / load.rate * costs.key_stored
-    return costs.event_from_kafka + stored + (costs.event_committed if is_committed else 0.0)
+    return costs.event_from_kafka + stored + (costs.commit if is_committed else 0.0)
 
 
 def database_cores(load: StreamLoad, costs: UnitCosts, *, is_committed: bool = False) -> float:
@@ -111,22 +114,33 @@ class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How long the leader needs to hand out the burst."""
     database_cores: float
     """In the busiest hour on average."""
+    database_cores_in_burst: float
+    """While the leader plans the burst, as fast as it can."""
     slots: int
     """Slots of workers."""
     worker_cores: float
     """Cores that workers need beside the code of the tasks, in the busiest hour on average."""
+    worker_cores_in_burst: float
+    """While the leader plans the burst, as fast as it can."""
     bytes_per_day: float
 
 
 def plan_tasks(load: TaskLoad, costs: UnitCosts) -> TaskPlan:
-    """Return what task runs need."""
+    """Return what task runs need.
+
+    The leader limits how many begin in a second, and so how many run at the same time: more slots stay empty.
+    """
     steady_slots = load.peak_rate * (1 - load.on_the_hour) * load.duration
     burst_slots = load.burst * load.duration / (load.patience + load.duration)
+    planned_at_most = 1 / costs.task_leader
+    planned_in_burst = min(planned_at_most, load.burst + load.peak_rate * (1 - load.on_the_hour))
     return TaskPlan(
         leader_share=load.peak_rate * costs.task_leader,
         burst_seconds=load.burst * costs.task_leader,  # what comes later waits behind it
         database_cores=load.peak_rate * costs.task_database,
-        slots=math.ceil((steady_slots + burst_slots) / UTILISATION),
+        database_cores_in_burst=planned_in_burst * costs.task_database,
+        slots=math.ceil(min((steady_slots + burst_slots) / UTILISATION, planned_at_most * load.duration)),
         worker_cores=load.peak_rate * costs.task_worker,
+        worker_cores_in_burst=planned_in_burst * costs.task_worker,
         bytes_per_day=load.per_day * costs.task_bytes,
     )

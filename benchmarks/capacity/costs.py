@@ -1,14 +1,18 @@
-"""The unit costs: what one event and one task run cost each part of an installation, as they were measured."""
+"""The unit costs: what one event and one task run cost each part of an installation, as the kept results have them."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-FILE = Path(__file__).with_name("unit_costs.json")
+from benchmarks.result_files import KEPT, read_results
+
+UNIT_COSTS, KEYS = "unit_costs", "keys"
+"""The benchmarks that measure them."""
 
 
 class UnitCosts(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of one core, unless a field says otherwise. `bench_unit_costs` measures them."""
+    """Seconds of one core, unless a field says otherwise. `bench_unit_costs` measures them, and `bench_keys` bytes."""
 
     machine: str
     """Processor, cores and Python, for readers who compare."""
@@ -17,11 +21,11 @@ class UnitCosts(msgspec.Struct, frozen=True, kw_only=True):
     event: float
     """A typed event through accumulator, reactor and graph, pushed in process by a handle."""
     event_from_kafka: float
-    """An event of one of 1,000 keys, read from Kafka as JSON, with running state and snapshots; all threads."""
+    """An event of one of 1,000 keys, read from Kafka as JSON, with running state, between checkpoints; all threads."""
     event_from_websocket: float
     """An event of a frame with 256, received, decoded and acknowledged; with a graph of one node."""
     event_committed: float
-    """An event that PostgreSQL commits before it is acknowledged: the node's share."""
+    """The same event as `event`, with a commit of PostgreSQL before it is acknowledged: the node's share."""
     event_committed_database: float
     """The share of the database."""
     key_stored: float
@@ -41,12 +45,26 @@ class UnitCosts(msgspec.Struct, frozen=True, kw_only=True):
     takeover: float
     """Seconds from the death of a host until others run its partitions, with the default lease."""
 
+    key_bytes: float
+    """Bytes of memory of an active key, with three small boundaries."""
+    idle_key_bytes: float
+    """The same of a key that is only in the store."""
 
-def read_costs(file: Path = FILE) -> UnitCosts:
-    """Read the costs that the documentation shows."""
-    return msgspec.json.decode(file.read_bytes(), type=UnitCosts)
+    @property
+    def commit(self) -> float:
+        """What a commit adds to an event, on the node: without the ingestion and the firing, which any event costs."""
+        return max(0.0, self.event_committed - self.event)
 
 
-def write_costs(costs: UnitCosts, file: Path = FILE) -> None:
-    """Keep costs for the documentation."""
-    file.write_bytes(msgspec.json.format(msgspec.json.encode(costs), indent=2) + b"\n")
+def read_costs(folder: Path = KEPT) -> UnitCosts:
+    """Read the costs from the results of a folder."""
+    results = read_results(folder)
+    measured, memory = results[UNIT_COSTS], results[KEYS].figures["memory"]
+    figures: dict[str, Any] = {
+        **measured.figures,
+        "key_bytes": memory["bytes per active key"],
+        "idle_key_bytes": memory["bytes per idle key"],
+        "machine": measured.machine.summary,
+        "measured_on": measured.machine.measured_on,
+    }
+    return msgspec.convert(figures, UnitCosts)

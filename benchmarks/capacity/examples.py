@@ -1,4 +1,4 @@
-"""The two loads of docs/explanation/scale.md."""
+"""The two loads of docs/explanation/scale.md, and how long they are simulated."""
 
 from benchmarks.capacity.arithmetic import StreamLoad, TaskLoad
 
@@ -10,3 +10,6 @@ TEN_MILLION_TASKS = TaskLoad(per_day=10_000_000, busiest_hour=0.1, on_the_hour=0
 
 SIMULATED_SECONDS = 30.0
 """How long a stream is simulated before a host dies, and after that."""
+
+SEEDS = 20
+"""How many times a stream is simulated: one feed may be lucky in its partitions and its seconds."""

@@ -1,7 +1,9 @@
 """Simulates a stream on the hosts that the arithmetic gives it: bursts, uneven keys, and a host that dies.
 
 The arithmetic multiplies averages. This checks it where averages mislead: on the busiest host, and in the backlog
-after a death. Time passes in slices so short that the arrivals and the work of a slice can be summed.
+after a death. Time passes in slices, and a backlog is what a host has not processed at the end of one. The rate is the
+same within a second, so shorter slices show the same backlogs, and beside them only the queues of a few events that
+arrive at one moment.
 
 Arrivals at partitions are Poisson distributed, so those of all partitions of a host are too, with the sum of the rates.
 Hence a host is simulated as a whole; its partitions count only when they move to other hosts.
@@ -14,7 +16,8 @@ import msgspec
 from benchmarks.capacity.arithmetic import StreamLoad, StreamPlan
 from benchmarks.capacity.random_numbers import poisson
 
-SLICE = 0.01  # seconds
+SLICES_PER_SECOND = 10
+SLICE = 1 / SLICES_PER_SECOND
 WOBBLE = 0.15  # standard deviation of a second's rate, as a share of the rate
 UNEVENNESS = 0.1  # standard deviation of a partition's share, as a share of it: keys do not hash evenly
 
@@ -25,9 +28,9 @@ class StreamOutcome(msgspec.Struct, frozen=True, kw_only=True):
     busiest: float
     """The utilisation of the busiest host, before one of them died."""
     p99_wait: float
-    """Seconds for which the last event of a slice waits for its host: the 99th percentile, before a host died."""
+    """Seconds for which an event waits for those before it: the 99th percentile, before a host died."""
     caught_up_after: float | None = None
-    """Seconds from the death of a host until its backlog is processed; None if it never was."""
+    """Seconds from the death of a host until others have processed its backlog; None if that did not happen."""
 
 
 def simulate_stream(
@@ -35,7 +38,7 @@ def simulate_stream(
 ) -> StreamOutcome:
     """Let a stream run for a while; then a host dies, and after `takeover` seconds the others own its partitions."""
     hosts = _Hosts(load, plan, Random(seed))
-    slices = int(seconds / SLICE)
+    slices = round(seconds * SLICES_PER_SECOND)
     for number in range(slices):
         hosts.pass_slice(number)
     busiest = max(hosts.offered) / (slices * hosts.per_slice)
@@ -48,11 +51,11 @@ def _survive_death(hosts: "_Hosts", slices: int, takeover: float) -> float | Non
     """Return how long it takes until the backlog of a dead host is processed, as far as `slices` go."""
     hosts.dead = 0  # the one with the hottest key
     for number in range(slices):
-        if number == int(takeover / SLICE):
+        if number == round(takeover * SLICES_PER_SECOND):
             hosts.reassign()
         hosts.pass_slice(number)
-        if number * SLICE > takeover and hosts.has_caught_up:
-            return number * SLICE
+        if hosts.behind is not None and not hosts.behind:
+            return (number + 1) * SLICE
     return None
 
 
@@ -61,6 +64,8 @@ class _Hosts:
 
     def __init__(self, load: StreamLoad, plan: StreamPlan, rng: Random) -> None:
         self.dead: int | None = None
+        self.behind: set[int] | None = None
+        """The hosts that took partitions over, and have not processed everything since; None before that."""
         self.per_slice = SLICE / plan.cost  # events that a host can process
         self.offered = [0.0] * plan.hosts
         self.waits: list[float] = []
@@ -75,31 +80,31 @@ class _Hosts:
 
     def pass_slice(self, number: int) -> None:
         """Let events arrive for a slice, and let every living host process what it can."""
-        if number % int(1 / SLICE) == 0:
+        if number % SLICES_PER_SECOND == 0:
             self._second_rate = self._rate * max(0.0, self._rng.gauss(1.0, WOBBLE))
         for host, share in enumerate(self._shares):
             arrived = poisson(self._rng, self._second_rate * share * SLICE)
             waiting = self._backlog[host] + arrived
-            self._backlog[host] = waiting if host == self.dead else max(0.0, waiting - self.per_slice)
+            left = waiting if host == self.dead else max(0.0, waiting - self.per_slice)
+            self._backlog[host] = left
             if self.dead is None:
                 self.offered[host] += arrived
-                self.waits.append(waiting * self._cost)
-
-    @property
-    def has_caught_up(self) -> bool:
-        """Whether every host processes within a slice what arrives in it."""
-        return sum(self._backlog) < 1
+                self.waits.append(left * self._cost)
+            elif self.behind and not left:
+                self.behind.discard(host)
 
     def reassign(self) -> None:
         """Give the partitions of the dead host, and what waits in them, to the others, the emptiest first."""
         assert self.dead is not None
         backlog, whole = self._backlog[self.dead], self._shares[self.dead]
         counts = {host: len(shares) for host, shares in enumerate(self._partitions) if host != self.dead}
+        self.behind = set()
         for share in self._partitions[self.dead]:
             emptiest = min(counts, key=lambda host: (counts[host], host))
             counts[emptiest] += 1
             self._shares[emptiest] += share
             self._backlog[emptiest] += backlog * share / whole
+            self.behind.add(emptiest)
         self._shares[self.dead] = self._backlog[self.dead] = 0.0
 
 

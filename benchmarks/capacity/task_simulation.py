@@ -28,6 +28,8 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     latest_start: float
     """Seconds that a task run waited for the leader and a slot, at most."""
     most_running: int
+    most_planned: float
+    """Task runs that the leader planned in its busiest second."""
 
 
 def simulate_tasks(load: TaskLoad, plan: TaskPlan, costs: UnitCosts, *, seed: int = 1) -> TaskOutcome:
@@ -35,20 +37,27 @@ def simulate_tasks(load: TaskLoad, plan: TaskPlan, costs: UnitCosts, *, seed: in
     rng = Random(seed)
     unplanned, planned, workers = _Line(), _Line(), _Workers(plan.slots, load.duration)
     unplanned.add(0, load.burst)
-    used = latest = 0.0
+    used = latest = most_planned = 0.0
     burst_seconds = float(HOUR)
     for second in range(HOUR):
         unplanned.add(second, poisson(rng, load.peak_rate * (1 - load.on_the_hour)))
-        for born, number in unplanned.take(1 / costs.task_leader):
-            used += number * costs.task_leader
+        ready = unplanned.take(1 / costs.task_leader)
+        for born, number in ready:
             planned.add(born, number)
+        now_planned = sum(number for _, number in ready)
+        used += now_planned * costs.task_leader
+        most_planned = max(most_planned, now_planned)
         if unplanned.oldest != 0:
             burst_seconds = min(burst_seconds, second + 1.0)
         for born, number in planned.take(workers.free(second)):
             workers.begin(second, number)
             latest = max(latest, second - born)
     return TaskOutcome(
-        leader_share=used / HOUR, burst_seconds=burst_seconds, latest_start=latest, most_running=workers.most
+        leader_share=used / HOUR,
+        burst_seconds=burst_seconds,
+        latest_start=latest,
+        most_running=workers.most,
+        most_planned=most_planned,
     )
 
 
