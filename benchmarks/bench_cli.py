@@ -6,6 +6,7 @@ python -m benchmarks.bench_cli [--quick]
 """
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,8 +16,9 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import NamedTuple
 
-from benchmarks.measure import console, keep, show, verdict
+from benchmarks.measure import console, keep, ratio, show, verdict
 from tidemill.cli.main import COMMANDS
 
 TIDEMILL = "-m", "tidemill"
@@ -39,14 +41,18 @@ def first() -> None:
 """
 
 HELP_BOUND = 150
+RUN = "tidemill run FILE, to the first task"
 BOUNDS = {
     "import tidemill": 60,
     "tidemill --version": HELP_BOUND,
     "tidemill --help": HELP_BOUND,
-    "tidemill run FILE, to the first task": 300,
+    RUN: 300,
     "tidemill dev, to the first line": 600,
 }
 """Milliseconds that each start may take."""
+BARE = "python -c pass"
+MULTIPLES = {"tidemill --help": 8, RUN: 24}
+"""How many times the CPU of bare Python each process may take: it hardly depends on the machine."""
 
 
 def to_exit(*arguments: str) -> float:
@@ -83,27 +89,51 @@ def to_first_output(folder: Path) -> float:
     return seconds
 
 
-def take_medians(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Let the contestants take turns; return the median milliseconds of each. The first round compiles."""
-    seconds: dict[str, list[float]] = {what: [] for what in contestants}
-    for _ in range(rounds + 1):
+class Starts(NamedTuple):
+    """The starts of one contestant, round by round, without the first one, which compiles."""
+
+    wall: list[float]
+    """Seconds to what the process was started for."""
+    cpu: list[float]
+    """Seconds of CPU of the whole process."""
+
+    @property
+    def milliseconds(self) -> float:
+        """The median."""
+        return median(self.wall) * 1e3
+
+
+def in_turns(contestants: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Starts]:
+    """Let the contestants take turns."""
+    found = {what: Starts([], []) for what in contestants}
+    for number in range(rounds + 1):
         for what, measure in contestants.items():
-            seconds[what].append(measure())
-    return {what: median(values[1:]) * 1e3 for what, values in seconds.items()}
+            used = cpu_of_children()
+            seconds = measure()
+            if number:
+                found[what].wall.append(seconds)
+                found[what].cpu.append(cpu_of_children() - used)
+    return found
 
 
-def measure_starts(rounds: int) -> dict[str, float]:
-    """Return the milliseconds from the start of processes to what they are started for."""
+def cpu_of_children() -> float:
+    """Return the seconds of CPU of the processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measure_starts(rounds: int) -> dict[str, Starts]:
+    """Measure the starts of processes, to what they are started for."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "flow.py").write_text(FLOW)
-        return take_medians(
+        return in_turns(
             {
-                "python -c pass": partial(to_exit, "-c", "pass"),
+                BARE: partial(to_exit, "-c", "pass"),
                 "import tidemill": partial(to_exit, "-c", "import tidemill"),
                 "tidemill --version": partial(to_exit, *TIDEMILL, "--version"),
                 "tidemill --help": partial(to_exit, *TIDEMILL, "--help"),
-                "tidemill run FILE, to the first task": partial(to_first_task, folder),
+                RUN: partial(to_first_task, folder),
                 "tidemill dev, to the first line": partial(to_first_output, folder),
             },
             rounds,
@@ -113,14 +143,26 @@ def measure_starts(rounds: int) -> dict[str, float]:
 def main() -> None:
     """Measure everything and write the figures."""
     quick = "--quick" in sys.argv
-    starts = measure_starts(2 if quick else 9)
-    helps = take_medians({name: partial(to_exit, *TIDEMILL, name, "--help") for name in COMMANDS}, 1 if quick else 3)
+    found = measure_starts(4 if quick else 9)
+    starts = {what: one.milliseconds for what, one in found.items()}
+    commands = {name: partial(to_exit, *TIDEMILL, name, "--help") for name in COMMANDS}
+    helps = {name: one.milliseconds for name, one in in_turns(commands, 1 if quick else 3).items()}
     slowest = max(helps, key=lambda name: helps[name])
     rows = [*starts.items(), (f"tidemill {slowest} --help, the slowest of all commands", helps[slowest])]
     show("From the start of a process", ["", "ms"], [[what, f"{milliseconds:.0f}"] for what, milliseconds in rows])
     console.print("Bounds")
     verdicts = [verdict(f"{what}, ms", starts[what], bound, at_least=False) for what, bound in BOUNDS.items()]
     verdicts.append(verdict("tidemill COMMAND --help, the slowest, ms", helps[slowest], HELP_BOUND, at_least=False))
+    verdicts += [
+        verdict(
+            f"{what.partition(',')[0]}, CPU times {BARE}",
+            ratio(found[what].cpu, found[BARE].cpu),
+            bound,
+            at_least=False,
+            is_ratio=True,
+        )
+        for what, bound in MULTIPLES.items()
+    ]
     keep(
         "cli",
         {"milliseconds": starts | {f"tidemill {name} --help": one for name, one in helps.items()}}

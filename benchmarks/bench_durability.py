@@ -21,13 +21,13 @@ from typing import Any
 import asyncpg
 
 import tidemill as tm
+from benchmarks.bare_driver import PAYLOAD
 from benchmarks.market_maker import SOURCES, exposure, ledger, make_event, maker, orderbook, pricing
 from benchmarks.measure import console, keep, percentile, ratio, show, verdict
 from tests.postgres import PostgresServer
 
 CHUNK = 200  # events between two turns of the loop
 PUSHERS = (1, 64, 512)
-PAYLOAD = b"x" * 48  # about what an event of the market maker weighs in the journal
 
 
 def load(durability: Any, strategy: Any) -> list[Any]:

@@ -12,7 +12,18 @@ from time import perf_counter, perf_counter_ns
 from typing import Any
 
 import tidemill as tm
-from benchmarks.market_maker import ACCUMULATE, SOURCES, by_hand, ledger, make_event, maker, market
+from benchmarks.market_maker import (
+    ACCUMULATE,
+    SOURCES,
+    Book,
+    Exposure,
+    Price,
+    by_hand,
+    ledger,
+    make_event,
+    maker,
+    market,
+)
 from benchmarks.measure import keep, percentile, ratio, show, take_turns, verdict
 
 WARM_UP = 2  # events before all three feeds have spoken
@@ -21,12 +32,13 @@ WARM_UP = 2  # events before all three feeds have spoken
 class Bare:
     """The floor: keep the latest of each feed and call the functions."""
 
-    def __init__(self) -> None:
+    def __init__(self, by_hand: Callable[..., object] = by_hand) -> None:
         self.latest: list[Any] = [None, None, None]
         self.number = 0
+        self.by_hand = by_hand
 
     def run(self, events: int) -> None:
-        latest = self.latest
+        latest, by_hand = self.latest, self.by_hand
         for number in range(self.number, self.number + events):
             source, event = make_event(number, number)
             latest[source] = ACCUMULATE[source](event)
@@ -75,6 +87,37 @@ class Queue:
             latest[source] = ACCUMULATE[source](event)
             if number >= WARM_UP:
                 by_hand(*latest)
+
+
+light = tm.Graph("light", reactor="market")
+
+
+@light.node
+def edge(orderbook: Book, pricing: Price) -> float:
+    return pricing.fair - orderbook.bid
+
+
+@light.node
+def is_open(edge: float, exposure: Exposure) -> bool:
+    return edge > 0.0 and exposure.position < exposure.limit
+
+
+def light_by_hand(orderbook: Book, pricing: Price, exposure: Exposure) -> bool:
+    """Call the nodes of the lighter graph."""
+    return is_open(edge(orderbook, pricing), exposure)
+
+
+async def lighter_nodes(rounds: int, events: int) -> list[dict[str, Any]]:
+    """The same events through two nodes that do almost nothing, so that the engine is most of what an event costs."""
+    async with tm.Node(load=[market, light]) as node:
+        contestants = {"bare": Bare(light_by_hand).run, "tidemill": Engine(node).run}
+        seconds = take_turns(contestants, events=events, rounds=rounds)
+        fires = node.reactor("market").state().fires
+    assert fires == rounds * events - WARM_UP, "an event was not evaluated"
+    share = ratio(seconds["bare"], seconds["tidemill"])
+    rows = [[name, f"{statistics.median(values) * 1e6:.2f}"] for name, values in seconds.items()]
+    show("Every event evaluated, by nodes that do almost nothing", ["", "us/event"], rows)
+    return [verdict("lighter nodes, share of the bare loop", share, 0.55, at_least=True, is_ratio=True)]
 
 
 async def throughput(rounds: int, events: int) -> dict[str, Any]:
@@ -210,6 +253,7 @@ def main() -> None:
     gc.collect()
     figures = asyncio.run(throughput(rounds, events))
     verdicts = report_throughput(figures)
+    verdicts += asyncio.run(lighter_nodes(rounds, events))
     verdicts += direct_calls(rounds, 1_000)
     verdicts += report_latency(asyncio.run(latency(0.5 if quick else 8.0)))
     medians = {name: statistics.median(values) * 1e6 for name, values in figures["seconds"].items()}

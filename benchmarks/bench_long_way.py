@@ -35,9 +35,13 @@ from benchmarks.market_maker import (
     place,
     pricing,
 )
-from benchmarks.measure import keep, percentile, show, take_turns, verdict
+from benchmarks.measure import UNDISTURBED, keep, percentile, show, take_turns, verdict
+from benchmarks.result_files import Verdict
 
-FLOOR = 2.5  # times the bare loop: 3.5 us beside 1.4 us
+CEILING = 2.5  # times the bare loop: 3.5 us beside 1.4 us
+FOLLOWED_CEILING = 5.5
+"""For a reactor that a workflow follows. After each firing it asks what the workflow takes of it, and builds the record
+of the firing for that, with the id that a run would have. Other reactors build records when the log is read."""
 SOURCE_LIST = (orderbook, pricing, exposure)
 MAKER_NODES = (combine, decide, place, hold, audit)
 
@@ -62,8 +66,8 @@ class Kind(msgspec.Struct, frozen=True):
     name: str
     load: list[Any]
     by_hand: ByHand
-    is_required: bool = True
-    """Whether the floor applies to it."""
+    ceiling: float = CEILING
+    """How many times the bare loop it may cost."""
 
 
 def _declare(name: str, *, sources: tuple[Any, ...] = SOURCE_LIST, **options: Any) -> tuple[tm.Reactor, tm.Graph]:
@@ -175,7 +179,7 @@ def with_state() -> Kind:
             newest = Depth(book.at, book.bid, book.ask, newest.total + 1)
         by_hand(newest, latest[1], latest[2])
 
-    return Kind("running state", [reactor, graph], fire, is_required=False)
+    return Kind("running state", [reactor, graph], fire)
 
 
 def followed() -> Kind:
@@ -195,7 +199,7 @@ def followed() -> Kind:
         by_hand(*latest)
         alarm(latest[2])
 
-    return Kind("followed by a workflow", [reactor, graph, follower], fire, is_required=False)
+    return Kind("followed by a workflow", [reactor, graph, follower], fire, FOLLOWED_CEILING)
 
 
 KINDS = (
@@ -243,16 +247,18 @@ async def measure(kind: Kind, rounds: int, events: int) -> dict[str, list[float]
     return seconds
 
 
-def report(seconds_by_kind: dict[str, dict[str, list[float]]], required: set[str]) -> list[dict[str, Any]]:
-    """Show the cost of an event of each kind, and whether it keeps the floor."""
-    rows, verdicts = [], []
-    for name, seconds in seconds_by_kind.items():
-        bare, ours = (percentile(seconds[one], 0.05) * 1e6 for one in ("bare", "tidemill"))
-        rows.append([name, f"{bare:.2f}", f"{ours:.2f}", f"{ours / bare:.2f}"])
-        if name in required:
-            verdicts.append((f"{name}, times the bare loop", ours / bare))
+def report(found: list[tuple[Kind, dict[str, list[float]]]]) -> list[Verdict]:
+    """Show the cost of an event of each kind, and whether it keeps its ceiling."""
+    rows, multiples = [], []
+    for kind, seconds in found:
+        bare, ours = (percentile(seconds[one], UNDISTURBED) * 1e6 for one in ("bare", "tidemill"))
+        rows.append([kind.name, f"{bare:.2f}", f"{ours:.2f}", f"{ours / bare:.2f}"])
+        multiples.append((kind, ours / bare))
     show("An event, by kind of reactor", ["", "bare us", "tidemill us", "times the bare loop"], rows)
-    return [verdict(what, value, FLOOR, at_least=False, is_ratio=True) for what, value in verdicts]
+    return [
+        verdict(f"{kind.name}, times the bare loop", multiple, kind.ceiling, at_least=False, is_ratio=True)
+        for kind, multiple in multiples
+    ]
 
 
 def main() -> None:
@@ -260,10 +266,8 @@ def main() -> None:
     quick = "--quick" in sys.argv
     rounds, events = (20, 1_000) if quick else (150, 1_000)
     gc.collect()
-    kinds = [make() for make in KINDS]
-    seconds = {kind.name: asyncio.run(measure(kind, rounds, events)) for kind in kinds}
-    verdicts = report(seconds, {kind.name for kind in kinds if kind.is_required})
-    keep("long_way", {"verdicts": verdicts})
+    found = [(kind, asyncio.run(measure(kind, rounds, events))) for kind in [make() for make in KINDS]]
+    keep("long_way", {"verdicts": report(found)})
 
 
 if __name__ == "__main__":

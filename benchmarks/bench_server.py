@@ -20,7 +20,7 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks.bench_workflows import fill_history
-from benchmarks.measure import keep, percentile, show, verdict
+from benchmarks.measure import keep, percentile, ratio, show, verdict
 
 BATCH = 256
 TICK = {"price": 100.0}
@@ -80,7 +80,11 @@ async def single_pushes(node: Server, echo: Server, count: int) -> list[dict[str
         _latency_row("echo", theirs),
     ]
     show("One event per frame", ["", "p50, us", "p99, us"], rows)
-    return [verdict("push over WebSocket to the terminal node, p50 us", percentile(arrived, 0.5), 300, at_least=False)]
+    times = ratio(ours, theirs)
+    return [
+        verdict("push over WebSocket to the terminal node, p50 us", percentile(arrived, 0.5), 300, at_least=False),
+        verdict("push to acknowledgement, times an echo", times, 1.8, at_least=False, is_ratio=True),
+    ]
 
 
 async def _round_trips(socket: ClientConnection, count: int) -> list[float]:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,7 +26,7 @@ import msgspec
 import tidemill as tm
 from benchmarks import flows
 from benchmarks.bench_durability import raw_sqlite, report_raw
-from benchmarks.measure import console, keep, percentile, show, verdict
+from benchmarks.measure import console, keep, percentile, ratio, show, verdict
 from tidemill.engine.workflows.executors.interface import (
     AttemptListener,
     AttemptRequest,
@@ -49,6 +49,8 @@ FEW = flows.WIDTH + 2  # starts of one run
 MANY = 3 * FEW
 SOURCE = msgspec.msgpack.encode(list(range(flows.WIDTH)))
 
+BARE = "import asyncio, sqlite3"
+"""What a program without an engine would import for the same work."""
 COLD = """
 import asyncio, sys
 import tidemill as tm
@@ -60,6 +62,26 @@ async def main():
         await (await node.start("single")).wait()
 asyncio.run(main())
 """
+COLD_BOUND = 5.0
+IDLE = """
+import asyncio, sys
+from pathlib import Path
+from time import process_time
+import tidemill as tm
+from benchmarks import flows
+async def main():
+    async with tm.Node(sys.argv[1], load=[flows.five]):
+        seconds = float(sys.argv[2])
+        await asyncio.sleep(min(1.0, seconds))
+        began = process_time()
+        await asyncio.sleep(seconds)
+        used = process_time() - began
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        print(used, status["VmRSS"].split()[0])
+asyncio.run(main())
+"""
+ROOT = Path(__file__).parents[1]
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 async def run_many(node: tm.Node, name: str, count: int) -> float:
@@ -161,30 +183,41 @@ async def _rows(address: str) -> list[RunRow]:
     return found
 
 
-async def idleness(folder: Path, seconds: float) -> list[dict[str, Any]]:
-    """A node with nothing to do: its share of a core, and its memory."""
-    async with tm.Node(f"sqlite:///{folder / 'idle.db'}", load=[flows.five]):
-        await asyncio.sleep(min(1.0, seconds))
-        began = process_time()
-        await asyncio.sleep(seconds)
-        share = (process_time() - began) / seconds * 100
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    show("Idle node", ["", "% of a core", "MB, at most so far"], [[f"{seconds:g} s", f"{share:.2f}", f"{memory:.0f}"]])
-    return [verdict("idle node, % of a core", share, 0.5, at_least=False)]
+def idleness(folder: Path, seconds: float) -> list[dict[str, Any]]:
+    """A node with nothing to do, in a process of its own: its share of a core, and its memory."""
+    command = [sys.executable, "-c", IDLE, f"sqlite:///{folder / 'idle.db'}", str(seconds)]
+    found = subprocess.run(command, check=True, env=ENVIRONMENT, capture_output=True, text=True, cwd=ROOT).stdout
+    used, kilobytes = found.split()
+    share, memory = float(used) / seconds * 100, int(kilobytes) / 1024
+    show("Idle node", ["", "% of a core", "MB"], [[f"{seconds:g} s", f"{share:.2f}", f"{memory:.0f}"]])
+    return [
+        verdict("idle node, % of a core", share, 0.5, at_least=False),
+        verdict("idle node, MB", memory, 80, at_least=False),
+    ]
 
 
 def cold(folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """From the start of a process to the end of its first durable task and its own exit."""
-    seconds = []
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    """From the start of a process to the end of its first durable task and its own exit, beside bare Python."""
+    contestants = {
+        "tidemill": lambda number: (COLD, f"sqlite:///{folder / f'cold{number}.db'}"),
+        BARE: lambda _: (BARE,),
+    }
+    wall: dict[str, list[float]] = {name: [] for name in contestants}
+    cpu: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
-        began = perf_counter()
-        address = f"sqlite:///{folder / f'cold{number}.db'}"
-        subprocess.run([sys.executable, "-c", COLD, address], check=True, env=environment)
-        seconds.append((perf_counter() - began) * 1e3)
-    del seconds[0]  # the first compiles, which happens once in the life of an installation
-    show("Process start to first durable task, process end included", ["", "ms"], [["", f"{median(seconds):.0f}"]])
-    return [verdict("cold start, ms", median(seconds), 250, at_least=False)]
+        for name, arguments in contestants.items():
+            began, used = perf_counter(), _cpu()
+            subprocess.run([sys.executable, "-c", *arguments(number)], check=True, env=ENVIRONMENT)
+            if number:  # the first one compiles, which happens once in the life of an installation
+                wall[name].append((perf_counter() - began) * 1e3)
+                cpu[name].append((_cpu() - used) * 1e3)
+    rows = [[name, f"{median(wall[name]):.0f}", f"{median(cpu[name]):.0f}"] for name in contestants]
+    show("Process start to first durable task, process end included", ["", "ms", "ms of CPU"], rows)
+    times = ratio(cpu["tidemill"], cpu[BARE])
+    return [
+        verdict("cold start, ms", median(wall["tidemill"]), 250, at_least=False),
+        verdict("cold start, CPU times bare Python", times, COLD_BOUND, at_least=False, is_ratio=True),
+    ]
 
 
 async def starts(folder: Path, rounds: int, many: int) -> list[dict[str, Any]]:
@@ -354,8 +387,8 @@ async def main(quick: bool) -> None:
         figures = await throughput(folder, 1 if quick else 7)
         figures += await latency(folder, 10 if quick else 200)
         figures += await punctuality(folder, 2 if quick else 60)
-        figures += await idleness(folder, 0.5 if quick else 10.0)
-        figures += cold(folder, 1 if quick else 7)
+        figures += idleness(folder, 0.5 if quick else 10.0)
+        figures += cold(folder, 4 if quick else 7)
         figures += await starts(folder, *((1, FEW) if quick else (7, MANY)))
         figures += await history(folder, *((1_000, 50, 1) if quick else (100_000, 1_000, 5)))
     keep("workflows", {"verdicts": figures})
