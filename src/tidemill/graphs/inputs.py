@@ -1,8 +1,8 @@
 """The inputs of a reactor: cache, dirty flags, queue, and whether the criteria are met.
 
-This is the only place that decides what a firing sees. `latest` keeps one value per source and a dirty flag for a new
-one; `sequential` queues every boundary and applies them one by one. Flags are the bits of one integer, so that "any"
-and "all" are one comparison however many sources there are.
+This module alone decides what a firing sees. `latest` keeps one value per source and a dirty flag for a new one;
+`sequential` queues every boundary and applies them one by one. Flags are the bits of one integer, so that "any" and
+"all" are one comparison however many sources there are.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
 """The group committer: folds concurrent writes into one transaction.
 
-A commit costs a disk's patience, whether it holds one row or a thousand. So units of work gather while a transaction
-is in flight, and the next one takes all of them. Each caller gets the result of its own unit, after the commit.
+A commit waits for the disk, whether it holds one row or a thousand. So units of work gather while a transaction is in
+flight, and the next one takes all of them. Each caller gets the result of its own unit, after the commit.
 Units that are submitted in one turn of the loop share a transaction; under load the next group stays open for a few
 turns more, until it is as big as the last ones were.
 

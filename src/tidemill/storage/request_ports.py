@@ -30,11 +30,11 @@ class RequestRecords(Protocol):
     async def begin(self, record: RequestRecord, answered_before: datetime, begun_before: datetime) -> RequestRecord:
         """Write a request unless there is one with its key, and return what is stored then.
 
-        It takes the place of one that was answered before a time, or was begun before a time and not answered.
+        It replaces one that was answered before a time, or was begun before a time and not answered.
         """
 
     async def finish(self, record: RequestRecord) -> None:
-        """Write the answer to a request, unless another owner has taken its place."""
+        """Write the answer to a request, unless another owner has replaced it."""
 
     async def delete(self, tenant: str, key: str, owner: str) -> None:
         """Delete a request that its owner could not answer, so that it can be made again."""

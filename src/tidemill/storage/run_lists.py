@@ -14,7 +14,7 @@ LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class RunPosition(NamedTuple):
-    """The place of a run in a list: lists are sorted by it. It never changes."""
+    """The position of a run in a list: lists are sorted by it. It never changes."""
 
     created_at: datetime
     id: str

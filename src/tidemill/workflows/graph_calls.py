@@ -1,7 +1,7 @@
 """Where workflows meet graphs and reactors: their protocols, and the function of a task that calls a graph.
 
-Workflows and graphs do not import each other. This module is the one place where they meet: a graph or a reactor is
-any object that fits the protocol.
+Workflows and graphs do not import each other. They meet in this module only: a graph or a reactor is any object that
+fits the protocol.
 """
 
 import inspect

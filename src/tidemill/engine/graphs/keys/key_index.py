@@ -36,12 +36,12 @@ class KeyIndex:
         self._put(fingerprint)
 
     def _put(self, fingerprint: int) -> None:
-        for place in self._probe(fingerprint):
-            if not self._table[place]:
-                self._table[place] = fingerprint
+        for position in self._probe(fingerprint):
+            if not self._table[position]:
+                self._table[position] = fingerprint
                 self._used += 1
                 return
-            if self._table[place] == fingerprint:
+            if self._table[position] == fingerprint:
                 return
 
     def _grow(self) -> None:
@@ -53,19 +53,19 @@ class KeyIndex:
 
     def __contains__(self, key: Key) -> bool:
         fingerprint = _fingerprint(key)
-        for place in self._probe(fingerprint):
-            if self._table[place] == fingerprint:
+        for position in self._probe(fingerprint):
+            if self._table[position] == fingerprint:
                 return True
-            if not self._table[place]:
+            if not self._table[position]:
                 return False
         return False
 
     def _probe(self, fingerprint: int) -> Iterator[int]:
         mask = len(self._table) - 1
-        place = fingerprint & mask
+        position = fingerprint & mask
         while True:
-            yield place
-            place = place + 1 & mask
+            yield position
+            position = position + 1 & mask
 
 
 def _fingerprint(key: Key) -> int:

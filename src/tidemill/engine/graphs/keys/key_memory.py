@@ -101,7 +101,7 @@ class KeyMemory(InactiveKeys):
                 future.set_exception(error)
                 future.exception()  # marks it as retrieved: some have no waiter
                 continue
-            if key not in self._keys.active:  # another key has the same place in the index
+            if key not in self._keys.active:  # another key has the same fingerprint in the index
                 self._keys.create(key)
             future.set_result(None)
         self.drop_idle()

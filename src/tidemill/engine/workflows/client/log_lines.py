@@ -14,7 +14,7 @@ _RECORDS_DECODER = msgspec.msgpack.Decoder(list[LogRecord])
 
 
 class LogPosition(NamedTuple):
-    """The place of a line in the log of a task run. Lines are written in this order."""
+    """The position of a line in the log of a task run. Lines are written in this order."""
 
     attempt: int
     chunk: int
