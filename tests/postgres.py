@@ -235,7 +235,7 @@ class PostgresServer:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """A server for all tests of a process, that does not wait for its disk; nobody may stop it."""
+    """A server for all tests of a process, that does not wait for its disk; no test may stop it."""
     yield from _running(fsync=False)
 
 
@@ -263,7 +263,7 @@ def _free_port() -> int:
 
 
 def _account() -> pwd.struct_passwd | None:
-    """Return whom to run as; None for ourselves, as whoever is not root."""
+    """Return whom to run as; None for ourselves, if this process is not root."""
     if os.getuid() != 0:
         return None
     known = {account.pw_name: account for account in pwd.getpwall()}
@@ -296,7 +296,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _await_end(pid: int) -> None:
-    """Wait until a process is gone that is nobody's child here."""
+    """Wait until a process is gone that is not a child of this process."""
     for _ in range(int(PATIENCE / MOMENT)):
         with suppress(OSError):
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

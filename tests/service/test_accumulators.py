@@ -406,9 +406,9 @@ async def test_a_source_may_be_a_coroutine_that_returns_its_events() -> None:
 
     class Quiet:
         async def start(self, checkpoint: Any) -> AsyncIterator[tuple[int, int]]:
-            return self.wait_for_ever()
+            return self.wait_without_end()
 
-        async def wait_for_ever(self) -> AsyncIterator[tuple[int, int]]:
+        async def wait_without_end(self) -> AsyncIterator[tuple[int, int]]:
             await silent.wait()
             yield 4, 1
 

@@ -235,14 +235,14 @@ async def test_entries_that_no_start_would_read_are_noticed(tmp_path: Path, path
     assert any("entries 1 of its journal lie before its older snapshot (position 12)" in one for one in found)
 
 
-async def test_entries_of_nobody_are_a_note(path: Path) -> None:
+async def test_entries_without_an_owner_are_a_note(path: Path) -> None:
     change(path, "DELETE FROM parts")
     (only,) = (await look_at(path)).findings
     assert only.severity == "note"
     assert only.sentence.startswith("2 journal entries wait for it, and no snapshot of it is stored.")
 
 
-async def test_a_journal_that_nobody_shortens_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_journal_that_nothing_shortens_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journals, "JOURNAL_LENGTH_LIMIT", 0)
     (only,) = await findings(path)
     assert only.startswith("accumulator public/b: its journal has 1 entries after its newest snapshot. Nothing is lost")

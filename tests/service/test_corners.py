@@ -112,7 +112,7 @@ async def test_fire_with_replaces_windows_too() -> None:
         assert running.reactor("r").state().cache == {"a": 7, "w": [4, 5, 7]}
 
 
-async def test_a_manual_firing_that_nobody_waits_for_does_not_begin() -> None:
+async def test_a_manual_firing_that_no_caller_waits_for_does_not_begin() -> None:
     """G-2, G-13: a call that timed out cannot replace newer values later."""
     reactor, graph = sample()
     gate = asyncio.Event()
@@ -218,7 +218,7 @@ async def test_pending_tries_are_bounded() -> None:
         assert len(await running.reactor("r").dead_letters()) == 3
 
 
-async def test_a_node_that_fires_its_own_reactor_is_told_not_to_wait_for_itself() -> None:
+async def test_a_node_that_fires_its_own_reactor_must_not_wait_for_itself() -> None:
     """G-13: an error instead of a deadlock, and the node's own failure like any other."""
     reactor, graph = sample()
 

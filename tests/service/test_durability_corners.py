@@ -76,7 +76,7 @@ async def test_what_would_not_come_back_is_not_acknowledged() -> None:
         assert "does not fit its own annotation" in str(receipt.reason)
 
 
-async def test_with_a_journal_a_dead_letter_is_stored_before_it_is_told() -> None:
+async def test_with_a_journal_a_dead_letter_is_stored_before_it_is_reported() -> None:
     """G-7, G-24: nothing that a receipt tells of is lost to kill -9."""
     async with tm.testing.node(store=MEMORY, load=passing("boundary")) as node:
         await node.push("a", "text")

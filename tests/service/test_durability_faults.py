@@ -256,7 +256,7 @@ async def test_five_refused_pushes_degrade_a_reactor_with_a_journal(store: str) 
     assert (after.health, sample.seen) == (tm.ReactorHealth.LIVE, [2])
 
 
-async def test_a_pause_that_is_not_stored_is_told_and_holds_for_now(store: str) -> None:
+async def test_a_pause_that_is_not_stored_is_reported_and_holds_for_now(store: str) -> None:
     """API, G-13: a pause outlives the process; where it cannot, the operator learns it."""
     sample = single()
     async with tm.testing.node(store=store, load=sample.load) as node:

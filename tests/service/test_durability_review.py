@@ -136,7 +136,7 @@ async def test_what_was_not_kept_for_a_life_disowns_the_journal_of_the_one_befor
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_an_accumulator_is_restored_for_whoever_is_kept(store: str, is_first: bool) -> None:
+async def test_an_accumulator_is_restored_for_the_reactor_that_is_kept(store: str, is_first: bool) -> None:
     """G-23: also if a reactor that is not durable was loaded before."""
     a = numbers("a")
     load = [tm.Reactor("loose", [a], durability="none"), tm.Reactor("strict", [a], durability="interval")]

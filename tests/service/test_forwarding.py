@@ -157,7 +157,7 @@ async def test_a_full_queue_holds_back_pushers_at_other_nodes(address: str) -> N
 
 
 async def test_a_node_sends_a_bounded_number_of_requests(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-7: beyond it, callers are told to try again."""
+    """S-7: beyond it, callers get an error that says to try again."""
     monkeypatch.setattr(sender, "MAX_OUTSTANDING", 2)
     async with nodes(address, single(durability="boundary", strategy="sequential", capacity=1)) as (owner, waiting, _):
         await owner.reactor("r").pause()

@@ -140,7 +140,7 @@ async def test_a_reload_that_cannot_be_built_leaves_the_old_version_whole(more: 
         assert node.registry.endpoints() == []
 
 
-async def test_an_error_that_is_not_ours_reaches_whoever_loads_unchanged() -> None:
+async def test_an_error_that_is_not_ours_reaches_the_caller_of_load_unchanged() -> None:
     """API, `node.load`: the work runs in a task of the node, its error is the caller's."""
 
     class Odd(tm.Graph):

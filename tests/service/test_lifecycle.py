@@ -174,8 +174,8 @@ async def test_a_broken_graph_takes_its_whole_package_with_it() -> None:
     broken = tm.Graph("broken", reactor=sample.reactor)
 
     @broken.node
-    def out(nobody: int) -> int:
-        return nobody
+    def out(absent: int) -> int:
+        return absent
 
     async with tm.testing.node() as node:
         with pytest.raises(tm.DefinitionError):
@@ -190,8 +190,8 @@ async def test_a_broken_new_version_leaves_the_old_one_running() -> None:
     broken = tm.Graph("g", reactor=newer.reactor)
 
     @broken.node
-    def out(nobody: int) -> int:
-        return nobody
+    def out(absent: int) -> int:
+        return absent
 
     async with tm.testing.node(load=[module("m", *sample.load)]) as node:
         with pytest.raises(tm.DefinitionError):
@@ -505,8 +505,8 @@ async def test_closing_a_node_skips_the_guard() -> None:
 async def test_a_load_that_fails_at_the_start_leaves_no_node() -> None:
     """G-27: the error is the caller's."""
     tasks = len(asyncio.all_tasks())
-    node = tm.testing.node(load=[single().reactor, tm.Graph("lost", reactor="nobody")])
-    with pytest.raises(tm.RequestError, match="reactor 'nobody' not loaded"):
+    node = tm.testing.node(load=[single().reactor, tm.Graph("lost", reactor="absent")])
+    with pytest.raises(tm.RequestError, match="reactor 'absent' not loaded"):
         async with node:
             pass
     assert (len(asyncio.all_tasks()), names(node)["reactors"]) == (tasks, [])

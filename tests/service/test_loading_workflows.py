@@ -14,7 +14,7 @@ from tidemill.workflows.workflow import Workflow
 
 
 class Engine:
-    """Stands in for what runs workflows: remembers what it was told, and refuses what it is told to refuse."""
+    """Stands in for what runs workflows: remembers its calls, and refuses those that a test names."""
 
     def __init__(self) -> None:
         self.running: dict[tuple[str, str], Workflow] = {}
@@ -183,7 +183,7 @@ async def test_everything_is_checked_before_anything_changes() -> None:
     broken = tm.Workflow("broken")
 
     @broken.task
-    def work(nobody: int) -> None: ...
+    def work(absent: int) -> None: ...
 
     cases: list[tuple[Any, type[Exception], str]] = [
         (broken, tm.DefinitionError, "names no task"),

@@ -233,7 +233,7 @@ async def test_a_load_does_not_undo_a_downgrade_that_was_allowed_meanwhile(tmp_p
 
 
 async def test_a_load_does_not_hide_a_newer_version_that_was_recorded_meanwhile(tmp_path: Path, sqlite: str) -> None:
-    """P-9: what is recorded goes down by nobody's accident."""
+    """P-9: what is recorded goes down by no accident."""
     async with tm.testing.node(sqlite, load=[shop_in(tmp_path / "1", "1.0.0", 1)], start=START) as node:
         packages, put = node.probe.packages.store.packages, node.probe.packages.store.package_states.upsert
 

@@ -154,7 +154,7 @@ async def test_all_bound_graphs_are_named() -> None:
 
 
 async def test_a_state_that_ends_the_program_is_refused() -> None:
-    """P-7, G-7: whatever the class of a state does when it begins is that package's error, and nobody's end."""
+    """P-7, G-7: whatever the class of a state does when it begins is that package's error, and ends nothing else."""
 
     class Total(tm.Boundary):
         value: int = 0
@@ -173,7 +173,7 @@ async def test_a_state_that_ends_the_program_is_refused() -> None:
 
 
 @pytest.mark.parametrize("is_archive", [False, True])
-async def test_a_pool_that_the_manifest_names_is_told_where_it_is_named(
+async def test_a_pool_that_the_manifest_names_is_reported_where_it_is_named(
     tmp_path: Path, is_archive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P-10: the code knows nothing of it; of one that the code names, the code is the place."""

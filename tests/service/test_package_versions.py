@@ -224,7 +224,7 @@ async def test_a_run_of_an_older_version_calls_the_graph_that_it_knows(tmp_path:
 async def test_a_rejected_load_leaves_nothing(tmp_path: Path) -> None:
     """P-2, P-6: the version before stays, and so do its modules; the refused one is gone."""
     async with tm.testing.node(load=[shop(tmp_path, flow("async"), 1)]) as node:
-        with pytest.raises(tm.DefinitionError, match="nobody"):
-            await node.load(shop(tmp_path, f'{flow("async")}flow.triggers = ["nobody"]\n', 2))
+        with pytest.raises(tm.DefinitionError, match="absent"):
+            await node.load(shop(tmp_path, f'{flow("async")}flow.triggers = ["absent"]\n', 2))
         await until(lambda: copies() == ["shop-1"])
         assert node.probe.packages.loaded["public", "shop"] == "1.0.0"

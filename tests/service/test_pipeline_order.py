@@ -67,7 +67,7 @@ async def test_each_step_finds_what_those_before_it_have_done() -> None:
 
 
 async def test_all_missing_names_are_reported_together() -> None:
-    """P-1, step 6: every trigger and every graph that a workflow names and that nobody has loaded."""
+    """P-1, step 6: every trigger and every graph that a workflow names and that no package has loaded."""
     one, other = tm.Workflow("one", triggers=["no_files", "no_mail"]), tm.Workflow("other", triggers=["no_news"])
     one.call("no_scoring")
     one.call("no_sorting")

@@ -382,7 +382,7 @@ async def test_a_failed_change_of_a_rule_leaves_the_cursor(store: str, moment: A
 
 @pytest.mark.parametrize("catchup", ["none", "latest", "all"])
 async def test_a_slot_that_falls_due_during_a_reload_has_its_run(store: str, catchup: Any) -> None:
-    """P-3, P-6: one run, whatever is made up for: somebody has watched all the time."""
+    """P-3, P-6: one run, whatever is made up for: a node has watched all the time."""
 
     def package() -> Any:
         return scheduled(tm.Every("1h", key="hourly", catchup=catchup))

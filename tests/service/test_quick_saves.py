@@ -94,7 +94,7 @@ def folder(tmp_path: Path, save: Save) -> Path:
 
 @each_way
 async def test_a_package_that_is_being_saved_is_never_gone(folder: Path, save: Save) -> None:
-    """P-6, P-10: whoever looks finds it there, and whoever reads it finds all of it, or is told."""
+    """P-6, P-10: each look finds it there, and each read finds all of it, or reports an error."""
     source, whole, refusals = FolderSource(folder, "acme"), 0, set()
     await source.desired_packages()
     with saving(lambda number: save(folder, number)):
@@ -123,7 +123,7 @@ async def test_a_package_that_is_being_saved_is_never_gone(folder: Path, save: S
 async def test_a_reactor_outlives_quick_saves_with_its_cache(
     folder: Path, save: Save, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P-6, P-10: it is there whenever somebody looks, and the last save is the one that counts."""
+    """P-6, P-10: it is there at every look, and the last save is the one that counts."""
     without_child_processes(monkeypatch)
     async with tm.Node(settings={"packages": str(folder)}) as node:
         await until(lambda: node.registry.reactors() == ["market"])

@@ -48,7 +48,7 @@ async def test_notifications_without_a_change_do_nothing() -> None:
         assert len(it.statuses) == told
 
 
-async def test_a_package_that_somebody_unloaded_is_loaded_again() -> None:
+async def test_a_package_that_a_caller_unloaded_is_loaded_again() -> None:
     """P-12: actual state counts, not what was done once."""
     async with harness({"a": version(1)}) as it:
         it.host.unload_directly("a")
@@ -58,7 +58,7 @@ async def test_a_package_that_somebody_unloaded_is_loaded_again() -> None:
 
 
 async def test_a_package_withdrawn_during_preparation_leaves_nothing() -> None:
-    """P-12: what was prepared for nobody is thrown away."""
+    """P-12: what was prepared and is not wanted is thrown away."""
     async with harness({"a": version(1, hangs=True)}) as it:
         await it.want("a", None)
         it.host.released.set()
@@ -185,7 +185,7 @@ async def test_a_transient_failure_is_retried_soon() -> None:
 
 @pytest.mark.parametrize("may_pass", [False, True])
 async def test_a_repeated_error_is_logged_once(may_pass: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """P-12: also if numbers and what was printed differ; another error, and another version, are told again."""
+    """P-12: also if numbers and what was printed differ; another error, and another version, are reported again."""
     texts = iter(range(1000))
 
     def error(what: str = "busy") -> ProbeError:
@@ -235,7 +235,7 @@ async def test_a_new_version_is_tried_immediately() -> None:
 
 
 async def test_back_to_the_loaded_version_is_no_failure() -> None:
-    """P-10: whoever takes a bad change back sees the package as loaded."""
+    """P-10: a user who takes a bad change back sees the package as loaded."""
     async with harness({"a": version(1)}) as it:
         await it.want("a", version(2, prepare_error=BROKEN))
         await it.want("a", version(1))
@@ -421,7 +421,7 @@ async def test_settings_without_delays_do_not_make_it_spin() -> None:
 
 
 async def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Tenant, package, version and reason; a failure again and again is told once."""
+    """Tenant, package, version and reason; a failure again and again is reported once."""
     caplog.set_level(logging.INFO, "tidemill")
     async with harness({"a": version(1), "b": version(1, needs=MARKET)}) as it:
         await it.want("a", version(2))
@@ -441,8 +441,8 @@ async def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None
 
 
 async def test_a_failure_after_a_success_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
-    """A streak ends with what goes well; an error that nobody foresaw is told with its lines."""
-    bug = KeyError("nobody foresaw it")
+    """A streak ends with what goes well; an unforeseen error is reported with its lines."""
+    bug = KeyError("unforeseen")
     async with harness({"a": version(1, prepare_error=bug)}) as it:
         await it.want("a", version(2))
         await it.want("a", version(3, prepare_error=bug))

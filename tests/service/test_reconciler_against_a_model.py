@@ -117,7 +117,7 @@ class Packages(RuleBasedStateMachine):
     def _users(self, name: str) -> list[str]:
         return [one.name for one, held in self.harness.host.loaded.items() if name in held.version.needs]
 
-    # -- whoever looks on
+    # -- observers
 
     @rule()
     def ring(self) -> None:
@@ -186,7 +186,7 @@ class Packages(RuleBasedStateMachine):
         self.runner.close()
 
     async def _make_good(self) -> None:
-        """P-12: when everything is mended and time passes, what is loaded is what is wanted, and nothing else is."""
+        """P-12: when everything is repaired and time passes, what is loaded is what is wanted, and nothing else is."""
         source, host = self.harness.source, self.harness.host
         source.error = None
         host.store_failures = 0

@@ -9,7 +9,7 @@ from tidemill.packages.reconcile.controller import HANDOVER_PATIENCE
 
 
 async def test_the_preparation_of_a_replaced_version_is_cancelled() -> None:
-    """P-12: only the newest wish counts, and nobody waits for the end of an older one, which may never come."""
+    """P-12: only the newest wish counts, and nothing waits for the end of an older one, which may never come."""
     async with harness({"a": version(1, hangs=True)}) as it:
         since = it.status("a").since
         await it.advance(3)
@@ -103,7 +103,7 @@ async def test_a_package_that_hangs_delays_a_removal_by_a_second() -> None:
 
 
 async def test_names_go_round_between_three_packages() -> None:
-    """P-5: each waits for the one that takes over, but not for ever."""
+    """P-5: each waits for the one that takes over, but not without end."""
     names = {"a": "x", "b": "y", "c": "z"}
     async with harness({name: version(1, provides=frozenset(one)) for name, one in names.items()}) as it:
         for name, one in {"a": "z", "b": "x", "c": "y"}.items():

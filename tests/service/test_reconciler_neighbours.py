@@ -20,11 +20,11 @@ async def test_a_subscriber_waits_for_its_publisher_and_says_so() -> None:
 
 
 async def test_a_publisher_that_code_loads_counts_too() -> None:
-    """P-5: whoever brings it; and if nobody says so, it is seen before long."""
-    for is_told in (True, False):
+    """P-5: whatever brings it; and without a notification, it is seen before long."""
+    for is_notified in (True, False):
         async with harness({"b": version(1, needs=MARKET)}) as it:
             it.host.load_directly("code", "market")
-            if is_told:
+            if is_notified:
                 it.reconciler.on_packages_changed()
                 await it.settle()
             else:
@@ -97,7 +97,7 @@ async def test_a_publisher_is_not_swapped_for_one_that_does_not_fit() -> None:
 
 
 async def test_a_name_that_another_has_is_taken_over_when_it_is_free() -> None:
-    """P-12: of two that cannot both be there, one is told why, and comes when the other goes."""
+    """P-12: of two that cannot both be there, one reports why, and comes when the other goes."""
     async with harness({"a": version(1, provides=MARKET)}) as it:
         await it.want("b", version(1, provides=MARKET))
         assert "taken by 'a'" in it.status("b").reason
@@ -107,7 +107,7 @@ async def test_a_name_that_another_has_is_taken_over_when_it_is_free() -> None:
 
 
 async def test_a_name_that_code_gives_up_is_taken_over_too() -> None:
-    """P-12: whoever had it."""
+    """P-12: whichever had it."""
     made = Harness()
     made.host.load_directly("code", "market")
     made.source.want("a", version(1, provides=MARKET))

@@ -201,7 +201,7 @@ async def test_tenants_do_not_meet_unasked(tenants: Tenants) -> None:
     assert tenants.node.reactor("market", tenant="beta").firings() == []
 
 
-async def test_nobody_takes_the_name_of_a_guest(tenants: Tenants) -> None:
+async def test_no_tenant_takes_the_name_of_a_guest(tenants: Tenants) -> None:
     """G-30, P-5: a graph of the owner cannot be called as one of another tenant is among its subscribers."""
     await tenants.market()
     await tenants.desk()

@@ -13,7 +13,7 @@ TOTAL = "subscription_dead_letters_total"
 
 
 class Moody:
-    """A condition that fails while it is told to."""
+    """A condition that fails while a test says so."""
 
     def __init__(self) -> None:
         self.fails = True

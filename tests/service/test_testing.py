@@ -104,7 +104,7 @@ async def test_break_accumulator_is_one_crash() -> None:
     assert "mine" in event.reason
 
 
-async def test_a_crashed_accumulator_is_not_mended_by_a_connection() -> None:
+async def test_a_crashed_accumulator_is_not_repaired_by_a_connection() -> None:
     """API: disconnect and reconnect are about the source alone."""
     async with tm.testing.node(load=single().load) as node:
         await node.break_accumulator("a")
@@ -113,7 +113,7 @@ async def test_a_crashed_accumulator_is_not_mended_by_a_connection() -> None:
         assert (await node.push("a", 1)).outcome == "rejected"
 
 
-async def test_a_restart_does_not_mend_a_connection() -> None:
+async def test_a_restart_does_not_repair_a_connection() -> None:
     """API: it stays disconnected until reconnected."""
     async with tm.testing.node(load=single().load) as node:
         await node.disconnect("a")

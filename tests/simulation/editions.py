@@ -169,8 +169,8 @@ def _break(module: ModuleType, breakage: Breakage) -> None:
         flow = vars(module)["broken"] = tm.Workflow("broken")
 
         @flow.task
-        def lost(nobody: int) -> int:
-            return nobody
+        def lost(absent: int) -> int:
+            return absent
 
     elif breakage == "trigger":
-        vars(module)["broken"] = _flow("broken", 0, triggers=["nobody"])
+        vars(module)["broken"] = _flow("broken", 0, triggers=["absent"])

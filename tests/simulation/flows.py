@@ -100,7 +100,7 @@ class World:
             one for record in records for one in await node.probe.workflows.store.runs.read_attempts(record.run.id)
         ]
         outcomes = {str(one.key): one.outcome for one in attempts}
-        assert set(self.begun) <= set(outcomes), "an attempt was executed that nobody had claimed"
+        assert set(self.begun) <= set(outcomes), "an attempt was executed that no worker had claimed"
         for older, younger in self.overlaps:
             assert outcomes[older] == "cancelled", f"{younger} began while {older} was at it"
         assert all(len(tokens) == 1 for tokens in self.inside().values()), self.inside()

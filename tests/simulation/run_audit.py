@@ -108,7 +108,7 @@ def check_outcome(record: RunRecord, spec: WorkflowSpec, *, is_one_leader: bool)
     states = {name: _state(found) for name, found in rows.items()}
     if record.run.state is RunState.RUNNING and is_one_leader:
         assert not all(state.is_terminal for state in states.values()), states
-    if record.run.state is RunState.CANCELLED:  # somebody said so: an end that was reached before remains
+    if record.run.state is RunState.CANCELLED:  # a caller said so: an end that was reached before remains
         assert TaskState.CANCELLED in {row.state for row in record.tasks}
     elif record.run.state.is_terminal:
         assert all(state.is_terminal for state in states.values()), states

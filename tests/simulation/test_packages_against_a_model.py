@@ -157,7 +157,7 @@ class Packages(RuleBasedStateMachine):
             self._note_cache(before, edition)
 
     def _note_cache(self, before: Publisher | None, after: Publisher | None) -> None:
-        """Take note of what becomes of the cache: same contract, same values; else what a store has of it."""
+        """Record what becomes of the cache: same contract, same values; else what a store has of it."""
         was, is_ = before is not None and before.reactor, after is not None and after.reactor
         if was and is_ and before.sources == after.sources and before.book is after.book:
             return

@@ -54,7 +54,7 @@ async def test_no_attempt_runs_twice_under_two_leaders(tmp_path: Path, seed: int
         for _ in range(STEPS):
             await depose(nodes, chance)
             node = chance.choice(nodes)
-            with suppress(StoreError):  # "no longer in office": whoever is told so knows that there is no run
+            with suppress(StoreError):  # "no longer in office": a caller that gets it knows that there is no run
                 started.append((await node.start(world.flow)).id)
             await advance(nodes, chance.choice([0.1, 0.5, 1.0, 2.5]))
             await world.check(one, is_one_leader=False)

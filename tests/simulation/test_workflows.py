@@ -75,7 +75,7 @@ class Player:
         elif kind == "turn":
             await asyncio.sleep(0)
         else:
-            with suppress(TidemillError):  # the store may fail, or the run may have ended: whoever asks is told
+            with suppress(TidemillError):  # the store may fail, or the run may have ended: the caller gets the error
                 await self._intervene(kind, value)
 
     async def start(self) -> None:
@@ -206,7 +206,7 @@ class Fault:
         if self._kind == "dies after":
             await call(*args, **options)
         self.is_dead = True
-        await asyncio.Event().wait()  # nobody ever hears of it
+        await asyncio.Event().wait()  # no caller ever hears of it
 
     def lift(self) -> None:
         """Let every call through again."""
@@ -228,7 +228,7 @@ async def live_through(survive: int, kind: str) -> bool:
         if fault.is_dead:
             node = await node.crash()
         records = await world.check(node)
-        if not records:  # nobody had heard of it
+        if not records:  # no caller had heard of it
             await node.start(world.flow)
         player = Player(world, node)
         (record,) = await player.finish()

@@ -68,7 +68,7 @@ async def lease(store: Store, run: str) -> datetime:
     """Return until when the first attempt at a run's only task is its owner's."""
     [record] = await store.runs.load([run])
     [row] = record.tasks
-    assert row.attempt == 1, f"it was given to somebody else: {row}"
+    assert row.attempt == 1, f"it was given to another worker: {row}"
     assert row.lease_until is not None
     return row.lease_until
 
@@ -103,7 +103,7 @@ async def test_a_task_that_blocks_the_loop_is_alive(fleet: Fleet, tmp_path: Path
 
 
 async def test_a_frozen_process_falls_silent_although_its_loop_was_blocked(fleet: Fleet) -> None:
-    """W-11: nobody beats for a process that does not run; what it ran is given away, and its late report is refused."""
+    """W-11: a stopped process sends no heartbeat; what it ran is given away, and its late report is refused."""
     async with opened(fleet.address) as store:
         hog, other, run = await block(fleet)
         await outlast(store, run, 1)

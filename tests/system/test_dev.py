@@ -59,7 +59,7 @@ def test_a_save_is_live_within_half_a_second(folder: Path, tmp_path: Path) -> No
         assert min(took) < max(0.5, 3 * min(start_of_python() for _ in range(3)))
 
 
-def test_what_is_wrong_is_told_and_the_last_good_version_goes_on(folder: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_is_reported_and_the_last_good_version_goes_on(folder: Path, tmp_path: Path) -> None:
     """P-10: file and line as they can be clicked on; runs go on with the old code, and a fix recovers."""
     file, notes = folder / "beat.py", tmp_path / "notes"
 
@@ -84,7 +84,7 @@ def test_what_is_wrong_is_told_and_the_last_good_version_goes_on(folder: Path, t
     assert alive_with(str(tmp_path / "scratch").encode()) == []
 
 
-def test_what_a_package_does_at_import_is_told_as_its_own(folder: Path, tmp_path: Path) -> None:
+def test_what_a_package_does_at_import_is_reported_as_its_own(folder: Path, tmp_path: Path) -> None:
     """P-7, P-10: an exit, an endless wait, endless output; and a sound package beside them is loaded at once."""
     (folder / "exits.py").write_text("import sys\nimport tidemill\nsys.exit(3)\n")
     (folder / "hangs.py").write_text("import time\nimport tidemill\ntime.sleep(600)\n")
@@ -119,7 +119,7 @@ def test_a_package_cannot_make_it_mute(folder: Path, tmp_path: Path) -> None:
 
 
 def test_what_the_machine_kept_from_loading_is_tried_again_and_told_once(folder: Path, tmp_path: Path) -> None:
-    """P-12, P-10: nobody has to save it again; control characters in what it says reach no terminal."""
+    """P-12, P-10: it need not be saved again; control characters in what it says reach no terminal."""
     tries, library = tmp_path / "tries", tmp_path / "library"
     code = f"import os\nopen({str(tries)!r}, 'a').write('x')\nif not os.path.exists({str(library)!r}):\n"
     code += "    raise OSError(f'\\x1b[2J {os.getpid()} is busy\\nfake: late  loaded')\n"
@@ -137,7 +137,7 @@ def test_what_the_machine_kept_from_loading_is_tried_again_and_told_once(folder:
 
 
 def test_an_endless_loop_that_is_fixed_is_not_waited_for(folder: Path, tmp_path: Path) -> None:
-    """P-12: the save that mends it gives up the one before."""
+    """P-12: the save that corrects it gives up the one before."""
     scratch = tmp_path / "scratch"
     (folder / "other.py").write_text(PLAIN.format(value=1))
     with DevSession(folder, scratch) as dev:
@@ -146,7 +146,7 @@ def test_an_endless_loop_that_is_fixed_is_not_waited_for(folder: Path, tmp_path:
         file.write_text("import tidemill\nwhile True:\n    pass\n")
         until(lambda: list(scratch.glob("tidemill-packages-*/loops-*")) != [])
         began = time.monotonic()
-        file.write_text(PLAIN.format(value=2).replace('"flow"', '"mended"'))
+        file.write_text(PLAIN.format(value=2).replace('"flow"', '"repaired"'))
         at, _ = dev.wait_for("loops  loaded in")
         assert at - began < 5.0
         assert not [line for line in dev.lines if "cannot be loaded" in line]
@@ -209,7 +209,7 @@ def test_every_piece_of_news_is_one_line(folder: Path, tmp_path: Path) -> None:
     assert [line for line in dev.lines[screen + 1 :] if not TIME.match(line)] == []
 
 
-def test_a_single_file_that_is_deleted_is_told_in_one_line(folder: Path, tmp_path: Path) -> None:
+def test_a_single_file_that_is_deleted_is_reported_in_one_line(folder: Path, tmp_path: Path) -> None:
     """P-10: what is loaded keeps running, and the file is loaded again when it is back."""
     file = folder / "beat.py"
     file.write_text(PLAIN.format(value=1))
@@ -326,7 +326,7 @@ def test_the_examples_live_by_themselves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lines", [0, 1, 3])
-def test_an_output_that_nobody_reads_ends_it(folder: Path, tmp_path: Path, lines: int) -> None:
+def test_an_output_without_a_reader_ends_it(folder: Path, tmp_path: Path, lines: int) -> None:
     """`tidemill dev | head` comes to its end, whenever the pipe is closed, and leaves nothing behind."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()

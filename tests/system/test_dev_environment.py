@@ -132,7 +132,7 @@ def test_a_second_one_is_refused_at_once_and_names_the_first(folder: Path, tmp_p
 
 
 def test_what_a_module_reads_at_import_is_there(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P-7, P-10: the environment and the working folder, as with `tidemill run`; what is not there is told plainly."""
+    """P-7, P-10: the environment and the working folder, as with `tidemill run`; what is missing is reported."""
     monkeypatch.setenv("SHOP_KEY", "secret")
     (folder / "flow.py").write_text(NEEDY)
     (folder / "prices.json").write_text("{}")
@@ -165,7 +165,7 @@ def running(store: Path) -> int:
     return int(count)
 
 
-def test_what_was_lost_is_told_in_a_line_behind_the_banner(folder: Path, tmp_path: Path) -> None:
+def test_what_was_lost_is_reported_in_a_line_behind_the_banner(folder: Path, tmp_path: Path) -> None:
     """W-12: which task of which run, how many elements, and why; they run again."""
     (folder / "flow.py").write_text(MAPPED.format(seconds=30))
     with DevSession(folder, tmp_path / "scratch") as dev:
@@ -231,7 +231,7 @@ def test_an_empty_folder_says_how_to_begin(folder: Path, tmp_path: Path) -> None
         assert dev.end() == 0
 
 
-def test_a_poll_that_fails_is_told_once_with_its_place(folder: Path, tmp_path: Path) -> None:
+def test_a_poll_that_fails_is_reported_once_with_its_location(folder: Path, tmp_path: Path) -> None:
     """P-10: as a node that fails is."""
     (folder / "desk.py").write_text(POLLING)
     with DevSession(folder, tmp_path / "scratch", is_hasty=True) as dev:
@@ -241,7 +241,7 @@ def test_a_poll_that_fails_is_told_once_with_its_place(folder: Path, tmp_path: P
     assert sum("poll failed" in line for line in dev.lines) == 1
 
 
-def test_what_is_not_restored_is_told_with_its_owner(folder: Path, tmp_path: Path) -> None:
+def test_what_is_not_restored_is_reported_with_its_owner(folder: Path, tmp_path: Path) -> None:
     """P-10: the reactor stands before the line, also before the one that counts how often it came again."""
     code = POLLING.replace('float("nothing")', "1.0")
     (folder / "desk.py").write_text(code)

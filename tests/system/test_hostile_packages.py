@@ -1,4 +1,4 @@
-"""Packages that do their worst while they are imported: each is told as its problem, and nothing stays."""
+"""Packages that do their worst while they are imported: each is reported as its problem, and nothing stays."""
 
 import asyncio
 import os
@@ -94,7 +94,7 @@ def _nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         if thread.name.startswith("tidemill probe"):
             thread.join(5)
             assert not thread.is_alive()
-    for _ in range(200):  # whoever watched a folder closes its descriptors a moment later, on a thread of its own
+    for _ in range(200):  # the watcher of a folder closes its descriptors a moment later, on a thread of its own
         if descriptors() == before:
             break
         select.select([], [], [], 0.01)
@@ -121,7 +121,7 @@ def _nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         ("raise ValueError('x' * 10_000_000)", "shop.py:1: importing 'shop' failed: ValueError: xxx"),
     ],
 )
-async def test_an_end_of_any_kind_is_told(tmp_path: Path, code: str, problem: str) -> None:
+async def test_an_end_of_any_kind_is_reported(tmp_path: Path, code: str, problem: str) -> None:
     """P-7, F-71: exits, crashes, and more than the limits allow; exit code 0 is no success."""
     said = await told(tmp_path / "staged", code)
     assert said.startswith(problem)
@@ -227,7 +227,7 @@ async def test_an_endless_answer_is_not_kept(tmp_path: Path) -> None:
     assert "took longer than 1.5 s" in await told(tmp_path, code, SHORT)
 
 
-async def test_who_declares_too_much_is_told_so(tmp_path: Path) -> None:
+async def test_a_package_that_declares_too_much_is_reported(tmp_path: Path) -> None:
     """P-7: the parent's memory is limited too."""
     said = await told(tmp_path, SOUND, ProbeLimits(answer=100))
     assert said == "it declares more than 100 bytes, or wrote to descriptors that it did not open"
@@ -253,7 +253,7 @@ async def test_processes_that_are_left_behind_are_found_and_killed(tmp_path: Pat
 
 
 async def test_children_of_a_child_that_dies_are_killed_too(tmp_path: Path) -> None:
-    """P-7: they hold its descriptors, and nobody waits for them."""
+    """P-7: they hold its descriptors, and nothing waits for them."""
     said = await told(tmp_path, f"{FORK.format('')}os._exit(4)")
     assert said.startswith("importing it ended the process, with exit code 4")
     many = "import os\nfor _ in range(5): os.fork()\nwhile True: pass"
@@ -357,7 +357,7 @@ async def test_a_hostile_package_is_its_own_problem(tmp_path: Path) -> None:
 
 
 async def test_hostile_packages_in_a_folder_harm_no_other(tmp_path: Path) -> None:
-    """P-7, P-10, P-12: each is told in the status, what is sound is loaded meanwhile, and mending it is enough."""
+    """P-7, P-10, P-12: the status shows each, what is sound is loaded meanwhile, and a correction is enough."""
     folder = tmp_path / "packages"
     for name, code in {**HOSTILE, "sound": SOUND}.items():
         hostile(folder, name, code)
@@ -368,6 +368,6 @@ async def test_hostile_packages_in_a_folder_harm_no_other(tmp_path: Path) -> Non
         assert await ran(node)
         for name, said in SAID.items():
             assert any(said in str(problem) for problem in found[name].problems), found[name]
-        hostile(folder, "hangs", SOUND.replace("'flow'", "'mended'"))
+        hostile(folder, "hangs", SOUND.replace("'flow'", "'repaired'"))
         await until(lambda: "hangs" in node.registry.packages())
-        assert node.registry.workflows() == ["flow", "mended"]
+        assert node.registry.workflows() == ["flow", "repaired"]

@@ -113,7 +113,7 @@ asyncio.run(main())
 """
 
 
-def test_a_script_with_its_own_cel_is_told_what_to_do(folder: Path) -> None:
+def test_a_script_with_its_own_cel_gets_an_error_with_the_remedy(folder: Path) -> None:
     """Python itself puts a script's folder first, so only the error can help."""
     for name in set(NAMES) - {"cel"}:
         (folder / f"{name}.py").unlink()

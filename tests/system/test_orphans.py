@@ -1,4 +1,4 @@
-"""When a node is killed, so is everything that it runs: nothing goes on that nobody can stop."""
+"""When a node is killed, so is everything that it runs: nothing goes on that cannot be stopped."""
 
 import os
 import signal

@@ -118,7 +118,7 @@ async def test_what_is_published_is_loaded_on_every_node(place: tuple[str, dict[
         assert [node.registry.workflows() for node in nodes] == [[], []]
 
 
-async def test_what_was_withdrawn_while_nobody_ran_leaves_nothing(place: tuple[str, dict[str, Any]]) -> None:
+async def test_what_was_withdrawn_while_no_node_ran_leaves_nothing(place: tuple[str, dict[str, Any]]) -> None:
     """P-3: a node that is stopped unloads nothing; its next life does, if the registry wants it no more."""
     address, settings = place
     async with opened(address) as store:

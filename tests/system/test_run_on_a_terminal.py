@@ -180,7 +180,7 @@ def test_ctrl_c_twice_stops_at_once(folder: Path, terminals: list[Terminal]) -> 
 
 
 def test_what_cannot_be_stopped_is_named_while_it_is_waited_for(folder: Path, terminals: list[Terminal]) -> None:
-    """A thread cannot be killed: whoever waits for it knows for what, for how long, and how not to."""
+    """A thread cannot be killed: a user who waits for it sees for what, for how long, and how not to."""
     terminals.append(terminal := Terminal(["run", "flows.py:stuck"], folder))
     terminal.wait_for(lambda _: (folder / "stuck").exists())
     terminal.press(CTRL_C)

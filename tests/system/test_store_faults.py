@@ -66,7 +66,7 @@ def c(events: list[int]) -> list[int]:
 
 
 class Load:
-    """A node under a steady load that notes what it was told and what fired; a reopened one fires on."""
+    """A node under a steady load that notes its receipts and what fired; a reopened one fires on."""
 
     def __init__(self, store: str, durability: Durability, grace: float = GRACE) -> None:
         self.acknowledged: list[tuple[str, int]] = []
@@ -115,7 +115,7 @@ class Load:
             event = source, self._number
             try:
                 receipt = await node.push(*event)
-            except tm.OperationError as error:  # the node ended: nobody knows, and that is what it says
+            except tm.OperationError as error:  # the node ended: the outcome is unknown, and the error says so
                 self.unknown = str(error)
                 return
             if receipt.accepted:
@@ -252,7 +252,7 @@ def no_database(folder: Path, server: PostgresServer) -> str:
     return f"sqlite:///{path}"
 
 
-def nobody_listens(folder: Path, server: PostgresServer) -> str:
+def nothing_listens(folder: Path, server: PostgresServer) -> str:
     return f"postgresql://postgres@127.0.0.1:{free_port()}/postgres"
 
 
@@ -265,14 +265,14 @@ def unknown_database(folder: Path, server: PostgresServer) -> str:
     [
         (missing_folder, "missing does not exist; create it"),
         (no_database, "not a SQLite database"),
-        (nobody_listens, "nothing listens there; start the server"),
+        (nothing_listens, "nothing listens there; start the server"),
         (unknown_database, "no database of this name; create it"),
     ],
 )
 async def test_a_store_that_cannot_be_reached_gives_one_sentence_and_leaves_nothing(
     tmp_path: Path, stoppable: PostgresServer, address: Callable[[Path, PostgresServer], str], sentence: str
 ) -> None:
-    """G-26: the operator is told what to do; no task and no thread is left."""
+    """G-26: the error says what the operator has to do; no task and no thread is left."""
     async with nothing_left():
         with pytest.raises(tm.OperationError, match=sentence):
             async with Load(address(tmp_path, stoppable), "fire").node():
@@ -352,7 +352,7 @@ async def test_a_node_ends_in_time_while_its_store_is_away(
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-async def test_a_node_ends_although_nobody_can_tell_what_became_of_a_commit(
+async def test_a_node_ends_although_the_outcome_of_a_commit_is_unknown(
     stoppable: PostgresServer, durability: Durability
 ) -> None:
     """G-24, G-29: the server dies with a COMMIT on its way, and does not come back before the node ends."""

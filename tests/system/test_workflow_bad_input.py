@@ -1,4 +1,4 @@
-"""Tasks that do everything wrong, in processes of their own on a real node: each end is told truly, others go on."""
+"""Tasks that do everything wrong, in processes of their own on a real node: each end is reported, others go on."""
 
 import time
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ async def ending(store: Store, workflow: str) -> tuple[str, TaskRow, AttemptRow]
     return run.state, task, attempt
 
 
-async def test_whatever_a_task_does_its_end_is_told_truly_and_others_go_on(fleet: Fleet) -> None:
+async def test_whatever_a_task_does_its_end_is_reported_truly_and_others_go_on(fleet: Fleet) -> None:
     """W-16, F36, F38, F44: a gigabyte of output, os._exit, a kill from outside, one that ignores SIGTERM."""
     node = await fleet.add(workflows=ALL, executor="subprocess")
     await node.start("load")

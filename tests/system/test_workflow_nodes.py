@@ -188,7 +188,7 @@ async def goes_on_working(fleet: Fleet, node: NodeProcess, since: float) -> None
 
 
 async def test_a_leader_that_is_cut_off_is_replaced(postgres: PostgresServer, tmp_path: Path) -> None:
-    """W-9, F4, F5: its packets vanish, and nobody is told; another plans in under 5 s, and it steps down by itself."""
+    """W-9, F4, F5: its packets vanish, without an error; another plans in under 5 s, and it steps down by itself."""
     address = await postgres.fresh_store()
     async with proxy_to(postgres.port) as (proxy, port), fleet_on(address, tmp_path) as fleet:
         leader = await fleet.add(store=address.replace(f":{postgres.port}/", f":{port}/"), concurrency=16)

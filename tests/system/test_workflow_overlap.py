@@ -55,7 +55,7 @@ async def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 class Load:
-    """Starts runs at one node after the other, and remembers those of which it was told."""
+    """Starts runs at one node after the other, and remembers those that it got a handle of."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.started: set[str] = set()
@@ -84,7 +84,7 @@ class Load:
         try:
             said = await node.ask(Ask("start", "load", 3), "started")
         except (AssertionError, ConnectionError):
-            assert node.ended_at is not None, "a node that nobody killed has ended"
+            assert node.ended_at is not None, "a node has ended that the test did not kill"
             return
         self.started |= set(said["runs"])
         assert not said["errors"], said["errors"]
@@ -165,7 +165,7 @@ async def fenced_writes(fleet: Fleet) -> float:
 
 
 async def test_kill_9_of_any_node(fleet: Fleet) -> None:
-    """W-12, F1, F33: whoever dies, when it may be, nothing is lost, and no two attempts of a task run overlap."""
+    """W-12, F1, F33: whichever process dies, nothing is lost, and no two attempts of a task run overlap."""
     settings = {"task_max_recoveries": LOST}
     chance = random.Random(SEED)
     for _ in range(NODES):

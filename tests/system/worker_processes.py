@@ -166,7 +166,7 @@ async def workshop_on(address: str, folder: Path, settings: dict[str, str] | Non
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process runs, and is not one that nobody has waited for yet."""
+    """Return whether a process runs, and is not one whose parent has not waited for it yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] != "Z"
     except OSError:

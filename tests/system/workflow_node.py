@@ -1,7 +1,7 @@
 """A node with workflows in a process of its own: `python -m tests.system.workflow_node RECIPE`.
 
 It says one JSON line per thing worth knowing: that it is ready, that it came into office or left it, what it was asked.
-It is asked by JSON lines, and ends in good order when told so, at SIGTERM, or when nobody can ask it any more.
+It is asked by JSON lines, and ends in good order when told so, at SIGTERM, or when its input ends.
 """
 
 import asyncio

@@ -305,7 +305,7 @@ def check_effects(found: Iterable[Execution], records: Iterable[RunRecord], atte
     rows = {str(attempt.key): attempt for attempt in attempts}
     seen = {f"{one.who}#{one.number}": one for one in found}
     for token, one in seen.items():
-        assert token in rows, f"an effect under a token that nobody gave: {one}"
+        assert token in rows, f"an effect under a token that no attempt had: {one}"
     for token, row in rows.items():
         if row.outcome == "success":
             assert token in seen, f"a success without an execution: {row}"

@@ -33,7 +33,7 @@ async def server() -> AsyncIterator[Served]:
 async def until_readers(node: tm.Node, count: int) -> None:
     """Wait until a node has so many readers of events."""
     async with asyncio.timeout(10):
-        while node.event_feed.reader_count != count:  # noqa: ASYNC110 - nobody tells
+        while node.event_feed.reader_count != count:  # noqa: ASYNC110 - nothing signals it
             await asyncio.sleep(0)
 
 

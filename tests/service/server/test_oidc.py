@@ -123,7 +123,7 @@ async def test_a_person_signs_in_at_the_issuer(trusting: SignedIn) -> None:
 
 
 async def test_an_attempt_belongs_to_its_browser(trusting: SignedIn) -> None:
-    """Fault 93: a link with the code of somebody else signs nobody in."""
+    """Fault 93: a link with the code of another person signs no one in."""
     async with httpx.AsyncClient(base_url=trusting.server.http.base_url) as browser:
         begun = await browser.get("/session/oidc")
         query = parse_qs(urlsplit(begun.headers["location"]).query)

@@ -12,7 +12,7 @@ from tidemill.server.serving import serving
 
 
 class SlowApp:
-    """Answers when it is told to."""
+    """Answers when a test allows it."""
 
     def __init__(self) -> None:
         self.is_asked, self.go = asyncio.Event(), asyncio.Event()

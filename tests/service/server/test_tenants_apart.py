@@ -107,7 +107,7 @@ async def ask(client: httpx.AsyncClient, route: Route, path: str) -> tuple[int, 
     return answer.status_code, problem.get("code", ""), problem.get("detail", "")
 
 
-async def test_what_another_tenant_has_is_as_unknown_as_what_nobody_has(neighbours: Neighbours) -> None:
+async def test_what_another_tenant_has_is_as_unknown_as_what_no_tenant_has(neighbours: Neighbours) -> None:
     """S-5, fault 81: the same status, code and text as for a name that does not exist; never 403."""
     tried = routes_to_try(neighbours)
     assert len(tried) > 30

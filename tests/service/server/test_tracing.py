@@ -42,7 +42,7 @@ class Traced:
     async def until(self, *names: str) -> dict[str, ReadableSpan]:
         """Wait for spans, and return all."""
         async with asyncio.timeout(10):
-            while not set(names) <= self.spans().keys():  # noqa: ASYNC110 - nobody tells
+            while not set(names) <= self.spans().keys():  # noqa: ASYNC110 - nothing signals it
                 await asyncio.sleep(0.001)
         return self.spans()
 

@@ -50,7 +50,7 @@ async def test_patience_is_counted_in_seconds() -> None:
     assert 0.1 <= time.monotonic() - looks[0] < 0.5
 
 
-async def test_a_store_that_fails_is_told_by_what_it_failed_at(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_store_that_fails_is_reported_by_what_it_failed_at(caplog: pytest.LogCaptureFixture) -> None:
     """Operators search for the event name: a failed change is no failed report, and no failed deregistration."""
     async with tm.testing.node(load=[plain_flow()]) as node:
         store = store_of(node)
@@ -101,7 +101,7 @@ async def test_a_closed_node_refuses_what_is_asked_of_its_runs(store: str | None
     assert [await refusal(one) for one in asked] == ["not_running"] * len(asked)
 
 
-async def test_who_waits_for_a_run_that_ends_while_its_node_closes_is_told_how(store: str | None) -> None:
+async def test_who_waits_for_a_run_that_ends_while_its_node_closes_hears_how(store: str | None) -> None:
     """W-14: closing lets running tasks end, and callers that wait get the result."""
     flow, begun, may_end = tm.Workflow("flow"), asyncio.Event(), asyncio.Event()
 

@@ -113,14 +113,14 @@ async def test_an_unknown_key_says_which() -> None:
 
     @flow.task
     async def work(ctx: tm.Context) -> int:
-        return ctx["nobody"]
+        return ctx["absent"]
 
     async with tm.testing.node(load=[flow]) as node:
-        result = await see_through(node, "unknown", somebody=1)
+        result = await see_through(node, "unknown", another=1)
     assert states(result) == {"work": "failed"}
     assert result.tasks["work"].error is not None
     assert result.tasks["work"].error.type == "KeyError"
-    assert "nobody" in result.tasks["work"].error.message
+    assert "absent" in result.tasks["work"].error.message
 
 
 async def test_what_belongs_to_graphs_is_not_there() -> None:
@@ -195,18 +195,18 @@ async def _pushed(ctx: tm.Context) -> tm.Receipt:
     return await ctx.push("prices", {"value": 2.5})
 
 
-async def test_pushing_to_nobody_is_the_tasks_failure() -> None:
+async def test_a_push_to_a_missing_accumulator_is_the_tasks_failure() -> None:
     """api.md, errors: a RequestError, in the task."""
     flow = tm.Workflow("pushes")
 
     @flow.task
     async def work(ctx: tm.Context) -> None:
-        await ctx.push("nobody", {})
+        await ctx.push("absent", {})
 
     async with tm.testing.node(load=[flow]) as node:
         result = await see_through(node, "pushes")
     assert states(result) == {"work": "failed"}
-    assert "nobody" in str(result.tasks["work"].error)
+    assert "absent" in str(result.tasks["work"].error)
 
 
 async def test_decorated_tasks_stay_callable() -> None:

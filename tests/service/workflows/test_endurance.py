@@ -86,7 +86,7 @@ async def test_a_node_opens_although_it_loses_the_office_before_its_first_pass(
     workflows = WorkflowProbe.of(node)
 
     async def overtaken(_: RunCoordinator) -> None:
-        await workflows.store.leases.acquire(LEASE_NAME, "somebody", 60.0, dead_holders=[workflows.owner.id])
+        await workflows.store.leases.acquire(LEASE_NAME, "another", 60.0, dead_holders=[workflows.owner.id])
         await asyncio.Event().wait()
 
     monkeypatch.setattr(RunCoordinator, "refresh", overtaken)
@@ -94,7 +94,7 @@ async def test_a_node_opens_although_it_loses_the_office_before_its_first_pass(
         assert node.metrics()["scheduler_leader"] == 0
 
 
-async def test_who_waits_on_a_node_that_loses_the_office_is_told_of_the_end(make_pair: MakePair) -> None:
+async def test_who_waits_on_a_node_that_loses_the_office_hears_of_the_end(make_pair: MakePair) -> None:
     """W-9: the run is planned elsewhere then, and its end comes without a word."""
     gates = Gates("a")
     old, new = await make_pair(gates.flow)
@@ -104,7 +104,7 @@ async def test_who_waits_on_a_node_that_loses_the_office_is_told_of_the_end(make
         waits = group.create_task(run.wait(PATIENCE), name="wait")
         WorkflowProbe.of(old).store.leases.acquire = _never  # type: ignore[method-assign]
         epoch = await WorkflowProbe.of(new).store.leases.acquire(
-            LEASE_NAME, "somebody", 60.0, dead_holders=[WorkflowProbe.of(old).owner.id]
+            LEASE_NAME, "another", 60.0, dead_holders=[WorkflowProbe.of(old).owner.id]
         )
         assert epoch is not None
 

@@ -180,7 +180,7 @@ async def suspended(_: pytest.MonkeyPatch) -> set[str]:
         await node.advance("1s")
         node.clock.advance_to(node.clock.monotonic() + 3600.5)
         async with asyncio.timeout(5):
-            while "scheduler_tick_lag_seconds" not in risen(node):  # noqa: ASYNC110 - nobody tells of a tick
+            while "scheduler_tick_lag_seconds" not in risen(node):  # noqa: ASYNC110 - nothing signals a tick
                 await asyncio.sleep(0)
         await node.advance("0s")
         return risen(node)
@@ -238,6 +238,6 @@ def test_there_is_a_story_for_every_metric() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STORIES))
-async def test_it_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_metric_has_its_story(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Contracts 64-72."""
     assert name in await STORIES[name](monkeypatch)

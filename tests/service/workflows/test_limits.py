@@ -162,7 +162,7 @@ async def test_a_pool_is_never_exceeded(store: str | None, slots: int) -> None:
     assert len(gate.entered) == 22
 
 
-async def test_a_full_pool_holds_nobody_else_up(store: str | None) -> None:
+async def test_a_full_pool_holds_no_other_task_up(store: str | None) -> None:
     """leoflow.md 20: tasks without a pool, or of another one, continue."""
     gate = Gate()
     flow = tm.Workflow("pools")

@@ -35,7 +35,7 @@ async def test_runs_are_filtered_oldest_first(store: str | None) -> None:
             assert [run.id for run in await node.runs(state="failed")] == [started[1], started[2]]
             assert [run.id for run in await node.runs("a", tm.RunState.SUCCESS)] == [started[0]]
             assert [run.id for run in await node.runs(limit=2)] == started[2:]
-            assert await node.runs("nobody") == []
+            assert await node.runs("absent") == []
             node = await node.crash()
 
 
@@ -50,9 +50,9 @@ async def test_wrong_filters_are_refused(wrong: dict[str, object]) -> None:
 async def test_an_unknown_run_is_said_to_be_unknown(store: str | None) -> None:
     """api.md, run_handle(id): when it is asked."""
     async with tm.testing.node(store, load=[simple()]) as node:
-        run = node.run_handle("nobody")
+        run = node.run_handle("absent")
         for act in (run.state, run.wait, run.cancel, run.retry, lambda: run.why("work"), lambda: run.note("x")):
-            with pytest.raises(tm.RequestError, match="there is no run 'nobody'") as caught:
+            with pytest.raises(tm.RequestError, match="there is no run 'absent'") as caught:
                 await act()
             assert (caught.value.code, caught.value.status) == ("run_not_found", 404)
 
@@ -97,11 +97,11 @@ async def test_two_tenants_do_not_see_each_other(store: str | None) -> None:
         await node.pause("simple", tenant="acme")
         assert (await (await node.start("simple", fails=False)).wait(5)).ok
         with pytest.raises(tm.RequestError) as caught:
-            await node.start("simple", tenant="nobody")
+            await node.start("simple", tenant="absent")
         assert caught.value.code == "workflow_not_found"
 
 
-UNHEARD_OF = ["nobody", "a\0", "\ud800", 5, None]
+UNHEARD_OF = ["absent", "a\0", "\ud800", 5, None]
 
 
 @pytest.mark.parametrize("id", UNHEARD_OF)
@@ -111,7 +111,7 @@ async def test_an_id_that_no_store_could_hold_is_unknown(id: Any, store: str | N
         run = node.run_handle(id)
         acts = [run.state, run.cancel, run.retry, run.wait, lambda: run.why("x"), lambda: run.note("x")]
         acts += [lambda: anext(run.logs("x")), lambda: anext(run.watch())]
-        acts += [run.notes] if id != "nobody" else []
+        acts += [run.notes] if id != "absent" else []
         for act in acts:
             with pytest.raises(tm.RequestError) as caught:
                 await act()

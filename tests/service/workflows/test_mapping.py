@@ -133,7 +133,7 @@ async def test_one_element_is_retried_alone(store: str | None) -> None:
 
 async def test_only_failed_elements_rerun(store: str | None) -> None:
     """api.md, `run.retry()`: what succeeded is kept, and the list is whole afterwards."""
-    flow = tm.Workflow("mended")
+    flow = tm.Workflow("repaired")
     worked: list[int] = []
     bad = {1, 3}
 
@@ -153,7 +153,7 @@ async def test_only_failed_elements_rerun(store: str | None) -> None:
         return work
 
     async with tm.testing.node(store, load=[flow]) as node:
-        run = await node.start("mended")
+        run = await node.start("repaired")
         await node.settle()
         bad.clear()
         worked.clear()

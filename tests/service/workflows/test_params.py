@@ -79,7 +79,7 @@ async def test_wrong_params_are_refused_before_anything_runs(
     assert given == []
 
 
-async def test_everything_wrong_with_params_is_told_at_once() -> None:
+async def test_everything_wrong_with_params_is_reported_at_once() -> None:
     """api.md, errors: what was found, where, what to do."""
     flow, _ = daily()
     async with tm.testing.node(load=[flow]) as node:

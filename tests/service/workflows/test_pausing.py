@@ -227,7 +227,7 @@ async def test_a_pause_that_ends_in_the_middle_of_a_pass(store: str | None) -> N
 async def test_unknown_workflows_are_not_paused() -> None:
     """api.md, errors."""
     async with tm.testing.node() as node:
-        for act in (node.pause("nobody"), node.resume("nobody")):
+        for act in (node.pause("absent"), node.resume("absent")):
             with pytest.raises(tm.RequestError) as caught:
                 await act
             assert (caught.value.code, caught.value.status) == ("workflow_not_found", 404)
@@ -248,7 +248,7 @@ async def test_notes(store: str | None) -> None:
         await run.note("slow today", task="work")
         await run.note("looked at it twice")
         with pytest.raises(tm.RequestError) as caught:
-            await run.note("x", task="nobody")
+            await run.note("x", task="absent")
         assert caught.value.code == "task_not_found"
         run = (await node.crash()).run_handle(run.id)
         assert await run.notes() == {None: "looked at it twice", "work": "slow today"}

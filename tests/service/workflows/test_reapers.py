@@ -103,7 +103,9 @@ async def test_an_orphan_gets_its_true_outcome_and_is_left_alone_after(
         assert troubles(node) == {"orphan_reaped": 2}
 
 
-async def test_what_nobody_decided_on_is_planned_once_more(store: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_no_leader_decided_on_is_planned_once_more(
+    store: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """W-10: `none` left over comes to its turn, and the run to its end, without being failed."""
     flow = pair_flow()
     miss_ends(monkeypatch)
@@ -215,7 +217,7 @@ async def test_what_lives_under_the_leaders_own_eyes_is_never_lost(store: str | 
         assert len(blocked.begun) == 1
 
 
-async def test_nobody_is_lost_because_the_store_was_away(store: str | None) -> None:
+async def test_no_node_is_lost_because_the_store_was_away(store: str | None) -> None:
     """W-11, fault 28: leases expired during an outage of the store; after it, heartbeats are awaited first."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
@@ -308,7 +310,7 @@ async def test_a_late_report_of_a_lost_attempt_is_refused_and_counted(store: str
         run = await node.start("flow")
         await node.advance("40s")
         with breaking(node.probe.workflows.heartbeats, "renew_leases", StoreError("frozen")):
-            await node.advance("100s")  # alive, but nobody hears of it
+            await node.advance("100s")  # alive, but no other node hears of it
             await lose_overdue(node)
         assert troubles(node)["agent_lost_tasks_total"] == 1
         assert len(blocked.begun) == 2

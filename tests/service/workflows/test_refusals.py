@@ -29,7 +29,7 @@ def dangling() -> tm.Workflow:
     flow = tm.Workflow("bad")
 
     @flow.task
-    async def work(nobody: int) -> None: ...
+    async def work(absent: int) -> None: ...
 
     return flow
 
@@ -75,12 +75,12 @@ def unhandled() -> tm.Workflow:
 
 CASES: list[tuple[Callable[[], tm.Workflow], str]] = [
     (cyclic, "tasks form a cycle: a -> b -> a|tasks form a cycle: b -> a -> b"),
-    (dangling, "parameter 'nobody' of task 'work' names no task"),
-    (with_options(after=["nobody"]), "comes after 'nobody', which is no task"),
+    (dangling, "parameter 'absent' of task 'work' names no task"),
+    (with_options(after=["absent"]), "comes after 'absent', which is no task"),
     (with_options(pool="warehose"), "there is no pool 'warehose'.*did you mean 'warehouse'"),
     (with_options(executor="subproces"), "there is no executor 'subproces'.*did you mean 'subprocess'"),
     (with_options(rule="sometimes"), "task 'work': rule is one of .*not 'sometimes'"),
-    (with_options(each="nobody"), "task 'work': each='nobody' names no task of workflow"),
+    (with_options(each="absent"), "task 'work': each='absent' names no task of workflow"),
     (twice, "task 'work' is declared twice"),
     (unhandled, "can run task 'second' without a value for 'first'"),
 ]
@@ -112,12 +112,12 @@ async def test_an_unknown_trigger(store: str | None) -> None:
         assert node.registry.workflows() == []
 
 
-async def test_every_problem_is_told_at_once() -> None:
+async def test_every_problem_is_reported_at_once() -> None:
     """api.md: all problems come in one error."""
     flow = tm.Workflow("bad")
 
-    @flow.task(after=["nobody"])
-    async def work(somebody: int) -> None: ...
+    @flow.task(after=["absent"])
+    async def work(another: int) -> None: ...
 
     @flow.task(rule="sometimes")
     async def more() -> None: ...

@@ -135,13 +135,13 @@ async def test_the_wait_survives_a_crash(store: str | None) -> None:
     assert result.tasks["bad"].attempts == 3
 
 
-async def test_a_time_that_passed_while_nobody_ran_is_made_up_for(store: str | None) -> None:
+async def test_a_time_that_passed_while_no_node_ran_is_made_up_for(store: str | None) -> None:
     """leoflow.md 13: retries that became due during an outage start immediately."""
     flow = Failing(tm.Retry(1, delay="100s"))
     async with tm.testing.node(store, load=[flow], clock=flow.clock) as node:
         await node.start("failing")
         await node.settle()
-        node.clock.advance_to(node.clock.monotonic() + 500)  # nobody gets a turn in between
+        node.clock.advance_to(node.clock.monotonic() + 500)  # no task gets a turn in between
         node = await node.crash()
         await node.advance("2s")
     assert flow.tried == [0, 500]
@@ -163,7 +163,7 @@ async def test_the_budget_counts_again_after_a_retry_by_hand(store: str | None) 
 
 async def test_an_error_is_shown_while_it_waits_and_gone_after_a_success(store: str | None) -> None:
     """W-16, TaskResult.error: of the newest try."""
-    flow = tm.Workflow("mends")
+    flow = tm.Workflow("repairs")
     attempts: list[int] = []
 
     @flow.task(retry=tm.Retry(3, delay="10s"))
@@ -174,7 +174,7 @@ async def test_an_error_is_shown_while_it_waits_and_gone_after_a_success(store: 
         return "done"
 
     async with tm.testing.node(store, load=[flow]) as node:
-        run = await node.start("mends")
+        run = await node.start("repairs")
         await node.advance("1s")
         assert str((await run.state()).tasks["flaky"].error) == "ConnectionError: try 1"
         await node.advance("10s")

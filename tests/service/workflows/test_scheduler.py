@@ -168,7 +168,7 @@ async def test_what_is_due_while_the_store_fails_is_no_busy_loop(store: str | No
         assert await slots_of(node, "flow") == [10, 20]
 
 
-async def test_whoever_stops_waiting_for_a_start_leaves_nothing_half_done(store: str | None) -> None:
+async def test_a_caller_that_stops_waiting_for_a_start_leaves_nothing_half_done(store: str | None) -> None:
     """I-11: this node must run the tasks claimed with the run, although its creator has stopped waiting."""
     flow, blocked = blocked_flow()
     async with tm.testing.node(store, load=[flow], settings=QUICK) as node:
@@ -269,7 +269,7 @@ async def test_ticks_are_on_time_by_the_clock(store: str | None) -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_trigger_that_fails_is_told_once_and_when_it_recovers(
+async def test_a_trigger_that_fails_is_reported_once_and_when_it_recovers(
     caplog: pytest.LogCaptureFixture, is_async: bool
 ) -> None:
     """docs, Workflows, Triggers: with the author's part of the traceback, and not every second."""

@@ -71,8 +71,8 @@ def test_a_broken_workflow_is_refused() -> None:
     flow = tm.Workflow("broken")
 
     @flow.task
-    def work(nobody: int) -> int:
-        return nobody
+    def work(absent: int) -> int:
+        return absent
 
     with pytest.raises(tm.DefinitionError, match="names no task of workflow 'broken'"):
         flow.run()
@@ -101,7 +101,7 @@ print(result.state, result.tasks["a"].error)
 """
 
 
-def test_a_program_without_the_guard_is_told_so_and_does_not_start_itself_again(tmp_path: Path) -> None:
+def test_a_program_without_the_guard_gets_an_error_and_does_not_start_itself_again(tmp_path: Path) -> None:
     """W-14: a fork server imports a program for its definitions, as multiprocessing does, and starts no node."""
     program = tmp_path / "program.py"
     program.write_text(UNGUARDED)

@@ -96,7 +96,7 @@ async def test_a_run_that_is_started_where_the_office_was_lost_is_made_all_the_s
     gates.open()
     leader, _ = await make_pair(gates.flow)
     leases = WorkflowProbe.of(leader).store.leases
-    epoch = await leases.acquire(LEASE_NAME, "somebody", 60.0, dead_holders=[WorkflowProbe.of(leader).owner.id])
+    epoch = await leases.acquire(LEASE_NAME, "another", 60.0, dead_holders=[WorkflowProbe.of(leader).owner.id])
     assert epoch is not None
     run = await leader.start("flow")
     assert (await run.state()).state == "queued"

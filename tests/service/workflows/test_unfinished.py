@@ -182,7 +182,7 @@ async def test_an_upgraded_run_continues_with_the_newest_version(sqlite: str) ->
 
 
 async def test_a_run_whose_ended_tasks_are_gone_is_not_upgraded(sqlite: str) -> None:
-    """unfinished="upgrade": its results would be lost, so an operator has to decide, and is told what is missing."""
+    """unfinished="upgrade": its results would be lost, so an operator has to decide, and sees what is missing."""
     (run,) = await begin_old(sqlite)
     async with tm.testing.node(sqlite, load=[renamed(unfinished="upgrade")], start=LATER) as node:
         await node.advance("2s")

@@ -310,7 +310,7 @@ async def test_a_run_that_has_not_ended_has_no_status() -> None:
 
 @pytest.mark.parametrize("annotation", [Any, int])
 @pytest.mark.filterwarnings("error")
-async def test_a_coroutine_that_nobody_awaited_is_told_so(annotation: Any) -> None:
+async def test_a_coroutine_that_was_not_awaited_is_reported(annotation: Any) -> None:
     """api.md: the commonest slip of all gets a sentence of its own, and no warning from Python."""
 
     async def fetch() -> int:

@@ -118,7 +118,7 @@ async def test_a_workflow_that_was_changed_after_it_was_loaded(store: str | None
 # -- another version for a run that has ended
 
 
-def mended(trouble: bool, *, more: bool = False) -> tm.Workflow:
+def repaired(trouble: bool, *, more: bool = False) -> tm.Workflow:
     """Return a workflow whose second task fails, or its next version, which may also have other tasks."""
     flow = tm.Workflow("daily")
 
@@ -151,15 +151,15 @@ def mended(trouble: bool, *, more: bool = False) -> tm.Workflow:
     return flow
 
 
-async def test_a_run_that_failed_goes_on_with_the_code_that_was_mended(store: str | None) -> None:
+async def test_a_run_that_failed_goes_on_with_the_code_that_was_repaired(store: str | None) -> None:
     """W-19: with `latest`, and what had succeeded is not run again; without, it waits for its own version."""
-    async with tm.testing.node(store, load=[mended(True)]) as node:
+    async with tm.testing.node(store, load=[repaired(True)]) as node:
         run = await node.start("daily")
         await node.settle()
         assert states(await run.state()) == {"first": "success", "second": "failed", "third": "upstream_failed"}
         await node.advance("1m")
-        await node.load(mended(False, more=True))
-        await node.advance("2m")  # so that nobody has the old one in mind
+        await node.load(repaired(False, more=True))
+        await node.advance("2m")  # so that no node has the old one in memory
         assert await run.retry(preview=True, latest=True) == ["second", "each"]
         assert (await run.state()).state == "failed"
         assert await run.retry(latest=True) == ["second", "each"]
@@ -174,7 +174,7 @@ async def test_a_run_that_failed_goes_on_with_the_code_that_was_mended(store: st
 
 async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) -> None:
     """W-19, W-17: a mere retry waits, and it is said what to do, which helps."""
-    old, new = mended(True), mended(False)
+    old, new = repaired(True), repaired(False)
     async with tm.testing.node(store, load=[old]) as node:
         run = await node.start("daily")
         await node.settle()
@@ -202,14 +202,14 @@ async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) ->
 
 async def test_the_version_that_was_loaded_last_is_the_newest(sqlite: str) -> None:
     """W-19: also one that was loaded before; a node that has loaded none asks the store."""
-    old, new = mended(False), mended(True)
+    old, new = repaired(False), repaired(True)
     async with tm.testing.node(sqlite, load=[old]) as node:
         await node.advance("1s")
         await node.load(new)
         run = await node.start("daily")
         await node.settle()
         await node.advance("1s")
-        await node.load(mended(False))
+        await node.load(repaired(False))
         await node.advance("2m")
     async with tm.testing.node(sqlite, load=[]) as node:
         assert await node.run_handle(run.id).retry(latest=True) == ["second"]

@@ -112,7 +112,7 @@ async def test_a_full_node_a_cancelled_run_and_elements(store: str | None) -> No
         await node.settle()
         assert await run.why("work") == ["elements 0, 1: it was cancelled: enough"]
         with pytest.raises(tm.RequestError) as caught:
-            await run.why("nobody")
+            await run.why("absent")
         assert caught.value.code == "task_not_found"
 
 
@@ -151,7 +151,7 @@ async def test_a_run_that_is_set_aside(store: str | None) -> None:
         assert "the run is quarantined" in (await run.why("work"))[0]
 
 
-async def test_nobody_has_the_version_that_a_run_is_pinned_to(sqlite: str) -> None:
+async def test_no_node_has_the_version_that_a_run_is_pinned_to(sqlite: str) -> None:
     """W-17, W-19: a run of an earlier life, and the code has changed since."""
     before, after = tm.Workflow("w"), tm.Workflow("w")
     gate = Gate()
@@ -179,7 +179,7 @@ async def test_nobody_has_the_version_that_a_run_is_pinned_to(sqlite: str) -> No
     assert second.endswith("and waits to be claimed")
 
 
-async def test_the_nodes_are_counted_by_whoever_knows_them(store: str | None) -> None:
+async def test_the_nodes_are_counted_by_the_leader_that_knows_them(store: str | None) -> None:
     """W-12, W-17: of a node that has crashed its successor knows that it is gone, also where it does not plan."""
     flow, gate = tm.Workflow("flow"), Gate()
 

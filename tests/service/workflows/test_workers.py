@@ -46,7 +46,7 @@ class Fleet:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Fleet]:
-    """Nobody yet, on an empty database of each kind that processes share."""
+    """No process yet, on an empty database of each kind that processes share."""
     address = f"sqlite:///{tmp_path / 'tidemill.db'}"
     if request.param == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres")
@@ -57,7 +57,7 @@ async def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @pytest.fixture
 async def on_file(tmp_path: Path) -> AsyncIterator[Fleet]:
-    """Nobody yet, on an empty file: for what does not depend on the database."""
+    """No process yet, on an empty file: for what does not depend on the database."""
     async with AsyncExitStack() as stack:
         yield Fleet(f"sqlite:///{tmp_path / 'tidemill.db'}", stack)
 

@@ -94,7 +94,7 @@ def pushes(ctx: tm.Context) -> str:
 
 @calling.task(executor="worker")
 def pushes_astray(ctx: tm.Context) -> None:
-    """Push an event to nobody."""
+    """Push an event to an accumulator that does not exist."""
     ctx.push("order", 7)
 
 

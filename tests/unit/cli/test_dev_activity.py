@@ -105,7 +105,7 @@ def test_what_happens_before_the_packages_are_shown_follows_them() -> None:
     ]
 
 
-def test_a_source_that_cannot_be_read_is_told_in_words() -> None:
+def test_a_source_that_cannot_be_read_is_reported_in_words() -> None:
     with collecting_lines() as lines:
         activity().handle_record(record(events.PACKAGE_SOURCE_FAILED, {"reason": "no folder"}))
     assert lines[0].endswith("the packages cannot be read, and those that are loaded keep running: no folder")

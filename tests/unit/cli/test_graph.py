@@ -107,7 +107,7 @@ def test_a_mistake_ends_with_one_clear_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """No traceback for what a user can mend."""
+    """No traceback for what a user can correct."""
     assert run(monkeypatch, "graph", *(argument.format(file=file) for argument in arguments)) == 2
     printed = capsys.readouterr().err
     assert complaint in printed

@@ -92,7 +92,7 @@ def test_every_problem_of_a_manifest_is_reported(
 
 
 def test_tampering_is_reported(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A signed folder that was changed is neither verified, nor sound, nor built; signing again mends it."""
+    """A signed folder that was changed is neither verified, nor sound, nor built; signing again repairs it."""
     for command in (["new", "market"], ["key", "alice"], ["sign", "market", "--key", "alice.pem", "--tenant", "acme"]):
         assert package(monkeypatch, *command) == 0
     assert package(monkeypatch, "verify", "market", "--key", "alice.pub", "--tenant", "acme") == 0

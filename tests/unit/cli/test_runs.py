@@ -356,7 +356,7 @@ def test_a_check_reads_the_types_of_the_same_file(tmp_path: Path, monkeypatch: M
 def test_a_declaration_that_is_refused_at_import_has_its_place_once(
     tmp_path: Path, monkeypatch: Monkey, capsys: Captured
 ) -> None:
-    """Its own: that the import failed of it is nothing to mend."""
+    """Its own: that the import failed of it is nothing to correct."""
     path = tmp_path / "misspelt_flow.py"
     path.write_text(REPORT.replace('@report.task(each="extract")', "@report.task(retries=3)"))
     assert run(monkeypatch, "workflow", "check", str(path)) == 1

@@ -28,7 +28,7 @@ def with_entry(name: str, content: bytes = b"x", *, mode: int = 0o100644) -> byt
     held = io.BytesIO(zipped(FILES))
     with zipfile.ZipFile(held, "a") as archive:
         info = zipfile.ZipInfo("placeholder")
-        info.filename = name  # as it is: the constructor would mend it
+        info.filename = name  # as it is: the constructor would correct it
         info.external_attr = mode << 16
         archive.writestr(info, content)
     return held.getvalue()

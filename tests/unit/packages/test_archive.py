@@ -138,7 +138,7 @@ def test_built_unpacked_and_built_again_is_byte_identical(
 
 
 def test_unpacked_files_are_plain(tmp_path: Path) -> None:
-    """Nobody can run them, and only their owner can change them."""
+    """No account can run them, and only their owner can change them."""
     (tmp_path / "a.tidemill").write_bytes(with_entry("market/tool", mode=0o100777))
     contents = unpack(tmp_path / "a.tidemill", tmp_path / "staging")
     assert contents.manifest.name == "market"
@@ -205,7 +205,7 @@ def test_a_name_that_leads_elsewhere_is_refused_and_named(tmp_path: Path, name: 
     ],
 )
 def test_special_files_are_refused(tmp_path: Path, mode: int, said: str) -> None:
-    """F76: links, devices, pipes, files that run as somebody else."""
+    """F76: links, devices, pipes, files that run as another account."""
     error = refused(tmp_path, with_entry("market/evil", b"/etc/passwd", mode=mode))
     assert f"entry 'market/evil' {said}" in str(error)
 
@@ -317,7 +317,7 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, mangle: object) -> None:
     assert refused(tmp_path, mangle(zipped(BIG))).code in ("invalid_package", "package_too_large")
 
 
-def test_a_bad_manifest_in_an_archive_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_bad_manifest_in_an_archive_is_reported_with_its_line(tmp_path: Path) -> None:
     """As in a folder."""
     (tmp_path / "a.tidemill").write_bytes(zipped({**FILES, "package.toml": b"[package]\nnaem = 'x'\n"}))
     with pytest.raises(DefinitionError, match=r"a\.tidemill/package\.toml:2: unknown key 'naem' in \[package\]"):

@@ -35,17 +35,17 @@ def looks(*sightings: FoundPackage) -> FolderScan:
 
 
 def texts(look: FolderScan) -> list[str]:
-    """Return what was told of the packages."""
+    """Return what was reported of the packages."""
     return [one.files["a.py"] for one in look.packages]
 
 
-def test_the_first_look_is_told_as_it_is() -> None:
-    """A node that starts waits for nobody."""
+def test_the_first_look_is_reported_as_it_is() -> None:
+    """A node that starts waits for no other look."""
     assert texts(Debouncer(TIMES, Marks()).debounce(looks(seen("one")), 0)) == ["one"]
     assert Debouncer(TIMES, Marks()).debounce(FolderScan(problem="no folder"), 0).problem == "no folder"
 
 
-def test_a_change_is_told_when_it_has_come_to_rest() -> None:
+def test_a_change_is_reported_when_it_has_come_to_rest() -> None:
     """P-6: and until then what was there before, also of a package that is new."""
     debouncer = Debouncer(TIMES, Marks())
     debouncer.debounce(looks(), 0)
@@ -57,7 +57,7 @@ def test_a_change_is_told_when_it_has_come_to_rest() -> None:
     assert (texts(told), told.is_changing) == (["one"], False)
 
 
-def test_what_never_comes_to_rest_is_told_all_the_same() -> None:
+def test_what_never_comes_to_rest_is_reported_all_the_same() -> None:
     """But not while it is empty, however often that is looked at."""
     debouncer = Debouncer(TIMES, Marks())
     debouncer.debounce(looks(seen("0")), 0)
@@ -69,7 +69,7 @@ def test_what_never_comes_to_rest_is_told_all_the_same() -> None:
 
 
 def test_what_is_written_again_and_again_has_not_come_to_rest() -> None:
-    """A file may be empty whenever somebody looks, and yet was whole in between."""
+    """A file may be empty at every look, and yet was whole in between."""
     marks = iter(range(100))
     debouncer = Debouncer(TIMES, Marks(lambda _: min(next(marks), 30)))
     debouncer.debounce(looks(seen("one")), 0)
@@ -96,7 +96,7 @@ def test_a_namesake_that_was_there_before_is_no_sign_of_a_move() -> None:
     assert texts(debouncer.debounce(both, 2)) == ["one", "two"]
 
 
-def test_a_manifest_that_is_damaged_is_told_soon() -> None:
+def test_a_manifest_that_is_damaged_is_reported_soon() -> None:
     """P-10: which files belong to it is not known then, so none of them is missed."""
     debouncer = Debouncer(TIMES, Marks())
     debouncer.debounce(looks(seen("one")), 0)
@@ -120,7 +120,7 @@ STATES = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["", "x", 
 
 @given(st.lists(st.tuples(STATES, st.integers(1, 12)), min_size=1, max_size=12))
 def test_nothing_is_lost_and_nothing_is_kept_for_good(story: list[tuple[dict[str, str], int]]) -> None:
-    """P-6: a package goes only if it was away for as long as it takes; and what stays as it is, is told in time."""
+    """P-6: a package goes only if it was away for as long as it takes; and what stays as it is, is reported in time."""
     debouncer, now = Debouncer(TIMES, Marks()), 0
     there: dict[str, int] = {}  # when each package was last whole
     before: dict[str, str] = {}

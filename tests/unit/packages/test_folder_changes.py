@@ -1,4 +1,4 @@
-"""A folder that is watched: when it is told that something has changed."""
+"""A folder that is watched: when it reports that something has changed."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ class Watcher:
 
 @pytest.fixture
 def watcher(monkeypatch: pytest.MonkeyPatch) -> type[Watcher]:
-    """Lets a test wait until the source listens, and hear of nothing but what it is told."""
+    """Lets a test wait until the source listens, and hear of nothing but what the test reports."""
 
     class Fresh(Watcher):
         listening = threading.Semaphore(0)
@@ -69,7 +69,7 @@ async def news(source: FolderSource, watcher: type[Watcher], *changes: Callable[
         await task
 
 
-async def test_a_change_is_told_at_once(tmp_path: Path, watcher: type[Watcher]) -> None:
+async def test_a_change_is_reported_at_once(tmp_path: Path, watcher: type[Watcher]) -> None:
     """P-10: an author who saves a file does not wait."""
     market = folder_of(tmp_path / "market")
     source = FolderSource(tmp_path, "acme")
@@ -85,8 +85,8 @@ async def test_a_change_is_told_at_once(tmp_path: Path, watcher: type[Watcher]) 
     assert await digests(source) != before
 
 
-async def test_a_change_before_it_is_waited_for_is_told_as_well(tmp_path: Path) -> None:
-    """Nothing is lost between two calls; and without a change nothing is told twice."""
+async def test_a_change_before_it_is_waited_for_is_reported_as_well(tmp_path: Path) -> None:
+    """Nothing is lost between two calls; and without a change nothing is reported twice."""
     market = folder_of(tmp_path / "market")
     source = FolderSource(tmp_path, "acme")
     await source.desired_packages()
@@ -114,7 +114,7 @@ async def test_a_file_that_looks_as_before_is_read_again_when_it_was_written(
     seen = [await digests(source)]
     await news(source, watcher, partial(write, 1))
     seen.append(await digests(source))
-    write(2)  # while nobody listens
+    write(2)  # while nothing listens
     async with asyncio.timeout(20):
         await source.wait_for_change()
     seen.append(await digests(source))
@@ -196,8 +196,8 @@ async def test_packages_come_and_go(tmp_path: Path, watcher: type[Watcher]) -> N
     assert sorted(await names(source)) == ["shop"]
 
 
-async def test_a_package_that_is_moved_is_told(tmp_path: Path, watcher: type[Watcher]) -> None:
-    """It is the same, and lies somewhere else: whoever shows where it comes from has to know."""
+async def test_a_package_that_is_moved_is_reported(tmp_path: Path, watcher: type[Watcher]) -> None:
+    """It is the same, and lies somewhere else: a status that shows where it comes from needs it."""
     market = folder_of(tmp_path / "market")
     source = FolderSource(tmp_path, "acme")
     before = await digests(source)
@@ -305,7 +305,7 @@ async def test_without_a_watcher_it_is_looked_now_and_then(
         await task
 
 
-async def test_whoever_stops_waiting_leaves_no_thread(tmp_path: Path, watcher: type[Watcher]) -> None:
+async def test_a_caller_that_stops_waiting_leaves_no_thread(tmp_path: Path, watcher: type[Watcher]) -> None:
     """A node that closes leaves nothing behind."""
     source = FolderSource(folder_of(tmp_path), "acme")
     await source.desired_packages()

@@ -83,7 +83,7 @@ async def test_a_single_file_is_that_package(tmp_path: Path, name: str) -> None:
     assert (await one.read()).manifest.name == one.key.name
 
 
-async def test_a_file_that_cannot_be_a_package_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_a_package_is_reported(tmp_path: Path) -> None:
     """P-10: with the file, and what to do; the others are wanted all the same."""
     for name in ("my-flow.py", "json.py", "class.py", "flow.py"):
         (tmp_path / name).write_text(FLOW)
@@ -108,7 +108,7 @@ async def test_a_single_archive_is_that_package(tmp_path: Path) -> None:
     assert (await one.read()).raw == (tmp_path / "any.tidemill").read_bytes()
 
 
-async def test_a_folder_that_is_not_there_is_told_and_not_taken_for_empty(tmp_path: Path) -> None:
+async def test_a_folder_that_is_not_there_is_reported_and_not_taken_for_empty(tmp_path: Path) -> None:
     """What is loaded must not be unloaded because a disk is not mounted."""
     for path in (tmp_path / "later" / "packages", tmp_path / "flow.py", tmp_path / "a.tidemill"):
         with pytest.raises(OperationError, match=f"there is no .* {path}"):
@@ -116,7 +116,7 @@ async def test_a_folder_that_is_not_there_is_told_and_not_taken_for_empty(tmp_pa
     assert await FolderSource(tmp_path, "acme").desired_packages() == {}
 
 
-async def test_a_damaged_manifest_is_told_with_its_line(tmp_path: Path) -> None:
+async def test_a_damaged_manifest_is_reported_with_its_line(tmp_path: Path) -> None:
     """P-10: under the name of the folder, as nothing else is known of it."""
     folder_of(tmp_path / "stall-1.2", FILES | {"package.toml": BROKEN})
     folder_of(tmp_path / "shop", FILES | {"package.toml": manifest("shop")})
@@ -240,7 +240,7 @@ async def test_what_cannot_be_read_is_the_trouble_of_one_package(
 
 
 async def test_names_that_are_not_text_are_no_trouble(tmp_path: Path) -> None:
-    """They are told by whoever reads the package, and the folder is watched all the same."""
+    """The reader of the package reports them, and the folder is watched all the same."""
     folder_of(tmp_path / "market")
     os.makedirs(os.fsencode(tmp_path / "market" / "market") + b"/\xff")
     source = FolderSource(tmp_path, "acme")

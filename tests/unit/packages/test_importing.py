@@ -18,7 +18,7 @@ def _own_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("place", ["{name}.py", "{name}"])
 def test_a_file_that_moves_the_process_is_imported(tmp_path: Path, place: str) -> None:
-    """Whoever runs it has it so: the tasks of a script may rely on that."""
+    """A process that runs a script has it so, and the tasks of the script may rely on it."""
     name = f"moving_{len(place)}"
     (tmp_path / f"{name}.py").write_text("import os\nos.chdir('/')\nVALUE = 1\n")
     before = list(sys.path)

@@ -91,7 +91,7 @@ def test_the_least_that_must_be_said() -> None:
     assert (read.modules, read.top_level_names, read.unmet_requirements()) == (("market",), ("market",), [])
 
 
-def test_every_unknown_key_is_told_at_once_with_its_line() -> None:
+def test_every_unknown_key_is_reported_at_once_with_its_line() -> None:
     """P-8, behaviour 94: wherever it stands."""
     text = """packages = 1
 [package]
@@ -238,7 +238,7 @@ def test_a_package_for_another_tidemill_says_what_it_requires() -> None:
     assert manifest.unmet_requirements(Version(99), Version(98)) == []
 
 
-def test_everything_that_is_wrong_in_a_list_is_told() -> None:
+def test_everything_that_is_wrong_in_a_list_is_reported() -> None:
     """All problems at once, in lists too; of very many, enough to see what they are."""
     found = problems(
         "[package]\nname = 'p'\nversion = '1.0.0'\n"
@@ -258,7 +258,7 @@ def test_everything_that_is_wrong_in_a_list_is_told() -> None:
     assert len(problems(f"[package]\nname = 'p'\nversion = '1.0.0'\nmodules = {[*range(500)]}\n")) == 20
 
 
-def test_a_byte_order_mark_is_told() -> None:
-    """Some editors write one, and nobody sees it."""
+def test_a_byte_order_mark_is_reported() -> None:
+    """Some editors write one, and it is invisible."""
     (said,) = problems(f"\ufeff{WHOLE}")
     assert "it begins with a byte order mark: save it as UTF-8 without one" in said

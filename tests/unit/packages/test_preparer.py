@@ -140,7 +140,7 @@ async def test_a_package_is_made_ready_as_its_manifest_says(preparer: PackagePre
     assert copies(tmp_path) == ["shop-1"]
     loan = prepared.add_reference()
     prepared.discard()
-    assert task.function.call() == 1 + 4, "somebody needs it"
+    assert task.function.call() == 1 + 4, "a task needs it"
     loan.release()
     loan.release()
     prepared.discard()
@@ -211,7 +211,7 @@ async def refused(preparer: PackagePreparer, contents: PackageContents, tmp_path
 
 
 async def test_a_rejected_package_leaves_nothing(preparer: PackagePreparer, tmp_path: Path) -> None:
-    """P-2, P-7, P-10: problems are told with file and line of the package."""
+    """P-2, P-7, P-10: problems are reported with file and line of the package."""
     error = await refused(preparer, small("import tidemill as tm\n1 / 0\n"), tmp_path)
     assert isinstance(error, ProbeError)
     assert str(error.problems[0]) == "shop.py:2: importing 'shop' failed: ZeroDivisionError: division by zero"
@@ -269,7 +269,7 @@ class Gate(ModuleType):
 async def test_a_cancelled_preparation_leaves_nothing(
     preparer: PackagePreparer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """P-2: in the probe, and in the import that follows, which nobody can stop: it clears up when it ends."""
+    """P-2: in the probe, and in the import that follows, which cannot be stopped: it clears up when it ends."""
     gate = Gate()
     waiting = "while gate is None: pass" if place == "probe" else "gate and gate.stand()"
     code = f"import sys\ngate = sys.modules.get('tidemill_test_gate')\n{waiting}\n"
@@ -450,7 +450,7 @@ def test_copies_of_a_process_that_was_killed_are_swept(tmp_path: Path) -> None:
     """P-2: by the next that comes by; what belongs to one that lives, and what is no folder of ours, stays."""
     (tmp_path / f"{FOLDER_PREFIX}link").symlink_to(tmp_path)
     (tmp_path / f"{FOLDER_PREFIX}file").write_text("x", encoding="utf-8")
-    (tmp_path / f"{FOLDER_PREFIX}new").mkdir()  # somebody is about to lock it
+    (tmp_path / f"{FOLDER_PREFIX}new").mkdir()  # another process is about to lock it
     arguments = [sys.executable, "-c", HOLDER, str(tmp_path)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

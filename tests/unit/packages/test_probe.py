@@ -167,7 +167,7 @@ async def test_everything_that_a_package_declares_comes_back(tmp_path: Path) -> 
     assert written == sorted(files)
 
 
-async def test_every_problem_of_what_is_declared_is_told(tmp_path: Path) -> None:
+async def test_every_problem_of_what_is_declared_is_reported(tmp_path: Path) -> None:
     """P-10: of workflows, graphs and the manifest at once, each with its line."""
     code = """\
 import tidemill as tm
@@ -195,7 +195,7 @@ again = tm.Workflow("third")
     assert told[4].endswith("no workflow has that task (did you mean 'second.two'?)")
 
 
-async def test_a_state_that_cannot_begin_is_told(tmp_path: Path) -> None:
+async def test_a_state_that_cannot_begin_is_reported(tmp_path: Path) -> None:
     """P-7: its class is the author's code, and is tried here first: it may end the process, or never end itself."""
     code = """\
 import sys
@@ -232,7 +232,7 @@ till = tm.Reactor("till", [orders])
         ("class E(Exception):\n def __str__(self): 1/0\nraise E", "shop.py:3: importing 'shop' failed: E: (its text"),
     ],
 )
-async def test_what_fails_at_import_is_told_with_its_line(tmp_path: Path, code: str, problem: str) -> None:
+async def test_what_fails_at_import_is_reported_with_its_line(tmp_path: Path, code: str, problem: str) -> None:
     """P-7, P-10, F-69, F-71: errors, missing modules, SystemExit; what the manifest does not say is at its start."""
     (told,) = await problems_of(tmp_path, code)
     assert told.startswith(problem)
@@ -341,7 +341,9 @@ async def test_what_an_error_says_cannot_pass_for_something_else(tmp_path: Path)
         ("print('x' * 2_000_000)", False),
     ],
 )
-async def test_what_may_be_the_fault_of_the_machine_is_told_apart(tmp_path: Path, code: str, *, may_pass: bool) -> None:
+async def test_what_may_be_the_fault_of_the_machine_is_distinguished(
+    tmp_path: Path, code: str, *, may_pass: bool
+) -> None:
     """P-12: memory, files, libraries and signals; the rest is the package's own."""
     with pytest.raises(ProbeError) as raised:
         await tried(
@@ -368,7 +370,7 @@ raise ValueError
     environment, descriptors, path = told.splitlines()[-3:]
     assert "SECRET" not in environment
     assert environment.endswith("[] True True []")
-    assert descriptors.strip() == "['pipe:', 'pipe:']"  # for the answer, and to hear of the end of whoever asked
+    assert descriptors.strip() == "['pipe:', 'pipe:']"  # for the answer, and to hear of the end of its parent
     assert path.strip() == "[]"
 
 

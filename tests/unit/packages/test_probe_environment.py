@@ -64,7 +64,7 @@ MISSED = {
 
 @pytest.mark.parametrize("need", NEEDS)
 async def test_untrusted_code_sees_nothing_and_gets_advice(need: str, here: Path, tmp_path: Path) -> None:
-    """P-7: no secret is shown to it; what it misses only because it is tried is told as that."""
+    """P-7: no secret is shown to it; what it misses only because it is tried is reported as that."""
     said = await tried(tmp_path, NEEDS[need], ProbeEnvironment.isolated())
     assert said.startswith("importing 'shop' failed: ")
     assert MISSED[need].format(here=here) in said
@@ -80,7 +80,7 @@ async def test_untrusted_code_sees_nothing_and_gets_advice(need: str, here: Path
     ],
 )
 async def test_no_advice_for_what_is_missing_everywhere(code: bytes, here: Path, tmp_path: Path) -> None:
-    """A variable that nobody set, a file that is nowhere, a name that happens to be that of a variable."""
+    """A variable that is not set, a file that is nowhere, a name that happens to be that of a variable."""
     assert "tried" not in await tried(tmp_path, code, ProbeEnvironment.isolated())
 
 

@@ -56,7 +56,7 @@ def test_imports_side_by_side_have_their_own_room(monkeypatch: pytest.MonkeyPatc
     assert below.getvalue().startswith("abcxyzafter\n[...")
 
 
-def test_a_stream_that_somebody_puts_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_other_code_sets_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is theirs; and one that is not there, as in a service without a console, is no trouble."""
     monkeypatch.setattr("sys.stderr", None)
     monkeypatch.setattr("sys.stdout", io.StringIO())

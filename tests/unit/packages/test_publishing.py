@@ -84,7 +84,7 @@ async def test_a_folder_is_packed(store: MemoryStore, tmp_path: Path) -> None:
 
 
 async def test_the_same_again_changes_nothing(store: MemoryStore) -> None:
-    """Whoever is not sure whether it worked does it again."""
+    """A publisher that is not sure whether it worked does it again."""
     first = await publisher(store).publish(package(), "acme")
     assert await publisher(store).publish(package(), "acme") == first
     assert (await publisher(store).publish(package(), "other")).tenant == "other"
@@ -148,7 +148,7 @@ async def test_signatures_are_checked_before_anything_is_written(store: MemorySt
 
 
 async def test_a_withdrawn_package_is_gone(store: MemoryStore) -> None:
-    """And one that is not there is told, with what may be meant."""
+    """And one that is not there is reported, with what may be meant."""
     publishing = publisher(store)
     await publishing.publish(package(), "acme")
     with pytest.raises(RequestError, match=r"no package 'markt' .* 'acme' \(did you mean 'market'\?\)") as caught:
@@ -161,7 +161,7 @@ async def test_a_withdrawn_package_is_gone(store: MemoryStore) -> None:
 
 
 async def test_of_several_at_once_the_newest_wins(store: MemoryStore) -> None:
-    """Nobody overwrites what they have not seen: those who come too late are judged anew."""
+    """No publisher overwrites what it has not seen: one that comes too late is judged anew."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(tried(publisher(store), package(f"1.{minor}.0"))) for minor in (3, 9, 1, 7, 5)]
     assert [one.version for one in await store.packages.list_published()] == ["1.9.0"]
@@ -177,8 +177,8 @@ async def tried(publishing: Publisher, contents: PackageContents, **options: boo
     return ""
 
 
-async def test_a_race_that_never_ends_is_told(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not tried for ever."""
+async def test_a_race_that_never_ends_is_reported(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not tried without end."""
     tries = 0
 
     async def refuse(*_: object) -> bool:

@@ -30,7 +30,7 @@ async def store() -> AsyncIterator[MemoryStore]:
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """Time that moves when it is told to."""
+    """Time that moves when a test moves it."""
     return VirtualClock()
 
 
@@ -141,7 +141,7 @@ async def test_changes_are_notified_and_polled_for(store: MemoryStore, clock: Vi
 
 
 async def test_a_failed_subscription_is_retried(store: MemoryStore, clock: VirtualClock) -> None:
-    """Whoever waits is told what is wrong, and tries again."""
+    """A waiting caller gets the error, and tries again."""
     notifications = Notifications(store, failures=1)
     source = RegistrySource(store, clock, 5.0)
     with pytest.raises(StoreError):

@@ -151,7 +151,7 @@ def rewritten(signature: Signature) -> bytes:
 
 
 def test_a_package_without_a_signature_is_not_verified() -> None:
-    """It may be fine, and nobody vouches for it."""
+    """It may be fine, and no key vouches for it."""
     assert refused(contents_of(FILES)).code == "unsigned_package"
 
 
@@ -174,7 +174,7 @@ def test_a_signature_that_is_none_is_refused(signature: bytes) -> None:
 
 
 def test_a_signature_holds_until_its_last_second() -> None:
-    """And not for ever, if it says so."""
+    """And not without end, if it says so."""
     contents = contents_of(FILES, signed(not_after=NOW))
     assert verify(contents, TRUSTED, now=NOW).not_after == NOW
     assert refused(contents, now=NOW + timedelta(seconds=1)).code == "expired_signature"

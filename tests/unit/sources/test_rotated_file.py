@@ -57,7 +57,7 @@ class Writer:
 
 
 class Reader:
-    """Reads until it is told to stop, and continues in a new life."""
+    """Reads until a test stops it, and continues in a new life."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -99,7 +99,7 @@ async def test_a_transaction_has_a_limit() -> None:
     assert database.sizes == [GROUP_UNIT_LIMIT, GROUP_UNIT_LIMIT, 1]
 
 
-async def test_a_faulty_unit_is_told_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_the_caller_of_a_faulty_unit_gets_its_error(caplog: pytest.LogCaptureFixture) -> None:
     """The group goes again one by one, and the log says why."""
     database = Scripted()
     async with committing(database) as committer:
@@ -112,7 +112,7 @@ async def test_a_faulty_unit_is_told_alone(caplog: pytest.LogCaptureFixture) -> 
     assert "mine" in caplog.text
 
 
-async def test_an_error_of_any_making_is_told_and_the_committer_lives_on() -> None:
+async def test_an_error_of_any_making_reaches_its_caller_and_the_committer_lives_on() -> None:
     database = Scripted()
     async with committing(database) as committer:
         with pytest.raises(IllegalTransitionError, match="cannot move"):
@@ -120,7 +120,7 @@ async def test_an_error_of_any_making_is_told_and_the_committer_lives_on() -> No
         assert await committer.commit(give(2)) == 2
 
 
-async def test_a_fault_of_the_database_is_told_to_all_and_tried_once() -> None:
+async def test_a_fault_of_the_database_reaches_all_callers_and_is_tried_once() -> None:
     """Each gets an error of its own, with the cause."""
     database = Scripted()
     fault = StoreError("the disk is full")

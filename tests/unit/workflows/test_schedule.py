@@ -272,7 +272,7 @@ def test_spans_of_slots_join(schedule: Schedule, moment: datetime, one: timedelt
 
 
 @given(st.sampled_from([1, 2, 3, 5, 10, 15, 30]), zones, moments)
-def test_a_wildcard_hour_keeps_real_intervals_for_ever(minutes: int, zone: str, moment: datetime) -> None:
+def test_a_wildcard_hour_keeps_real_intervals_without_end(minutes: int, zone: str, moment: datetime) -> None:
     """Time: independent of the wall clock."""
     slots = first(Cron(f"*/{minutes} * * * *", timezone=zone), moment, 20)
     assert {later - slot for slot, later in pairwise(slots)} == {timedelta(minutes=minutes)}

@@ -49,7 +49,7 @@ def test_a_look_at_active_runs_touches_no_other_row(connection: sqlite3.Connecti
 
 
 def test_work_is_given_away_in_the_order_of_an_index(connection: sqlite3.Connection) -> None:
-    """Whoever asks for one task run reads as many rows as it takes to find it, and sorts none."""
+    """A query for one task run reads as many rows as it takes to find it, and sorts none."""
     plan = plan_of(connection, QUERIES.claimable)
     assert plan[0] == "SCAN task_runs USING INDEX task_runs_scheduled"
     assert not any("TEMP B-TREE" in line for line in plan)
