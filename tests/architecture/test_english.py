@@ -2,12 +2,13 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.architecture.sources import ROOT, listing
 
-ROOTS = ("src", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples", "benchmarks")
+ROOTS = ("src", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples", "benchmarks", "scripts")
+TESTS = ("tests/unit", "tests/service", "tests/system", "tests/simulation", "tests/browser")
 SUFFIXES = (".md", ".py")
 GENERATED = ROOT / "docs" / "development" / "code-map.md"
 DROPPED = re.compile(
@@ -20,7 +21,7 @@ BEGINNINGS = ("What ", "Who ", "Which ", "Whether ")
 
 def test_no_text_uses_a_dropped_phrase() -> None:
     """docs/design, 0026: name the caller, the leader, the store; with `src` this includes the help of commands."""
-    found = [offence for path in files() for offence in offences(path)]
+    found = [offence for path in files(ROOTS + TESTS) for offence in offences(path)]
     assert not found, listing(found)
 
 
@@ -28,15 +29,15 @@ def test_no_module_docstring_begins_with_a_question_word() -> None:
     """A module docstring begins with a noun or a verb: it is the module's line in the code map."""
     found = [
         str(path.relative_to(ROOT))
-        for path in files()
+        for path in files(ROOTS)
         if path.suffix == ".py" and docstring(path).startswith(BEGINNINGS)
     ]
     assert not found, listing(found)
 
 
-def files() -> Iterator[Path]:
+def files(roots: Sequence[str]) -> Iterator[Path]:
     """Yield the texts below the roots; the generated code map repeats docstrings of `src`."""
-    for root in ROOTS:
+    for root in roots:
         path = ROOT / root
         found = [path] if path.is_file() else sorted(path.rglob("*"))
         yield from (file for file in found if file.suffix in SUFFIXES and file != GENERATED)
