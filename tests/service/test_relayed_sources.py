@@ -1,6 +1,7 @@
 """A source that cannot be split, read for a keyed reactor by one node of several: another one continues it."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -19,6 +20,8 @@ STEPS = 300  # looks at the nodes until a test gives up
 
 class Log:
     """A log whose events go round the keys. It can be read from any position, up to what has been written."""
+
+    replays: bool | None = True
 
     def __init__(self) -> None:
         self.written = 0
@@ -107,6 +110,85 @@ async def two_nodes(
     second = await stack.enter_async_context(ReadingNode(address, load=counters(log, durability)))
     await until(lambda: len(second.reactor("counters").state().partitions) == 2, first, second)
     return first, second
+
+
+class Session:
+    """A session at a broker, which sends each event until it is acknowledged, and never again."""
+
+    def __init__(self, replays: bool | None, checkpoint: Any) -> None:
+        self.replays = replays
+        self.checkpoint = checkpoint
+        self.waiting: deque[int] = deque()
+        self.acknowledged: list[int] = []
+
+    async def start(self, checkpoint: Any) -> AsyncIterator[tuple[Any, Any]]:
+        """Yield what waits in the session, whatever the checkpoint is."""
+        assert checkpoint in (None, self.checkpoint)
+        while True:
+            while self.waiting:
+                number = self.waiting[0]
+                yield {"key": KEYS[number % len(KEYS)], "number": number}, self.checkpoint
+                self.acknowledged.append(self.waiting.popleft())
+            await asyncio.sleep(0.001)
+
+
+def readers_of(session: Session, durability: str, seen: list[int]) -> list[Any]:
+    """Return a keyed reactor on a session, and a graph that notes what it sees."""
+
+    @tm.stream(session)
+    def steps(event: Step) -> Step:
+        return event
+
+    options: dict[str, Any] = {"durability": durability, "key": "key", "partitions": 4}
+    reactor = tm.Reactor("counters", [steps], strategy="sequential", **options)
+    graph = tm.Graph("notes", reactor=reactor)
+
+    @graph.node
+    def note(steps: Step) -> None:
+        seen.append(steps.number)
+
+    return [reactor, graph]
+
+
+SLOW_WRITES = {"checkpoint_interval": "3s"}
+
+
+@pytest.mark.parametrize("checkpoint", [None, "session"])
+@pytest.mark.parametrize("replays", [None, False])
+@pytest.mark.parametrize("durability", ["none", "interval", "fire", "boundary"])
+async def test_no_event_is_taken_for_a_repeated_one_after_an_orderly_stop(
+    tmp_path: Path, durability: str, replays: bool | None, checkpoint: Any
+) -> None:
+    """G-4: a source that cannot go back continues with new events, and all count."""
+    session, seen = Session(replays, checkpoint), list[int]()
+    for life in range(3):
+        load = readers_of(session, durability, seen)
+        async with ReadingNode(f"sqlite:///{tmp_path}/tidemill.db", load=load, settings=SLOW_WRITES) as node:
+            session.waiting.extend(range(30 * life, 30 * life + 30))
+            await until(lambda: not session.waiting, node)
+    assert session.acknowledged == list(range(90))
+    assert set(seen) == set(range(90))
+
+
+@pytest.mark.parametrize("checkpoint", [None, "session"])
+@pytest.mark.parametrize("replays", [None, False])
+async def test_no_acknowledged_event_of_a_source_that_cannot_go_back_is_lost_in_a_crash(
+    replays: bool | None, checkpoint: Any
+) -> None:
+    """G-24: "boundary" stores an event before it is acknowledged, and the next ones are new."""
+    session, seen = Session(replays, checkpoint), list[int]()
+    node: tm.testing.TestNode = ReadingNode(
+        "memory://", load=readers_of(session, "boundary", seen), settings=SLOW_WRITES
+    )
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(node)
+        for life in range(3):
+            session.waiting.extend(range(30 * life, 30 * life + 30))
+            await until(lambda: not session.waiting, node)
+            node = await node.crash()
+        await node.settle()
+    assert session.acknowledged == list(range(90))
+    assert set(seen) == set(range(90))
 
 
 class FilteredLog(Log):

@@ -10,8 +10,9 @@ import tidemill as tm
 from tests.service.keyed_samples import Order, keyed, order
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.relay_sink import RelaySink, WentBackError
+from tidemill.engine.graphs.partitions.relays import SourceRelays
 from tidemill.graphs.pushes import RelayProgress
-from tidemill.kernel.errors import OperationError
+from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.storage.graph_ports import PartKey
 
 KEYS = ["a", "b", "c"]
@@ -86,14 +87,50 @@ class Partitions:
 
 
 @pytest.mark.parametrize("offset", [3, None])
-async def test_only_a_source_with_offsets_repeats_events(offset: int | None) -> None:
-    """G-6: a reader that knows no stored offset reads the events of a source with offsets again, and only those."""
+@pytest.mark.parametrize("replays", [True, None, False])
+async def test_only_a_source_that_replays_repeats_events(offset: int | None, replays: bool | None) -> None:
+    """G-4: after a crash, events of other sources are new; a relay that takes them for repeated ones loses them."""
     partitions = Partitions()
     events = [order(key, number) for number, key in enumerate(KEYS, 1)]
-    async with tm.testing.node() as node:
+    async with tm.testing.node("memory://") as node:
         for _ in range(2):
-            await partitions.new_sink(node).deliver(events, "json", offset)
-    assert sorted(partitions.taken) == ([1, 2, 3] if offset else [1, 1, 2, 2, 3, 3])
+            await partitions.new_sink(node).deliver(events, "json", offset, replays)
+    assert sorted(partitions.taken) == ([1, 2, 3] if offset and replays else [1, 1, 2, 2, 3, 3])
+
+
+async def test_events_after_a_gap_are_new() -> None:
+    """G-4: a source that has lost the events after its offset sends newer ones, whose numbers others had."""
+    partitions = Partitions()
+    async with tm.testing.node("memory://") as node:
+        await partitions.new_sink(node).deliver([order("a", 1), order("a", 2)], "json", "offset 2", replays=True)
+        sink = partitions.new_sink(node)
+        sink.on_history_lost()
+        await sink.deliver([order("a", 3)], "json", "offset 3", replays=True)
+        assert partitions.taken == [1, 2, 3]
+        part = max(partitions.newest, key=lambda one: partitions.newest[one])
+        partitions.newest[part] = 2  # its host dies before it has stored the third
+        with pytest.raises(WentBackError):
+            await sink.ask_unstored()
+        sink.go_to(sink.find_stored())
+        await sink.deliver([order("a", 3)], "json", "offset 3", replays=True)
+    assert partitions.taken == [1, 2, 3, 3], "the numbers after the gap are the same when they are read again"
+
+
+async def test_a_delivery_that_is_cut_off_costs_no_later_event() -> None:
+    """G-4: a source that cannot go back may continue with other events than those that were taken."""
+    partitions = Partitions()
+    async with tm.testing.node("memory://") as node:
+        sink = partitions.new_sink(node)
+        await sink.deliver([order("a", 1)], "json", None, replays=False)
+        partitions.failures = 1
+        async with asyncio.TaskGroup() as group:
+            work = sink.deliver([order("a", 2)], "json", None, replays=False)
+            delivery = group.create_task(work, name="cut off")
+            while partitions.failures:  # noqa: ASYNC110 - until it has been taken, and the answer is lost
+                await asyncio.sleep(0)
+            delivery.cancel()
+        await sink.deliver([order("a", 3)], "json", None, replays=False)
+    assert partitions.taken == [1, 2, 3]
 
 
 async def test_a_push_whose_answer_is_lost_is_not_applied_again() -> None:
@@ -103,11 +140,11 @@ async def test_a_push_whose_answer_is_lost_is_not_applied_again() -> None:
     async with tm.testing.node() as node:
         sink = partitions.new_sink(node)
         async with asyncio.TaskGroup() as group:
-            delivery = group.create_task(sink.deliver([order("a", 1)], "json", 1), name="delivery")
+            delivery = group.create_task(sink.deliver([order("a", 1)], "json", 1, replays=True), name="delivery")
             while not delivery.done():
                 await node.advance("1s")
                 await asyncio.sleep(0)
-        await sink.deliver([order("a", 2)], "json", 2)
+        await sink.deliver([order("a", 2)], "json", 2, replays=True)
     assert partitions.taken == [1, 2]
 
 
@@ -117,7 +154,7 @@ async def test_the_stored_offset_waits_for_the_slowest_partition() -> None:
     async with tm.testing.node("memory://") as node:
         sink = partitions.new_sink(node)
         for number, key in enumerate("acac", 1):
-            await sink.deliver([order(key, number)], "json", f"offset {number}")
+            await sink.deliver([order(key, number)], "json", f"offset {number}", replays=True)
         first, second = sorted(partitions.newest, key=lambda part: partitions.newest[part])
         assert sink.find_stored() == (0, None)
         partitions.stored = {first: 3, second: 2}
@@ -133,13 +170,70 @@ async def test_a_partition_that_comes_back_older_gets_its_events_again() -> None
     partitions = Partitions()
     async with tm.testing.node("memory://") as node:
         sink = partitions.new_sink(node)
-        await sink.deliver([order("a", 1), order("a", 2)], "json", "offset 2")
+        await sink.deliver([order("a", 1), order("a", 2)], "json", "offset 2", replays=True)
         (part,) = partitions.newest
         partitions.newest[part] = partitions.stored[part] = 1
         with pytest.raises(WentBackError, match=r"partition .* has its events up to 1, and had those up to 2"):
             await sink.ask_unstored()
         with pytest.raises(WentBackError):
-            await sink.deliver([order("a", 3)], "json", "offset 3")
+            await sink.deliver([order("a", 3)], "json", "offset 3", replays=True)
         assert sink.go_to(sink.find_stored()) is None, "the source is read from its start"
-        await sink.deliver([order("a", number) for number in (1, 2, 3)], "json", "offset 3")
+        await sink.deliver([order("a", number) for number in (1, 2, 3)], "json", "offset 3", replays=True)
     assert partitions.taken == [1, 2, 2, 3]
+
+
+class OffsetStore:
+    """Stores offsets; the first reads fail."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.reads = 0
+
+    async def read_parts(self, keys: Sequence[PartKey]) -> list[Any]:
+        """Return that nothing is stored."""
+        assert keys
+        self.reads += 1
+        if self.reads <= self.failures:
+            raise StoreError("the database does not answer")
+        return []
+
+
+def relays_of(node: tm.testing.TestNode, store: Any) -> tuple[SourceRelays, PartitionedReactor]:
+    """Return relays on a store of offsets, and a reactor with a poll."""
+
+    @tm.polling(every="1h")
+    def placed() -> Order:
+        return Order("a", 1)
+
+    runtime = node._scheduler.runtime
+    relays = SourceRelays(runtime, store, node._ownership)
+    relays.bring = Partitions().bring
+    reactor = tm.Reactor("orders", [placed], key="key", partitions=4)
+    return relays, PartitionedReactor(reactor, "public", runtime.clock.now())
+
+
+async def test_a_relay_starts_when_the_store_answers_again() -> None:
+    """G-19: the reader of a source shows as starting until then."""
+    async with tm.testing.node("memory://") as node:
+        relays, reactor = relays_of(node, store := OffsetStore(failures=2))
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                await relays.run_for(reactor)
+            assert [one.reader.health for one in relays.of(reactor.key)] == ["starting"]
+        for _ in range(2):
+            await relays.run_for(reactor)
+            assert [one.reader.health for one in relays.of(reactor.key)] == ["live"]
+        await relays.stop_for(reactor)
+    assert store.reads == 3
+
+
+async def test_a_relay_that_stops_and_starts_at_once_has_one_writer_of_its_offset() -> None:
+    """G-6: two would overwrite each other's offset."""
+    async with tm.testing.node("memory://") as node:
+        relays, reactor = relays_of(node, OffsetStore())
+        for _ in range(5):
+            await relays.run_for(reactor)
+            writers = [one for one in asyncio.all_tasks() if one.get_name() == "relays of orders"]
+            assert len(writers) == 1
+            await relays.stop_for(reactor)
+        assert not [one for one in asyncio.all_tasks() if one.get_name() == "relays of orders"]

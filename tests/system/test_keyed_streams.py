@@ -3,13 +3,16 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
+from nats.js.api import RetentionPolicy
 
 import tidemill as tm
 from tests.service.keyed_samples import order, running_partitions
-from tests.system.brokers import KafkaCluster
+from tests.system.brokers import KafkaCluster, nats_server
 from tidemill.engine.graphs.sources import kafka
 from tidemill.graphs.keys import partition_of
 
@@ -26,6 +29,8 @@ class Order(tm.Boundary):
 
 class Numbers:
     """A source of an author: yields orders of all keys, and continues after its checkpoint."""
+
+    replays = True
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -184,3 +189,24 @@ async def test_partitions_that_a_topic_gets_later_are_read(monkeypatch: pytest.M
         shown = 3
         await until(lambda: node.reactor("orders").state().accumulators["placed"].health == "failed")
         assert "has 3 partitions" in (node.reactor("orders").state().accumulators["placed"].reason or "")
+
+
+@pytest.mark.parametrize("retention", list(RetentionPolicy))
+async def test_each_message_of_nats_counts_once_over_several_lives(tmp_path: Path, retention: RetentionPolicy) -> None:
+    """G-4, G-6: a stream with limits is read again from the stored offset; the others have deleted what was taken."""
+    async with nats_server(tmp_path) as server:
+        client = await nats.connect(server.url)
+        stream = client.jetstream()
+        await stream.add_stream(name="ORDERS", subjects=["orders"], retention=retention)
+        load, seen = reader(tm.Nats(subject="orders", servers=server.url), partitions=4, durability="interval")
+        settings = {"checkpoint_interval": "3s"}  # an orderly stop leaves the stored offset behind
+        for life in range(3):
+            async with tm.Node(f"sqlite:///{tmp_path}/tidemill.db", load=load, settings=settings) as node:
+                while not await stream.consumers_info("ORDERS"):  # noqa: ASYNC110 - interest needs a consumer
+                    await asyncio.sleep(0.01)
+                count = 12 * (life + 1)
+                for number in range(count - 12, count):
+                    await stream.publish("orders", payload(KEYS[number % len(KEYS)], number))
+                await until(lambda count=count: sum(map(len, seen.values())) >= count, node)  # type: ignore[misc]
+        await client.close()
+    assert seen == {key: [first, first + 12, first + 24] for first, key in enumerate(KEYS)}

@@ -38,6 +38,8 @@ class Folder:
     as fast. Without, as fast as the reactor takes them.
     """
 
+    replays = True
+
     def __init__(
         self,
         path: str | PathLike[str],

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -58,6 +58,8 @@ class MqttCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Mqtt(msgspec.Struct, frozen=True, kw_only=True):
     """An MQTT topic, or a filter such as `"plant/+/temperature"`; the address from here or from `mqtt_url`."""
+
+    replays: ClassVar[bool] = False  # a broker does not send again what was acknowledged
 
     topic: str
     qos: Literal[0, 1, 2] = 1

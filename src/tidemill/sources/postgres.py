@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -43,6 +43,8 @@ SEQUENCE_FIELD = "tidemill_sequence"
 
 class Postgres(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of a PostgreSQL table, in the order of a sequence column; the address from here or `postgres_url`."""
+
+    replays: ClassVar[bool] = True
 
     table: str
     """The table, or "schema.table"."""

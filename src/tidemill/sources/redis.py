@@ -51,6 +51,11 @@ class Redis(msgspec.Struct, frozen=True, kw_only=True):
         if self.consumer is not None and self.group is None:
             raise DefinitionError.single("Redis", "consumer= names a member of a group; pass group=, too")
 
+    @property
+    def replays(self) -> bool:
+        """Whether it reads the entries after a checkpoint again: a group does not give out again what it has."""
+        return self.group is None
+
     def __repr__(self) -> str:
         return f"Redis(stream={self.stream!r})"  # its address may hold a password
 

@@ -27,6 +27,8 @@ class ServerSentEvents:
     of life, and None waits without end. A server ends the source with status 204.
     """
 
+    replays = None  # the server decides what it sends again
+
     def __init__(
         self,
         url: str,

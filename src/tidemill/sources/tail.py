@@ -22,6 +22,8 @@ class Tail:
     all; `every` is the interval at which the file is looked at.
     """
 
+    replays = True
+
     def __init__(
         self, path: str | PathLike[str], *, begin: Literal["start", "end"] = "start", every: Duration = "200ms"
     ) -> None:

@@ -52,6 +52,7 @@ class WebSocket:
         check_url("WebSocket", url, ("ws", "wss"))
         check_choice("WebSocket", "format", format, ("json", "msgpack"))
         self.encoding = format
+        self.replays = callable(subscribe)
         self._url = url
         self._headers = headers
         self._subscribe = subscribe if callable(subscribe) else _as_tuple(subscribe)
@@ -109,8 +110,7 @@ class WebSocket:
     def _track(self, last: int | None, context: SourceContext) -> SequenceTracker | None:
         if self._find_number is None:
             return None
-        replays = callable(self._subscribe)
-        return SequenceTracker(self._find_number, last, replays=replays, report_gap=context.report_gap)
+        return SequenceTracker(self._find_number, last, replays=self.replays, report_gap=context.report_gap)
 
     async def _deliveries(
         self, connection: ClientConnection, tracker: SequenceTracker | None

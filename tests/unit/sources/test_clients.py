@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
+from tidemill.engine.graphs.sources.reader import IteratorReader
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.settings import Settings
 from tidemill.sources.clients import import_client, resolve_url, server_name
@@ -65,3 +66,22 @@ def test_a_source_shows_no_password(source: tm.Source) -> None:
     """A declaration may be logged."""
     assert "hunter2" not in repr(source)
     assert server_name("x://u:hunter2@h:1/name") == "h:1"
+
+
+@pytest.mark.parametrize(
+    ("source", "replays"),
+    [
+        (tm.sources.Postgres(table="t"), True),
+        (tm.sources.Redis(stream="s"), True),
+        (tm.sources.Redis(stream="s", group="g"), False),
+        (tm.sources.Mqtt(topic="t"), False),
+        (tm.sources.WebSocket("ws://h", sequence="n"), False),
+        (tm.sources.WebSocket("ws://h", sequence="n", subscribe=str), True),
+        (tm.sources.ServerSentEvents("http://h"), None),
+        (tm.sources.Tail("f"), True),
+        (tm.sources.Folder("f", format="csv"), True),
+    ],
+)
+def test_a_source_declares_whether_it_sends_events_again(source: tm.Source, replays: bool | None) -> None:
+    """G-4: new events must not be taken for repeated ones."""
+    assert IteratorReader(source, "orders", Settings(), VirtualClock()).replays is replays

@@ -192,6 +192,9 @@ class Stream(RunningAccumulator):
         """Store an offset that has moved without an event."""
         self._advance_offset(checkpoint)
 
+    def on_history_lost(self) -> None:
+        """Do nothing: events that are read here need no numbers."""
+
     def on_gap(self, reason: str) -> None:
         """Count that the source has lost events, and record it at most once a minute: a feed may do so all the time."""
         self.gap_count += 1
@@ -232,6 +235,10 @@ class SourceSession(SourceListener):
     def on_gap(self, reason: str) -> None:
         if self.is_current:
             self._stream.on_gap(reason)
+
+    def on_history_lost(self) -> None:
+        if self.is_current:
+            self._stream.on_history_lost()
 
     def on_moved(self, checkpoint: Any) -> None:
         if self.is_current:

@@ -3,8 +3,12 @@
 Events are numbered in the order of the source. Each partition stores the number of the newest one that it has taken
 with its state, so events that are read again after a crash are recognized there. The offset of the source is stored
 with its number, and does not pass events that a partition has not stored yet. A partition that comes back older than it
-was has lost some: the source is then read again from the stored offset. A source without offsets never repeats an
-event: its numbers continue after the newest one that any partition has taken.
+was has lost some: the source is then read again from the stored offset.
+
+Numbers recognize events only if the source sends the same events again after the stored offset. One that cannot go
+back sends new ones, and so does one that has lost its history. Their numbers continue after the newest one that any
+partition has taken, and so do those of a source that does not declare which of both it does: an event may then count
+twice, and none is taken for a repeated one.
 """
 
 import asyncio
@@ -97,37 +101,52 @@ class RelaySink:
         """The number of the newest event that every partition has."""
         self._marks: deque[SourceMark] = deque()  # after the stored one, oldest first
         self._progress: dict[int, RelayProgress] = {}  # of each partition that it has asked
-        self._continues = False  # whether the number of the next event is higher than all that were taken
+        self._is_repeatable = self._is_durable  # whether the source may send its newest events again
+        self._must_continue = False  # whether the next events may be new, although they follow an older offset
+        self._is_past_all = False  # whether the number of the next event is higher than all that were taken
 
     def go_to(self, mark: SourceMark) -> Any:
         """Number the next event after a mark; return the offset to read the source from."""
         self.stored, self.number = mark, mark.number
+        self._is_past_all = False
         self._marks.clear()
         self._progress.clear()
         return mark.offset
 
     # -- events
 
-    async def deliver(self, events: Sequence[Any], encoding: str, offset: Any) -> None:
+    async def deliver(self, events: Sequence[Any], encoding: str, offset: Any, replays: bool | None) -> None:
         """Push events to their partitions; return when all have them.
 
-        `offset` is that of the source after them; None if the source does not send them again. Raises WentBackError if
-        a partition has lost earlier events, which the source must send again.
+        `offset` is that of the source after them; `replays` says whether the source sends them again from an older
+        one, None if that is not known. Raises WentBackError if a partition has lost earlier events, which the source
+        must send again.
         """
-        if offset is None and not self._continues:
-            await self._retry(self._continue_numbers)
-            self._continues = True
+        self._is_repeatable = self._is_durable and offset is not None and replays is not False
+        if self._must_continue or not (self._is_repeatable and replays):
+            await self._continue_numbers()
+        try:
+            await self._deliver_groups(events, encoding)
+        except BaseException:  # some may have been taken, and other events may come next
+            self._is_past_all = False
+            raise
+        self.number += len(events)
+        if self._is_durable:
+            self._add_mark(SourceMark(self.number, offset))
+
+    async def _deliver_groups(self, events: Sequence[Any], encoding: str) -> None:
         partitioner = self._keyed.partitioners[self._accumulator]
         groups: dict[int, list[tuple[int, Any]]] = {}
         for number, event in enumerate(events, self.number + 1):
             groups.setdefault(partitioner.route(event, encoding).partition, []).append((number, event))
-        deliveries = (self._deliver_group(one, group, encoding, offset) for one, group in groups.items())
+        deliveries = (self._deliver_group(one, group, encoding) for one, group in groups.items())
         for outcome in await asyncio.gather(*deliveries, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-        self.number += len(events)
-        if self._is_durable:
-            self._add_mark(SourceMark(self.number, offset))
+
+    def on_history_lost(self) -> None:
+        """Take the next events for new ones: the source may not have those any more that followed its offset."""
+        self._must_continue = True
 
     def move_to(self, offset: Any) -> None:
         """Continue at another offset after a crash: the source has no events before it that were not delivered."""
@@ -141,12 +160,10 @@ class RelaySink:
             self._marks = deque(islice(self._marks, 1, None, 2))
         self._marks.append(mark)
 
-    async def _deliver_group(
-        self, partition: int, group: Sequence[tuple[int, Any]], encoding: str, offset: Any
-    ) -> None:
+    async def _deliver_group(self, partition: int, group: Sequence[tuple[int, Any]], encoding: str) -> None:
         async def attempt() -> str | None:
             try:
-                return await self._try_group(partition, group, encoding, is_repeatable=offset is not None)
+                return await self._try_group(partition, group, encoding)
             except (RequestError, OperationError):  # some may have been taken: ask again
                 self._forget(partition)
                 raise
@@ -176,24 +193,34 @@ class RelaySink:
 
     async def _continue_numbers(self) -> None:
         """Continue after the newest event that any partition has: it may be newer than the stored number."""
-        found = await asyncio.gather(*(self._ask(number) for number in self._keyed.numbers))
-        self.number = max(self.number, *(one.taken for one in found))
+        if not self._is_past_all:
+            await self._retry(self._jump)
+        self._is_past_all, self._must_continue = True, False
 
-    async def _try_group(
-        self, partition: int, group: Sequence[tuple[int, Any]], encoding: str, *, is_repeatable: bool
-    ) -> str | None:
+    async def _jump(self) -> None:
+        found = await asyncio.gather(*(self._ask(number) for number in self._keyed.numbers))
+        newest = max(one.taken for one in found)
+        if newest <= self.number:
+            return
+        self.number = newest
+        if self._marks:  # a reader that goes back to this offset numbers the events after it in the same way
+            self._marks.append(SourceMark(newest, self._marks.pop().offset))
+        else:
+            self.stored = SourceMark(newest, self.stored.offset)
+
+    async def _try_group(self, partition: int, group: Sequence[tuple[int, Any]], encoding: str) -> str | None:
         """Bring a partition those events that it does not have; return why it does not have all of them then."""
         known = self._progress.get(partition)
         if known is None or known.reason is UNKNOWN:
             known = await self._ask(partition)
-            self._record(partition, known, is_repeatable=is_repeatable)
+            self._record(partition, known)
         waiting = [(number, event) for number, event in group if number > known.taken]
         if not waiting:
             return None
         after = known.taken if self._is_durable else 0
         numbers, events = zip(*waiting, strict=True)
         progress = await self._bring(self._part(partition), events, encoding, numbers, after)
-        self._record(partition, progress, is_repeatable=is_repeatable)
+        self._record(partition, progress)
         if progress.taken >= numbers[-1]:
             return None
         return progress.reason or "a partition has lost events"
@@ -204,10 +231,10 @@ class RelaySink:
     def _part(self, partition: int) -> PartKey:
         return self._keyed.accumulator_part(self._accumulator, partition)
 
-    def _record(self, partition: int, progress: RelayProgress, *, is_repeatable: bool) -> None:
+    def _record(self, partition: int, progress: RelayProgress) -> None:
         """Remember how far a partition is; raise WentBackError if it has lost events that can be sent again."""
         before = self._progress.get(partition)
-        if before is not None and progress.taken < before.taken and is_repeatable and self._is_durable:
+        if before is not None and progress.taken < before.taken and self._is_repeatable:
             lost = f"partition {partition} has its events up to {progress.taken}, and had those up to {before.taken}"
             raise WentBackError(lost)
         self._progress[partition] = progress
@@ -221,7 +248,7 @@ class RelaySink:
         for (number, before), answer in zip(waiting.items(), answers, strict=True):
             if isinstance(answer, RelayProgress):
                 if self._progress.get(number) is before:  # else there is a newer answer
-                    self._record(number, answer, is_repeatable=not self._continues)
+                    self._record(number, answer)
             elif not isinstance(answer, RequestError | OperationError):  # those are asked again
                 raise answer
 

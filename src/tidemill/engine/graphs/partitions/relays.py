@@ -6,8 +6,8 @@ the node that answers for the keyed reactor as a whole.
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tidemill.engine.graphs.accumulators.polling import Polling
 from tidemill.engine.graphs.accumulators.stream import SourceSession, Stream
@@ -45,12 +45,20 @@ class RelayedStream(Stream):
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
         if events:
             offset, encoding = events[-1][1], self.reader.encoding
-            await self._sink.deliver([event for event, _ in events], encoding, offset)
+            delivered = [event for event, _ in events]
+            await self._sink.deliver(delivered, encoding, offset, self.reader.replays)
             self.offset = offset
 
     def on_moved(self, checkpoint: Any) -> None:
         self._sink.move_to(checkpoint)
         self.offset = checkpoint
+
+    def on_gap(self, reason: str) -> None:
+        self.on_history_lost()
+        super().on_gap(reason)
+
+    def on_history_lost(self) -> None:
+        self._sink.on_history_lost()
 
     async def _read_source(self, session: SourceSession) -> BaseException | None:
         while True:
@@ -85,7 +93,7 @@ class RelayedPolling(Polling):
             return
         if self.definition.state is not None:
             self.state = boundary
-        await self._sink.deliver([boundary], "json", None)
+        await self._sink.deliver([boundary], "json", None, replays=False)
 
     async def read_again(self, error: WentBackError) -> None:
         """Do nothing: what was polled cannot be polled again."""
@@ -99,19 +107,33 @@ class Relay:
         self._sink = sink
         self._stored = stored
         self._written = SourceMark(0, None)  # what is in the store
+        self._is_started = False
+
+    @property
+    def mark(self) -> SourceMark:
+        """The newest event that was delivered, and the offset after it."""
+        return SourceMark(self._sink.number, self.reader.offset)
 
     async def start(self) -> None:
-        """Read the source, from its stored offset on."""
+        """Read the source, from its stored offset on, unless it is being read; StoreError if there is no answer."""
+        if self._is_started:
+            return
         if self._stored is not None:
             self._written = await self._stored.read()
-            self.reader.offset = self._sink.go_to(self._written)
+            self.continue_at(self._written)
         self.reader.start()
+        self._is_started = True
+
+    def continue_at(self, mark: SourceMark) -> None:
+        """Read the source from a mark on, where no offset is stored."""
+        self.reader.offset = self._sink.go_to(mark)
 
     async def stop(self) -> None:
         """Stop reading, and store the offset."""
         self.reader.close("is being unloaded")
         await self.reader.stop()
-        await self._write(self._sink.find_stored())
+        if self._is_started:
+            await self._write(self._sink.find_stored())
 
     async def write_offset(self) -> None:
         """Store the offset up to which every partition has stored the events, if it has changed."""
@@ -131,6 +153,14 @@ class Relay:
             logger.warning(events.RELAY_OFFSET_FAILED, extra={"accumulator": self.reader.name, "error": str(error)})
 
 
+class _RunningRelays(NamedTuple):
+    """The relays of one keyed reactor, and the task that stores their offsets."""
+
+    keyed: PartitionedReactor
+    relays: list[Relay]
+    writer: asyncio.Task[Any] | None
+
+
 class SourceRelays:
     """The relays of the keyed reactors that this node answers for."""
 
@@ -145,35 +175,44 @@ class SourceRelays:
         self._runtime = runtime
         self._checkpoints = checkpoints
         self._ownership = ownership
-        self._running: dict[Key, tuple[PartitionedReactor, list[Relay]]] = {}
+        self._running: dict[Key, _RunningRelays] = {}
         self._changing = asyncio.Lock()
 
     def of(self, key: Key) -> list[Relay]:
         """Return the relays of a keyed reactor that run here."""
-        return self._running[key][1] if key in self._running else []
+        return self._running[key].relays if key in self._running else []
 
     async def run_for(self, keyed: PartitionedReactor) -> None:
-        """Read the sources of a keyed reactor, in its newest version."""
+        """Read the sources of a keyed reactor, in its newest version. After a StoreError, another call tries again."""
         async with self._changing:
-            if keyed.key in self._running and self._running[keyed.key][0] is keyed:
-                return
-            await self._stop(keyed.key)
-            relays = [self._make(keyed, one) for one in keyed.definition.accumulators if is_relayed(one)]
-            self._running[keyed.key] = keyed, relays
-            for one in relays:
+            if keyed.key not in self._running or self._running[keyed.key].keyed is not keyed:
+                before = {one.reader.name: one.mark for one in await self._stop(keyed.key)}
+                self._running[keyed.key] = self._prepare(keyed, before)
+            for one in self._running[keyed.key].relays:
                 await one.start()
-            if relays and self._checkpoints is not None:
-                self._runtime.tasks.start(f"relays of {keyed.name}", self._write_offsets(keyed))
+
+    def _prepare(self, keyed: PartitionedReactor, before: Mapping[str, SourceMark]) -> _RunningRelays:
+        """Make the relays of a keyed reactor; those of an older version have come as far as `before`."""
+        relays = [self._make(keyed, one) for one in keyed.definition.accumulators if is_relayed(one)]
+        for one in relays:
+            one.continue_at(before.get(one.reader.name, SourceMark(0, None)))
+        if not relays or self._checkpoints is None:
+            return _RunningRelays(keyed, relays, None)
+        writer = self._runtime.tasks.start(f"relays of {keyed.name}", self._write_offsets(relays))
+        return _RunningRelays(keyed, relays, writer)
 
     async def stop_for(self, keyed: PartitionedReactor) -> None:
         """Stop reading the sources of a keyed reactor."""
         async with self._changing:
             await self._stop(keyed.key)
 
-    async def _stop(self, key: Key) -> None:
-        _, relays = self._running.pop(key, (None, []))
-        for one in relays:
+    async def _stop(self, key: Key) -> list[Relay]:
+        if (running := self._running.pop(key, None)) is None:
+            return []
+        await cancel_and_wait(running.writer)  # it must not write after the next reader has
+        for one in running.relays:
             await one.stop()
+        return running.relays
 
     def _make(self, keyed: PartitionedReactor, definition: Accumulator) -> Relay:
         runtime = self._runtime
@@ -186,9 +225,9 @@ class SourceRelays:
         key = PartKey(keyed.tenant, "accumulator", definition.name)
         return Relay(reader, sink, StoredOffset(key, self._checkpoints, self._ownership, runtime.clock))
 
-    async def _write_offsets(self, keyed: PartitionedReactor) -> None:
-        """Store the offsets now and then, while the relays run."""
-        while self._running.get(keyed.key, (None,))[0] is keyed:
+    async def _write_offsets(self, relays: Sequence[Relay]) -> None:
+        """Store the offsets now and then, until cancelled."""
+        while True:
             await self._runtime.clock.sleep(self._runtime.settings.checkpoint_interval)
-            for one in self.of(keyed.key):
+            for one in relays:
                 await one.write_offset()

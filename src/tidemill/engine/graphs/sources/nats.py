@@ -55,7 +55,7 @@ class NatsReader(SourceReader):
             stream = client.jetstream()
             last_sequence = checkpoint or 0
             while True:
-                consumer, last_sequence = await self._prepare_consumer(stream, last_sequence)
+                consumer, last_sequence = await self._prepare_consumer(stream, last_sequence, listener)
                 subscription = await stream.pull_subscribe_bind(durable=self._durable, stream=consumer.stream_name)
                 listener.on_connected()
                 deliveries = _count_deliveries(consumer)
@@ -67,7 +67,9 @@ class NatsReader(SourceReader):
             self._session = None
             await client.close()
 
-    async def _prepare_consumer(self, stream: JetStreamContext, last_sequence: int) -> tuple[ConsumerInfo, int]:
+    async def _prepare_consumer(
+        self, stream: JetStreamContext, last_sequence: int, listener: SourceListener
+    ) -> tuple[ConsumerInfo, int]:
         """Return a consumer that has delivered nothing beyond our sequence, and that sequence."""
         info = await stream.stream_info(await stream.find_stream_name_by_subject(self._source.subject))
         name = info.config.name
@@ -75,6 +77,10 @@ class NatsReader(SourceReader):
         if info.state.last_seq < last_sequence:
             logger.warning(events.SOURCE_OFFSET_OUT_OF_RANGE, extra={"stream": name, "reached": last_sequence})
             last_sequence = 0
+            listener.on_history_lost()
+        self.replays = info.config.retention in (None, RetentionPolicy.LIMITS)  # else acknowledged messages are gone
+        if info.state.first_seq > last_sequence + 1:
+            listener.on_history_lost()
         try:
             consumer = await stream.consumer_info(name, self._durable)
         except NotFoundError:
@@ -82,9 +88,9 @@ class NatsReader(SourceReader):
             return await stream.add_consumer(name, _config_starting_after(config, info, last_sequence)), last_sequence
         assert consumer.delivered is not None
         assert consumer.ack_floor is not None
-        last_sequence = (
-            last_sequence or consumer.ack_floor.stream_seq
-        )  # without a checkpoint, everything acknowledged is done
+        if not last_sequence and consumer.ack_floor.stream_seq:  # without a checkpoint, what was acknowledged is done
+            last_sequence = consumer.ack_floor.stream_seq
+            listener.on_history_lost()
         if consumer.delivered.stream_seq > last_sequence:
             consumer = await self._recreate_consumer(
                 stream, info, _config_starting_after(consumer.config, info, last_sequence)

@@ -39,12 +39,18 @@ class SourceListener(Protocol):
     def on_gap(self, reason: str) -> None:
         """Record that the source has lost events."""
 
+    def on_history_lost(self) -> None:
+        """Expect new events: the source may not have those any more that followed the checkpoint."""
+        return
+
 
 class SourceReader(Protocol):
     """Reads a source until it ends or fails."""
 
     encoding: Encoding = "json"
     """How the bytes of its events are decoded."""
+    replays: bool | None = None
+    """Whether it delivers the same events again when it is started with an older checkpoint; None if it cannot say."""
 
     @property
     def upstream_lag(self) -> int | None:
@@ -79,6 +85,7 @@ class IteratorReader(SourceReader):
         self._clock = clock
         self._context: SourceContext | None = None
         self.encoding = getattr(source, "encoding", "json")
+        self.replays = getattr(source, "replays", None)
         self._takes_context = "context" in inspect.signature(source.start).parameters
 
     @property
