@@ -1,5 +1,6 @@
 """A keyed reactor on one node: it runs as partitions, and looks like one reactor."""
 
+import asyncio
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.keyed_samples import PARTITIONS, KeyedSample, Order, keyed, order, running_partitions
+from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.engine.workflows.client.values import Caller
 from tidemill.graphs.keys import partition_of
 from tidemill.graphs.pushes import ProducerPosition
@@ -248,6 +250,62 @@ async def test_a_result_that_is_fed_reaches_the_partition_of_its_key() -> None:
             await node.push("raw", number)
         await node.settle()
         assert sample.seen == {f"key {number}": [number, number + 3] for number in range(3)}
+
+
+async def test_a_fed_result_waits_for_a_partition_that_is_down() -> None:
+    """G-4, G-14: the partition rejects it, and it is pushed again until it is taken."""
+    sample = keyed()
+
+    @tm.passthrough
+    def raw(event: int) -> int:
+        return event
+
+    source = tm.Reactor("source", [raw])
+    graph = tm.Graph("split", reactor=source)
+
+    @graph.node(feeds=sample.reactor.accumulators[0])
+    def split(raw: int) -> Order:
+        return Order("key", raw)
+
+    async with tm.testing.node(load=[*sample.load, source, graph]) as node:
+        for number in range(PARTITIONS):
+            node.probe.graphs.accumulator(f"placed[{number}]").crash(OSError("gone"))
+        for number in range(3):
+            await node.push("raw", number)
+        await node.settle()
+        assert sample.seen == {}
+        await node.advance("5s")  # the supervisor has restarted it
+        await node.settle()
+        assert sample.seen == {"key": [0, 1, 2]}
+
+
+async def test_a_misplaced_event_waits_for_the_partition_of_its_key() -> None:
+    """G-4, G-6: the offset of the topic does not pass it before; without the accumulator as a whole, reading fails."""
+
+    @tm.stream(tm.Kafka(topic="orders", servers="nowhere"))
+    def placed(event: Order) -> Order:
+        return event
+
+    reactor = tm.Reactor("orders", [placed], strategy="sequential", key="key", partitions=2)
+    async with tm.testing.node(load=[reactor]) as node:
+        number = partition_of("key", 2)
+        target = node.probe.graphs.accumulator(f"placed[{number}]")
+        reader = node.probe.graphs.accumulator(f"placed[{1 - number}]")
+        assert isinstance(reader, KeyedStream)
+        target.crash(OSError("gone"))
+        async with asyncio.TaskGroup() as group:
+            work = reader.on_events([(order("key", 1), "offset 1")])
+            delivery = group.create_task(work, name="misplaced event")
+            await node.settle()
+            assert (reader.offset, delivery.done()) == (None, False)
+            await node.advance("5s")  # the supervisor has restarted the other partition
+            await delivery
+        assert (target.sequence, reader.offset) == (1, "offset 1")
+        whole = node._scheduler.keyed_accumulators.pop(("public", "placed"))
+        with pytest.raises(tm.OperationError, match="'placed' is not loaded as a whole"):
+            await reader.on_events([(order("key", 2), "offset 2")])
+        assert reader.offset == "offset 1"
+        node._scheduler.keyed_accumulators["public", "placed"] = whole
 
 
 def _module(name: str, sample: KeyedSample, **more: Any) -> Any:

@@ -109,6 +109,11 @@ class Rejection(Receipt, frozen=True):
     code: RejectionCode = "rejected"
 
 
+def may_accept_later(receipt: Receipt) -> bool:
+    """Return whether an event was rejected, and not because its reactor rejects what does not fit into its queue."""
+    return isinstance(receipt, Rejection) and receipt.code != "queue_full"
+
+
 class Firing(msgspec.Struct, frozen=True, eq=False):
     """One firing of a reactor: the snapshot it saw and the result of each graph."""
 

@@ -129,13 +129,6 @@ class EventIngest(BoundaryEmitter):
         return self._queue_rejection()
 
     @property
-    def may_accept_later(self) -> bool:
-        """Whether an event that was rejected now may be accepted later: it is down, or its store fails."""
-        return self.down_reason is not None or (
-            self.is_journaled and not any(gate.is_rejecting for gate in self.queue_gates)
-        )
-
-    @property
     def must_wait(self) -> bool:
         """Whether an event that is pushed now has to wait: for queue space, or for events before it that do."""
         return self._is_blocked()

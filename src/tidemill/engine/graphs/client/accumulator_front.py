@@ -4,8 +4,8 @@ from typing import Any
 
 from tidemill.engine.graphs.client.keyed_operations import KeyedOperations
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
-from tidemill.graphs.result import Receipt
-from tidemill.kernel.errors import RequestError
+from tidemill.graphs.result import Receipt, Rejection
+from tidemill.kernel.errors import RequestError, StoreError
 
 
 class AccumulatorFront:
@@ -17,8 +17,6 @@ class AccumulatorFront:
         partitioner = keyed.partitioners[name]
         self.definition = partitioner.accumulator
         self.event_validator = partitioner.validator
-        self.may_accept_later = False
-        """Whether the last event that was rejected may be accepted later."""
         self._tenant = keyed.tenant
         self._name = name
         self._operations = operations
@@ -26,9 +24,6 @@ class AccumulatorFront:
     async def push(self, event: Any, encoding: str = "json") -> Receipt:
         """Push an event to the partition of its key."""
         try:
-            receipt = await self._operations.push(self._tenant, self._name, event, encoding)
-        except RequestError as error:  # no node has answered
-            self.may_accept_later = True
-            return Receipt(False, 0, "rejected", str(error))
-        self.may_accept_later = False
-        return receipt
+            return await self._operations.push(self._tenant, self._name, event, encoding)
+        except (RequestError, StoreError) as error:  # no node has answered
+            return Rejection(False, 0, "rejected", str(error))

@@ -15,7 +15,7 @@ from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.pushes import ProducerPosition, RelayProgress
-from tidemill.graphs.result import Receipt, Rejection
+from tidemill.graphs.result import may_accept_later
 from tidemill.kernel.errors import StoreError
 
 SOURCE_CLIENT = "tidemill-source"
@@ -74,7 +74,7 @@ class RelayedIngest(KeyedIngest):
                 return str(error)
             for count, (number, event) in enumerate(waiting, 1):
                 receipt = await self._ingest(event, encoding, number)
-                if _may_be_repeated(receipt):
+                if may_accept_later(receipt):
                     return receipt.reason
                 # No await since the event has happened: a snapshot has the event and its number, or neither.
                 self.offset = number
@@ -87,8 +87,3 @@ class RelayedIngest(KeyedIngest):
 
 def _events(numbered: Sequence[tuple[int, Any]]) -> list[Any]:
     return [event for _, event in numbered]
-
-
-def _may_be_repeated(receipt: Receipt) -> bool:
-    """Return whether an event was rejected, and not because its reactor rejects what does not fit into its queue."""
-    return isinstance(receipt, Rejection) and receipt.code != "queue_full"

@@ -11,7 +11,8 @@ from tidemill.engine.graphs.keys.relayed_ingest import RelayedIngest
 from tidemill.graphs.definition import KafkaShare
 from tidemill.graphs.keys import partition_of
 from tidemill.graphs.partitions import PartitionName
-from tidemill.kernel.errors import StoreError
+from tidemill.graphs.result import may_accept_later
+from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.telemetry import events as event_names
 from tidemill.telemetry.logs import FAILURES_PER_REMINDER
 
@@ -62,10 +63,10 @@ class KeyedStream(RelayedIngest, Stream):
         if self.misplaced == 1 or self.misplaced % FAILURES_PER_REMINDER == 0:
             facts = {"accumulator": self.name, "count": self.misplaced}
             logger.warning(event_names.EVENT_MISPLACED, extra=facts)
-        front = self.runtime.find_accumulator(self.tenant, declared.name)
-        while front is not None:
-            receipt = await front.push(event, self.encoding)
-            if receipt.outcome != "rejected" or not front.may_accept_later:
+        while True:
+            if (front := self.runtime.find_accumulator(self.tenant, declared.name)) is None:
+                raise OperationError(f"accumulator '{declared.name}' is not loaded as a whole: its event must wait")
+            if not may_accept_later(await front.push(event, self.encoding)):
                 return
             await self.clock.sleep(self.runtime.settings.checkpoint_interval)
 

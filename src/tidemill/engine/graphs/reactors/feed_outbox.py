@@ -23,6 +23,7 @@ from tidemill.engine.graphs.supervisor import Supervised
 from tidemill.engine.registry import Key
 from tidemill.engine.tasks import wait_until
 from tidemill.graphs.feeds import ends_loop
+from tidemill.graphs.result import may_accept_later
 from tidemill.kernel.errors import OperationError
 from tidemill.telemetry import events
 
@@ -156,8 +157,7 @@ class FeedOutbox:
         if target is None:
             return f"accumulator '{feed.target[1]}' is not loaded"
         receipt = await (_push_restored(target, feed) if feed.is_restored else target.push(feed.value))
-        is_final = receipt.outcome != "rejected" or not target.may_accept_later
-        return None if is_final else receipt.reason
+        return receipt.reason if may_accept_later(receipt) else None
 
     def _facts(self, key: Key, reason: str) -> dict[str, str]:
         return {"reactor": self._owner.name, "accumulator": key[1], "reason": reason}
