@@ -191,6 +191,30 @@ async def test_no_acknowledged_event_of_a_source_that_cannot_go_back_is_lost_in_
     assert set(seen) == set(range(90))
 
 
+class OddLog(Log):
+    """A log with a column that no other node can be sent, and with some events that are nothing else."""
+
+    async def start(self, checkpoint: int | None) -> AsyncIterator[Any]:
+        """Yield all events that are written so far at once."""
+        while not self.written:  # noqa: ASYNC110 - the log needs real time
+            await asyncio.sleep(0.001)
+        first = checkpoint or 0
+        events = [({"key": KEYS[n % len(KEYS)], "number": n, "odd": object()}, n) for n in range(first, self.written)]
+        yield [(object(), at) if at % 10 == 7 else (event, at) for event, at in events]
+        await asyncio.Event().wait()
+
+
+async def test_an_event_that_cannot_be_sent_stops_none_behind_it(tmp_path: Path) -> None:
+    """G-7: what its annotation does not need stays behind; what is no event at all becomes a dead letter."""
+    log = OddLog()
+    async with asyncio.timeout(30), AsyncExitStack() as stack:
+        nodes = await two_nodes(stack, f"memory://{tmp_path.name}", log)
+        log.written = 100
+        await until(lambda: processed(*nodes) == 90, *nodes)
+        states = [node.reactor("counters").state().accumulators["steps"] for node in nodes]
+        assert sum(one.dead_letters for one in states) == 10
+
+
 class FilteredLog(Log):
     """A log whose events are left out by a filter: its position moves without an event."""
 

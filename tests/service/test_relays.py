@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 import tidemill as tm
@@ -12,7 +13,7 @@ from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.relay_sink import RelaySink, WentBackError
 from tidemill.engine.graphs.partitions.relays import SourceRelays
 from tidemill.graphs.pushes import RelayProgress
-from tidemill.kernel.errors import OperationError, StoreError
+from tidemill.kernel.errors import OperationError, RequestError, StoreError
 from tidemill.storage.graph_ports import PartKey
 
 KEYS = ["a", "b", "c"]
@@ -84,6 +85,39 @@ class Partitions:
         runtime = node._scheduler.runtime
         reactor = PartitionedReactor(keyed().reactor, "public", runtime.clock.now())
         return RelaySink(reactor, "placed", runtime=runtime, bring=self.bring)
+
+
+class NarrowPartitions(Partitions):
+    """Partitions of another node, to which only small requests can be sent."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    async def bring(
+        self, part: PartKey, events: Sequence[Any], encoding: str, numbers: Sequence[int], after: int
+    ) -> RelayProgress:
+        """Refuse what is too large."""
+        if len(msgspec.msgpack.encode(events)) > self.limit:
+            raise RequestError("too large", code="invalid_value")
+        known = [event if isinstance(event, dict) else {"number": "dead letter"} for event in events]
+        return await super().bring(part, known, encoding, numbers, after)
+
+
+async def test_events_that_are_too_large_together_are_sent_in_parts() -> None:
+    """G-4: in order, and each once. One that is too large alone becomes a dead letter."""
+    partitions = NarrowPartitions(limit=1_200)
+    async with tm.testing.node("memory://") as node:
+        events = [order("a", number) | {"filler": "x" * (2_000 if number == 9 else 400)} for number in range(1, 20)]
+        await partitions.new_sink(node).deliver(events, "json", "offset", replays=True)
+    expected: list[Any] = list(range(1, 20))
+    assert partitions.taken == expected, "only the field that the annotation does not name was too large"
+    partitions = NarrowPartitions(limit=1_200)
+    async with tm.testing.node("memory://") as node:
+        events = [order("a" * 2_000 if number == 9 else "a", number) for number in range(1, 20)]
+        await partitions.new_sink(node).deliver(events, "json", "offset", replays=True)
+    expected[8] = "dead letter"
+    assert sorted(partitions.taken, key=str) == sorted(expected, key=str)
 
 
 @pytest.mark.parametrize("offset", [3, None])

@@ -74,6 +74,9 @@ class RequestSender:
             self._delete_soon(request)
 
     def _check_bounds(self, size: int) -> None:
+        if size > MAX_OUTSTANDING_BYTES:
+            message = f"{size:,} bytes cannot be sent to another node at a time, only {MAX_OUTSTANDING_BYTES:,}"
+            raise RequestError(f"{message}: push fewer events together", code="invalid_value")
         if len(self._waiters) >= MAX_OUTSTANDING or self._outstanding_bytes + size > MAX_OUTSTANDING_BYTES:
             message = (
                 f"{len(self._waiters)} requests of this node wait for other nodes, which is as many as it sends at a "

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from tidemill.engine.graphs.durability.checksums import is_part_intact, snapshot_part
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
+from tidemill.engine.graphs.partitions.unsendable import is_unsendable, sendable_forms
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.pushes import RelayProgress
 from tidemill.graphs.snapshot import DIGEST_SIZE, AccumulatorPart, encode_stored
@@ -161,6 +162,28 @@ class RelaySink:
         self._marks.append(mark)
 
     async def _deliver_group(self, partition: int, group: Sequence[tuple[int, Any]], encoding: str) -> None:
+        """Bring a partition its events; those that cannot be sent together are sent in parts."""
+        try:
+            await self._bring_group(partition, group, encoding)
+        except RequestError as error:
+            if not is_unsendable(error):
+                raise
+            if len(group) == 1:
+                await self._bring_unsendable(partition, *group[0], encoding)
+                return
+            half = len(group) // 2
+            await self._deliver_group(partition, group[:half], encoding)
+            await self._deliver_group(partition, group[half:], encoding)
+
+    async def _bring_unsendable(self, partition: int, number: int, event: Any, encoding: str) -> None:
+        for form in sendable_forms(self._keyed.partitioners[self._accumulator], event, encoding):
+            try:
+                return await self._bring_group(partition, [(number, form)], encoding)
+            except RequestError as error:
+                if not is_unsendable(error):
+                    raise
+
+    async def _bring_group(self, partition: int, group: Sequence[tuple[int, Any]], encoding: str) -> None:
         async def attempt() -> str | None:
             try:
                 return await self._try_group(partition, group, encoding)
@@ -176,13 +199,18 @@ class RelaySink:
             self._progress[partition] = replace(known, reason=UNKNOWN)
 
     async def _retry(self, attempt: Callable[[], Awaitable[str | None]]) -> None:
-        """Try until there is no reason to try again: the source must not continue while no node answers."""
+        """Try until there is no reason to try again: the source must not continue while no node answers.
+
+        Raises the RequestError that says that events cannot be sent: another try cannot help.
+        """
         was_logged = False
         while True:
             try:
                 with self._runtime.in_flight:
                     reason = await attempt()
             except (RequestError, OperationError) as error:
+                if is_unsendable(error):
+                    raise
                 reason = str(error)
             if reason is None:
                 return
