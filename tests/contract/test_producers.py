@@ -69,8 +69,9 @@ async def test_a_former_owner_stores_no_push(store: Store) -> None:
 async def test_old_pushes_are_deleted(store: Store) -> None:
     hour = timedelta(hours=1)
     pushes = [push(1, client="old", at=NOON - hour), push(2, client="now"), push(3, client="late", at=NOON + hour)]
+    pushes += [push(4, client="kept", at=NOON - hour)]
     await store.checkpoints.append([], pushes=pushes)
-    await store.producers.delete_before(NOON)
+    await store.producers.delete_before(NOON, kept="kept")
     found = [await store.producers.newest_push(journal(), one.client) for one in pushes]
     assert found == [None, *pushes[1:]]
 
@@ -79,5 +80,5 @@ async def test_a_time_without_a_zone_is_the_callers_mistake(store: Store) -> Non
     with pytest.raises(ValueError, match="without a zone"):
         await store.checkpoints.append([block(1)], pushes=[push(1, at=NOON_NOWHERE)])
     with pytest.raises(ValueError, match="without a zone"):
-        await store.producers.delete_before(NOON_NOWHERE)
+        await store.producers.delete_before(NOON_NOWHERE, kept="kept")
     assert await store.checkpoints.read_all_blocks() == []

@@ -287,6 +287,23 @@ async def test_each_event_of_a_source_counts_once_over_many_crashes(durability: 
         await check_totals(node, log)
 
 
+async def test_each_event_of_a_source_counts_once_after_days_without_a_node() -> None:
+    """G-6: a producer is forgotten after a day, and a source is none of those."""
+    log = Log()
+    node: tm.testing.TestNode = ReadingNode("memory://", load=counters(log), settings=SLOW_WRITES)
+    async with asyncio.timeout(30), AsyncExitStack() as stack:
+        await stack.enter_async_context(node)
+        log.written = 57
+        while processed(node) < 57:  # noqa: ASYNC110 - no time passes on the node's clock: no offset is stored
+            await asyncio.sleep(0.001)
+        node.clock.step("72h")
+        node = await node.crash()
+        log.written = 60
+        await until(lambda: processed(node) >= 60, node)
+        await check_totals(node, log)
+    assert log.starts == [0, 0]
+
+
 async def test_the_doctor_finds_nothing_wrong_with_relayed_partitions(tmp_path: Path) -> None:
     """Neither while the nodes run, nor after one was killed, nor after all have closed."""
     path, log = tmp_path / "tidemill.db", Log()

@@ -13,6 +13,8 @@ from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import WORD_RULE, is_word, make_storable
 
 MAX_SEQUENCE = 2**63 - 1
+SOURCE_CLIENT = "tidemill-source"
+"""The producer that a source is to the journals of partitions. It may be silent for as long as its source is."""
 _PROBLEMS = ("rejected", "dead_lettered")
 
 

@@ -192,8 +192,8 @@ class Producers(Protocol):
     async def newest_push(self, key: JournalKey, client: str) -> StoredPush | None:
         """Return the newest push of a client at an accumulator."""
 
-    async def delete_before(self, before: datetime) -> None:
-        """Delete the pushes before a time, of all tenants."""
+    async def delete_before(self, before: datetime, kept: str) -> None:
+        """Delete the pushes before a time, of all tenants, and of all clients but `kept`."""
 
 
 def fenced_error() -> FencedError:

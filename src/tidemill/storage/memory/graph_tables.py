@@ -127,11 +127,11 @@ class MemoryProducers(MemoryTable, Producers):
     async def newest_push(self, key: JournalKey, client: str) -> StoredPush | None:
         return self._tables.pushes.get((key, client))
 
-    async def delete_before(self, before: datetime) -> None:
+    async def delete_before(self, before: datetime, kept: str) -> None:
         check_timezone(before)
 
         def write(tables: Tables) -> None:
-            for push in [one for one in tables.pushes.values() if one.at < before]:
+            for push in [one for one in tables.pushes.values() if one.at < before and one.client != kept]:
                 tables.delete(tables.pushes, (push.key, push.client))
 
         await self._committer.commit(write)

@@ -115,9 +115,9 @@ class PostgresProducers(PostgresTable, Producers):
         rows = await self._read(self._queries.newest_push, *key, client)
         return StoredPush(key=key, client=client, **rows[0]) if rows else None
 
-    async def delete_before(self, before: datetime) -> None:
+    async def delete_before(self, before: datetime, kept: str) -> None:
         check_timezone(before)
-        await self._write(StatementRows(self._queries.delete_pushes, [(before,)]))
+        await self._write(StatementRows(self._queries.delete_pushes, [(before, kept)]))
 
 
 class PostgresDeadLetters(PostgresTable, DeadLetters):

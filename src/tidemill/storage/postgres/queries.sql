@@ -63,7 +63,7 @@ ON CONFLICT (tenant, accumulator, client) DO UPDATE SET
 SELECT sequence, answer, at FROM tidemill.pushes WHERE tenant = $1 AND accumulator = $2 AND client = $3;
 
 -- name: delete_pushes
-DELETE FROM tidemill.pushes WHERE at < $1;
+DELETE FROM tidemill.pushes WHERE at < $1 AND client <> $2;
 
 -- name: parts
 SELECT tenant, kind, name, generation, moment, taken_at, digest, checksum, payload

@@ -118,8 +118,8 @@ class SqliteProducers(SqliteTable, Producers):
             return StoredPush(key=key, client=client, sequence=sequence, answer=answer, at=from_micros(at))
         return None
 
-    async def delete_before(self, before: datetime) -> None:
-        await self._execute_many(self._queries.delete_pushes, [(to_micros(before),)])
+    async def delete_before(self, before: datetime, kept: str) -> None:
+        await self._execute_many(self._queries.delete_pushes, [(to_micros(before), kept)])
 
 
 class SqliteDeadLetters(SqliteTable, DeadLetters):

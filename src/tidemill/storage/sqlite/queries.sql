@@ -28,7 +28,7 @@ ON CONFLICT (tenant, accumulator, client) DO UPDATE SET
 SELECT sequence, answer, at FROM pushes WHERE tenant = ? AND accumulator = ? AND client = ?;
 
 -- name: delete_pushes
-DELETE FROM pushes WHERE at < ?;
+DELETE FROM pushes WHERE at < ? AND client <> ?;
 
 -- name: parts_of
 SELECT tenant, kind, name, generation, moment, taken_at, digest, checksum, payload

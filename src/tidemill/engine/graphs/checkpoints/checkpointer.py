@@ -30,6 +30,7 @@ from tidemill.engine.graphs.durability.write_health import StallWatch
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.tasks import TaskScope
 from tidemill.graphs.definition import Reactor
+from tidemill.graphs.pushes import SOURCE_CLIENT
 from tidemill.graphs.state import Recovery
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import FencedError, OperationError, StoreError
@@ -138,7 +139,7 @@ class Checkpointer(DurabilityBackend):
         # Once an hour is often enough here: only clients that are not known yet add rows.
         if self._pruned_at is None or now - self._pruned_at > timedelta(hours=1):
             self._pruned_at = now
-            await self._store.producers.delete_before(now - PRODUCER_RETENTION)
+            await self._store.producers.delete_before(now - PRODUCER_RETENTION, kept=SOURCE_CLIENT)
         return await self._store.producers.newest_push(key, client)
 
     async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:

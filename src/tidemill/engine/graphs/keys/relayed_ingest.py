@@ -14,12 +14,9 @@ from tidemill.engine.graphs.accumulators.push_ingest import PUSHES_PER_YIELD
 from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
-from tidemill.graphs.pushes import ProducerPosition, RelayProgress
+from tidemill.graphs.pushes import SOURCE_CLIENT, ProducerPosition, RelayProgress
 from tidemill.graphs.result import may_accept_later
 from tidemill.kernel.errors import StoreError
-
-SOURCE_CLIENT = "tidemill-source"
-"""The producer that a source is to the journals of partitions."""
 
 
 class RelayedIngest(KeyedIngest):
