@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import tidemill as tm
 from tests.service.damage import change, copy
+from tests.service.keyed_samples import keyed, order
 from tests.service.keys.market import KEYS, Market, Tick
 from tidemill.engine.graphs.audit.report import audit_store
 from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
@@ -41,6 +42,23 @@ async def test_idle_keys_leave_the_memory_and_come_back(store: str) -> None:
             await node.push("totals", Tick(f"key {number}", 1000))
         await node.settle()
         assert [await total_of(node, f"key {number}") for number in range(50)] == [1000 + n for n in range(50)]
+
+
+async def test_a_push_that_waits_holds_its_keys_before_any_is_stored() -> None:
+    """G-4: the first checkpoint comes meanwhile, and drops idle keys; the events of the push find theirs."""
+    sample = keyed(partitions=1, durability="boundary", capacity=1)
+    async with tm.testing.node("memory://", load=sample.load, settings={"active_keys": 1}) as node:
+        await node.push("placed", order("idle", 1))
+        await node.reactor("orders").pause()
+        await node.push("placed", order("busy", 1))  # fills the queue
+        async with asyncio.TaskGroup() as group:
+            work = node.push_many("placed", [order("idle", 2)], position=tm.ProducerPosition("p", 1))
+            waiting = group.create_task(work, name="push that waits")
+            await node.settle()  # writes a checkpoint
+            await node.reactor("orders").resume()
+        assert [one.outcome for one in waiting.result().receipts] == ["emitted"]
+        await node.settle()
+    assert sample.seen == {"idle": [1, 2], "busy": [1]}
 
 
 async def test_keys_that_have_done_their_work_stay_in_the_store_at_a_start(store: str) -> None:

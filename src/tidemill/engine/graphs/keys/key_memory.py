@@ -40,8 +40,8 @@ class KeyMemory(InactiveKeys):
         keys.memory = self
 
     @property
-    def has_stored(self) -> bool:
-        return self.index.count > 0
+    def drops_idle(self) -> bool:
+        return self.read is not None
 
     def is_stored(self, key: Key) -> bool:
         return self.index.count > 0 and key in self.index
@@ -64,7 +64,14 @@ class KeyMemory(InactiveKeys):
                     await asyncio.shield(self._futures[key])
             yield
         finally:
-            self._wanted -= Counter(keys)
+            self._release(keys)
+
+    def _release(self, keys: Collection[Key]) -> None:
+        for key in keys:
+            if self._wanted[key] > 1:
+                self._wanted[key] -= 1
+            else:
+                del self._wanted[key]
 
     def _want(self, key: Key) -> None:
         """Read a key with the next ones, if it is in the store and not active."""

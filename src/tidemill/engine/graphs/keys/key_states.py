@@ -69,8 +69,8 @@ class InactiveKeys(Protocol):
     """The keys that are in the store and not active."""
 
     @property
-    def has_stored(self) -> bool:
-        """Whether there are keys in the store."""
+    def drops_idle(self) -> bool:
+        """Whether keys may leave the memory: one that an event needs must be held."""
 
     def is_stored(self, key: Key) -> bool:
         """Return whether a key that is not active may be in the store."""
@@ -88,7 +88,7 @@ class InactiveKeys(Protocol):
 class NoInactiveKeys(InactiveKeys):
     """Without a store all keys are active."""
 
-    has_stored = False
+    drops_idle = False
 
     def is_stored(self, key: Key) -> bool:  # noqa: ARG002
         return False

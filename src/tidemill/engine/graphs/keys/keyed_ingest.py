@@ -241,7 +241,7 @@ class KeyedIngest(RunningAccumulator):
     def keys_of(self, events: Iterable[Any], encoding: str) -> list[Key]:
         """Return the keys of events, each once; none if no key ever leaves the memory."""
         found: dict[Key, None] = {}
-        for event in events if self.keys.memory.has_stored else ():
+        for event in events if self.keys.memory.drops_idle else ():
             with suppress(TypeMismatchError):  # the event becomes a dead letter when it is processed
                 found[self.read(event, encoding).key] = None
         return list(found)
