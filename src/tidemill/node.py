@@ -16,7 +16,7 @@ from tidemill.engine.graphs.client.local_operations import LocalOperations
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.routing import LocalRouter, OperationRouter
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
-from tidemill.engine.graphs.metrics import count_firings
+from tidemill.engine.graphs.metrics import accumulator_collector, count_firings
 from tidemill.engine.graphs.partitions.shared import SharedPartitions
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
@@ -218,6 +218,9 @@ class Node(NodeOperations):
             self._ownership.on_renewed = self._standby.on_loaded = router.on_mail
             self._share_partitions(self._store, self._ownership, router)
         operations.connect(self._router)
+        relays = self._scheduler.sharing.relays
+        relays.on_made = lambda reader: self._metrics.register(accumulator_collector(reader))
+        relays.on_stopped = lambda reader: self._metrics.retire(accumulator_collector(reader))
         self._operations = operations
         return GraphClient(self._router, self._scheduler, self.registry)
 

@@ -13,8 +13,12 @@ import tidemill as tm
 from tests.service.damage import look_at
 from tests.system.partition_host import Step, Total
 from tidemill.engine.graphs.sources.reader import open_reader
+from tidemill.engine.workflows.client.values import Caller
+from tidemill.telemetry.metrics import Sample
 
 KEYS = [f"key {number}" for number in range(10)]
+PUBLIC = Caller("public", "test")
+SOURCE_LABELS = (("accumulator", "steps"), ("tenant", "public"))
 STEPS = 300  # looks at the nodes until a test gives up
 
 
@@ -213,6 +217,47 @@ async def test_an_event_that_cannot_be_sent_stops_none_behind_it(tmp_path: Path)
         await until(lambda: processed(*nodes) == 90, *nodes)
         states = [node.reactor("counters").state().accumulators["steps"] for node in nodes]
         assert sum(one.dead_letters for one in states) == 10
+
+
+class BrokenLog(Log):
+    """A log that has lost events, and is refused after its first event."""
+
+    async def start(self, checkpoint: int | None, context: tm.sources.SourceContext) -> AsyncIterator[Any]:  # type: ignore[override]
+        """Report a gap, yield one event, and fail."""
+        self.starts.append(checkpoint or 0)
+        if self.written:
+            context.report_gap("five are missing")
+            yield {"key": KEYS[0], "number": 1}, 1
+            raise tm.Fail("refused")
+        await asyncio.Event().wait()
+
+
+async def test_a_relayed_source_that_has_failed_shows_on_every_node_and_is_revived(tmp_path: Path) -> None:
+    """G-9, G-20: as that of a reactor without a key, from nodes that do not read it, too."""
+    log = BrokenLog()
+    async with asyncio.timeout(30), AsyncExitStack() as stack:
+        nodes = await two_nodes(stack, f"memory://{tmp_path.name}", log)
+        log.written = 1
+        await nodes[1].restart_accumulator("steps")
+        await until(lambda: nodes[0].reactor("counters").state().health == "degraded", *nodes)
+        for node in nodes:
+            client = node.graph_client
+            report = (await client.health_reports(PUBLIC))["counters"]
+            assert [(one.name, one.health) for one in report.unhealthy] == [("steps", "failed")]
+            view = await client.accumulator(PUBLIC, "steps")
+            assert (view.health, "refused" in (view.reason or "")) == ("failed", True)
+            state = await client.reactor_state(PUBLIC, "counters")
+            assert (state.health, state.disconnected) == ("degraded", ["steps"])
+            actions = [one.action for one in await client.recoveries(PUBLIC, "counters") if one.name == "steps"]
+            assert actions == ["failed", "gap", "restarted"]
+        events = nodes[0].reactor("counters").events()
+        assert [one.action for one in events if one.name == "steps"] == ["restarted", "gap", "failed"]
+        assert Sample("accumulator_gaps_total", 1, SOURCE_LABELS) in nodes[0]._metrics.samples()
+        for revive in (lambda: nodes[1].restart_accumulator("steps"), nodes[1].reactor("counters").restart):
+            starts = len(log.starts)
+            await revive()
+            await until(lambda: len(log.starts) > starts, *nodes)  # noqa: B023 - awaited here
+            await until(lambda: nodes[0].reactor("counters").state().health == "degraded", *nodes)
 
 
 class FilteredLog(Log):

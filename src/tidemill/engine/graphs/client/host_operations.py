@@ -4,13 +4,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from tidemill.engine.graphs.client.local_firings import LocalFirings
-from tidemill.engine.graphs.client.merged_states import merge_reports, with_source_health
+from tidemill.engine.graphs.client.merged_states import merge_reports
 from tidemill.engine.graphs.client.operations import GraphOperations
+from tidemill.engine.graphs.client.relayed_sources import RelayedSources
 from tidemill.engine.graphs.client.values import (
     AccumulatorDetails,
     FiringPage,
     FiringView,
     HealthReport,
+    HostStates,
     ReactorCommand,
     ReplayResult,
 )
@@ -18,7 +20,7 @@ from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.result import DeadLetter
-from tidemill.graphs.state import ReactorState, Recovery
+from tidemill.graphs.state import Recovery
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.storage.graph_ports import PartKey, PartKind
 
@@ -29,6 +31,7 @@ class HostOperations:
     def __init__(self, scheduler: GraphScheduler, operations: GraphOperations) -> None:
         self._scheduler = scheduler
         self._operations = operations
+        self._sources = RelayedSources(scheduler)
 
     def _reactors(self, tenant: str, name: str) -> list[str]:
         """Return the names of the partitions that run here."""
@@ -41,17 +44,15 @@ class HostOperations:
         partitions = () if keyed is None else (PartitionName.parse(one) for one in self._reactors(tenant, keyed.name))
         return [str(PartitionName(name, one.number)) for one in partitions if one is not None]
 
-    async def states(self, tenant: str, name: str) -> list[ReactorState]:
-        """Return the states of the partitions."""
-        sources = [relay.reader for relay in self._scheduler.sharing.relays.of((tenant, name))]
+    async def states(self, tenant: str, name: str) -> HostStates:
+        """Return the states of the partitions, and of the sources that this node reads for all of them."""
         states = [await self._operations.reactor_state(tenant, one) for one in self._reactors(tenant, name)]
-        return [with_source_health(one, sources) for one in states]
+        return HostStates(partitions=states, sources=self._sources.states(tenant, name))
 
     async def health_report(self, tenant: str, name: str) -> HealthReport:
-        """Return what is wrong with the partitions."""
-        return merge_reports(
-            [await self._operations.health_report(tenant, one) for one in self._reactors(tenant, name)]
-        )
+        """Return what is wrong with the partitions, and with the sources that this node reads for all of them."""
+        reports = [await self._operations.health_report(tenant, one) for one in self._reactors(tenant, name)]
+        return merge_reports([*reports, self._sources.report(tenant, name)])
 
     async def firings(self, tenant: str, name: str, limit: int = LOGGED_FIRINGS_LIMIT) -> FiringPage:
         """Return the newest firings of the partitions, newest first."""
@@ -66,12 +67,18 @@ class HostOperations:
         return [await self._operations.timeseries(tenant, one) for one in self._reactors(tenant, name)]
 
     async def recoveries(self, tenant: str, name: str) -> list[Recovery]:
-        """Return the recoveries of the partitions."""
+        """Return the recoveries of the partitions, and of the sources that this node reads for all of them."""
         names = self._reactors(tenant, name)
-        return [found for one in names for found in await self._operations.recoveries(tenant, one)]
+        found = [found for one in names for found in await self._operations.recoveries(tenant, one)]
+        return found + self._sources.recoveries(tenant, name)[::-1]  # newest first, as those
 
     async def command(self, tenant: str, name: str, command: ReactorCommand) -> None:
-        """Give each partition a command. One that leaves meanwhile gets it from the store, at its next owner."""
+        """Give each partition a command. One that leaves meanwhile gets it from the store, at its next owner.
+
+        A restart is also for the sources that this node reads for all partitions, if they have failed.
+        """
+        if command == "restart":
+            self._sources.restart_failed(tenant, name)
         for one in self._reactors(tenant, name):
             try:
                 await self._operations.command(tenant, one, command)
@@ -82,11 +89,15 @@ class HostOperations:
     # -- accumulators
 
     async def accumulators(self, tenant: str, name: str) -> list[AccumulatorDetails]:
-        """Return the states of the partitions of an accumulator."""
-        return [await self._operations.accumulator(tenant, one) for one in self._accumulators(tenant, name)]
+        """Return the states of the partitions of an accumulator, and that of its source, if this node reads it."""
+        found = [await self._operations.accumulator(tenant, one) for one in self._accumulators(tenant, name)]
+        keyed = self._scheduler.keyed_accumulators.get((tenant, name))
+        return found if keyed is None else [*found, *self._sources.details(tenant, keyed.name, name)]
 
     async def restart_accumulator(self, tenant: str, name: str) -> None:
-        """Restart the partitions of an accumulator."""
+        """Restart the partitions of an accumulator, and the reader of its source, if this node has it."""
+        if (keyed := self._scheduler.keyed_accumulators.get((tenant, name))) is not None:
+            self._sources.restart(tenant, keyed.name, name)
         for one in self._accumulators(tenant, name):
             await self._operations.restart_accumulator(tenant, one)
 

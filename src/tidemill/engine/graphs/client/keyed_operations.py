@@ -105,7 +105,8 @@ class KeyedOperations:
             return state_in_whole(await self._router.at(part).reactor_state(tenant, part.name, key), name)
         view = await self._scheduler.sharing.view(keyed)
         found = await self._read_hosts(keyed, lambda host: host.states(tenant, name), view)
-        return merge_states(keyed, [state for states in found for state in states], view.owners)
+        states = [state for host in found for state in host.partitions]
+        return merge_states(keyed, states, view.owners, [source for host in found for source in host.sources])
 
     async def observe(self, tenant: str, name: str, known: KnownFiring | None) -> ReactorObservation:
         """Return the current state of a reactor, and its newest firing, unless that is the known one."""

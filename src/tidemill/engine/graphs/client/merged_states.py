@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.client.values import FiringPage, HealthReport
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
@@ -30,13 +29,18 @@ _WORST_ACCUMULATOR_FIRST = (
 
 
 def merge_states(
-    keyed: PartitionedReactor, states: Sequence[ReactorState], owners: Mapping[int, str | None]
+    keyed: PartitionedReactor,
+    states: Sequence[ReactorState],
+    owners: Mapping[int, str | None],
+    sources: Sequence[AccumulatorState] = (),
 ) -> ReactorState:
     """Return the state of a keyed reactor: the worst health of its partitions, and the sums of their counters.
 
-    A partition that no node runs now is starting, and so is a reactor of which no partition is shown.
+    A source that one node reads for all partitions counts for each of them. A partition that no node runs now is
+    starting, and so is a reactor of which no partition is shown.
     """
     definition = keyed.definition
+    states = [_with_source_health(one, sources) for one in states]
     by_number = {number: one for one in states if (number := _number_of(one.name)) is not None}
     partitions = [_partition_state(number, owner, by_number.get(number)) for number, owner in sorted(owners.items())]
     fires = sum(one.fires for one in states)
@@ -44,7 +48,7 @@ def merge_states(
         name=definition.name,
         health=min((one.health for one in partitions), key=_WORST_REACTOR_FIRST.index, default=ReactorHealth.STARTING),
         waiting=_union(one.waiting for one in states),
-        disconnected=_union(one.disconnected for one in states),
+        disconnected=_union([*(one.disconnected for one in states), _lost_names(sources)]),
         paused=bool(states) and all(one.paused for one in states),
         cache=states[0].cache if states else {},  # of no key
         dirty={name: any(one.dirty.get(name, False) for one in states) for name in definition.accumulator_names},
@@ -53,7 +57,7 @@ def merge_states(
         failures=sum(one.failures for one in states),
         incomplete=sum(one.incomplete for one in states),
         dropped=dict(sum((Counter(one.dropped) for one in states), Counter())),
-        accumulators={name: _merge_named(name, states) for name in definition.accumulator_names if states},
+        accumulators=_merge_all(definition.accumulator_names, states, sources),
         subscribers=sorted(keyed.subscribers),
         since=max((one.since for one in states), default=keyed.loaded_at),
         when=str(definition.when),
@@ -91,9 +95,13 @@ def _union(lists: Iterable[Sequence[str]]) -> list[str]:
     return sorted({name for names in lists for name in names})
 
 
-def _merge_named(name: str, states: Sequence[ReactorState]) -> AccumulatorState:
-    found = [one for state in states for one in state.accumulators.values() if _declared(one.name) == name]
-    return merge_accumulators(name, found)
+def _merge_all(
+    names: Iterable[str], states: Sequence[ReactorState], sources: Sequence[AccumulatorState]
+) -> dict[str, AccumulatorState]:
+    found: dict[str, list[AccumulatorState]] = {name: [] for name in names}
+    for one in [*(one for state in states for one in state.accumulators.values()), *sources]:
+        found[_declared(one.name)].append(one)
+    return {name: merge_accumulators(name, some) for name, some in found.items() if some}
 
 
 def _declared(name: str) -> str:
@@ -134,22 +142,14 @@ def merge_accumulators(name: str, states: Sequence[AccumulatorState]) -> Accumul
     )
 
 
-def with_source_health(state: ReactorState, sources: Iterable[RunningAccumulator]) -> ReactorState:
-    """Return the state of a partition that depends on sources which this node reads for all partitions."""
-    lost = {one.name: one for one in sources if not one.health.is_healthy}
-    if not lost:
-        return state
-    accumulators = {
-        name: one if (source := lost.get(_declared(name))) is None else _with_source(one, source)
-        for name, one in state.accumulators.items()
-    }
-    health = ReactorHealth.DEGRADED if state.health is ReactorHealth.LIVE else state.health
-    disconnected = sorted({*state.disconnected, *lost})
-    return replace(state, accumulators=accumulators, health=health, disconnected=disconnected)
+def _with_source_health(state: ReactorState, sources: Sequence[AccumulatorState]) -> ReactorState:
+    """Return the state of a partition that depends on sources which one node reads for all partitions."""
+    is_degraded = state.health is ReactorHealth.LIVE and _lost_names(sources)
+    return replace(state, health=ReactorHealth.DEGRADED) if is_degraded else state
 
 
-def _with_source(state: AccumulatorState, source: RunningAccumulator) -> AccumulatorState:
-    return replace(state, health=source.health, reason=source.unhealthy_reason, since=source.health_since)
+def _lost_names(sources: Sequence[AccumulatorState]) -> list[str]:
+    return [one.name for one in sources if not one.health.is_healthy]
 
 
 def merge_reports(reports: Iterable[HealthReport]) -> HealthReport:

@@ -8,8 +8,8 @@ from tidemill.engine.graphs.client.local_firings import LocalFirings
 from tidemill.engine.graphs.client.merged_states import (
     merge_states,
     state_in_whole,
-    with_source_health,
 )
+from tidemill.engine.graphs.client.relayed_sources import RelayedSources
 from tidemill.engine.graphs.client.remote_firings import to_firing, to_outcome
 from tidemill.engine.graphs.client.values import ReactorCommand
 from tidemill.engine.graphs.handle import ReactorHandle
@@ -38,6 +38,7 @@ class PartitionedHandle(ReactorHandle):
         self._scheduler = scheduler
         self._operations = operations
         self._firings = LocalFirings(scheduler, find)
+        self._sources = RelayedSources(scheduler)
 
     def _refuse_whole(self) -> RunningReactor:
         raise partitioned_error("reactor", self.name)
@@ -78,9 +79,9 @@ class PartitionedHandle(ReactorHandle):
         if key is not None:
             return state_in_whole(self._handle_of(key).state(key), self.name)
         keyed = self._find_keyed()
-        sources = [relay.reader for relay in self._scheduler.sharing.relays.of(keyed.key)]
-        states = [with_source_health(one.state(), sources) for one in self._handles()]
-        return merge_states(keyed, states, dict.fromkeys(running_numbers(self._scheduler, keyed)))
+        states = [one.state() for one in self._handles()]
+        owners = dict.fromkeys(running_numbers(self._scheduler, keyed))
+        return merge_states(keyed, states, owners, self._sources.states(*keyed.key))
 
     async def state_of(self, key: Any) -> ReactorState:
         """Return the state of a key, which is read from the store if it is not in memory. Any node may run it."""
@@ -113,8 +114,9 @@ class PartitionedHandle(ReactorHandle):
         return Latency(mean, max((one.p99 for one in found), default=0.0))
 
     def events(self) -> list[Recovery]:
-        """Return the recoveries of the partitions that run here, oldest first."""
-        return sorted((event for one in self._handles() for event in one.events()), key=lambda event: event.at)
+        """Return the recoveries of the partitions that run here, and of sources that are read here, oldest first."""
+        found = [event for one in self._handles() for event in one.events()]
+        return sorted([*found, *self._sources.recoveries(*self._find_keyed().key)], key=lambda event: event.at)
 
     # -- commands
 
@@ -127,7 +129,7 @@ class PartitionedHandle(ReactorHandle):
         await self._operations.command(self._find_keyed().tenant, self.name, "resume")
 
     async def restart(self) -> None:
-        """Restart the partitions of every node."""
+        """Restart the partitions of every node, and the readers of their sources that have failed."""
         await self._operations.command(self._find_keyed().tenant, self.name, "restart")
 
     async def force_fire(self, key: Any = None) -> Firing:

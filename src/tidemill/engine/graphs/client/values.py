@@ -140,6 +140,14 @@ class AccumulatorDetails(AccumulatorState, frozen=True, kw_only=True):
     """The JSON Schema of the boundaries that it emits, which are the inputs of `fire_with`."""
 
 
+class HostStates(msgspec.Struct, frozen=True, kw_only=True):
+    """What one host runs of a keyed reactor."""
+
+    partitions: list[ReactorState]
+    sources: list[AccumulatorState]
+    """The sources that it reads for all partitions."""
+
+
 class UnhealthyPart(msgspec.Struct, frozen=True, kw_only=True):
     """A reactor or an accumulator that is not as it should be."""
 

@@ -6,9 +6,10 @@ the node that answers for the keyed reactor as a whole.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.polling import Polling
 from tidemill.engine.graphs.accumulators.stream import SourceSession, Stream
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
@@ -107,7 +108,8 @@ class Relay:
         self._sink = sink
         self._stored = stored
         self._written = SourceMark(0, None)  # what is in the store
-        self._is_started = False
+        self.is_started = False
+        """Whether the reader has got its offset; until then it must not be restarted."""
 
     @property
     def mark(self) -> SourceMark:
@@ -116,13 +118,13 @@ class Relay:
 
     async def start(self) -> None:
         """Read the source, from its stored offset on, unless it is being read; StoreError if there is no answer."""
-        if self._is_started:
+        if self.is_started:
             return
         if self._stored is not None:
             self._written = await self._stored.read()
             self.continue_at(self._written)
         self.reader.start()
-        self._is_started = True
+        self.is_started = True
 
     def continue_at(self, mark: SourceMark) -> None:
         """Read the source from a mark on, where no offset is stored."""
@@ -132,7 +134,7 @@ class Relay:
         """Stop reading, and store the offset."""
         self.reader.close("is being unloaded")
         await self.reader.stop()
-        if self._is_started:
+        if self.is_started:
             await self._write(self._sink.find_stored())
 
     async def write_offset(self) -> None:
@@ -177,6 +179,10 @@ class SourceRelays:
         self._ownership = ownership
         self._running: dict[Key, _RunningRelays] = {}
         self._changing = asyncio.Lock()
+        self.on_made: Callable[[RunningAccumulator], None] = _ignore
+        """Called with each new reader of a source."""
+        self.on_stopped: Callable[[RunningAccumulator], None] = _ignore
+        """Called with each reader that has stopped."""
 
     def of(self, key: Key) -> list[Relay]:
         """Return the relays of a keyed reactor that run here."""
@@ -195,6 +201,7 @@ class SourceRelays:
         """Make the relays of a keyed reactor; those of an older version have come as far as `before`."""
         relays = [self._make(keyed, one) for one in keyed.definition.accumulators if is_relayed(one)]
         for one in relays:
+            self.on_made(one.reader)
             one.continue_at(before.get(one.reader.name, SourceMark(0, None)))
         if not relays or self._checkpoints is None:
             return _RunningRelays(keyed, relays, None)
@@ -212,6 +219,7 @@ class SourceRelays:
         await cancel_and_wait(running.writer)  # it must not write after the next reader has
         for one in running.relays:
             await one.stop()
+            self.on_stopped(one.reader)
         return running.relays
 
     def _make(self, keyed: PartitionedReactor, definition: Accumulator) -> Relay:
@@ -231,3 +239,7 @@ class SourceRelays:
             await self._runtime.clock.sleep(self._runtime.settings.checkpoint_interval)
             for one in relays:
                 await one.write_offset()
+
+
+def _ignore(reader: RunningAccumulator) -> None:
+    """Do nothing: nothing counts what it reads."""
