@@ -10,6 +10,7 @@ import msgspec
 
 import tidemill as tm
 
+Durability = Literal["none", "interval", "fire", "boundary"]
 SETTINGS = {"lease_ttl": "1s", "rebalance_delay": "200ms"}
 PARTITIONS = 8
 TOPIC, TOPIC_PARTITIONS = "steps", 4  # as many as librdkafka's mock makes
@@ -37,7 +38,7 @@ class HostSpec(msgspec.Struct, frozen=True):
     address: str
     length: int = 0
     """How many events it reads from a source that cannot be split; 0: the counters take pushes."""
-    durability: Literal["interval", "fire"] | None = None
+    durability: Durability | None = None
     """Of the reactor that records events instead of counting them; None: the host counts."""
     servers: str = ""
     """The Kafka brokers of the recorded events; without any, events are pushed."""
@@ -58,6 +59,8 @@ counters = counters_of(tm.passthrough(state=Total)(steps))
 
 class Log:
     """A source that can be read from any position: its events go round the keys."""
+
+    replays = True
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -84,7 +87,7 @@ class Trace(tm.Boundary, frozen=True):
     numbers: tuple[int, ...] = ()
 
 
-def recorders(durability: Literal["interval", "fire"], servers: str = "") -> list[Any]:
+def recorders(durability: Durability, servers: str = "") -> list[Any]:
     """Return a keyed reactor that records the events of each key, and a graph that fires for each."""
 
     def steps(event: Step, state: Trace) -> Trace:
