@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +258,41 @@ async def test_a_relayed_source_that_has_failed_shows_on_every_node_and_is_reviv
             await revive()
             await until(lambda: len(log.starts) > starts, *nodes)  # noqa: B023 - awaited here
             await until(lambda: nodes[0].reactor("counters").state().health == "degraded", *nodes)
+
+
+class UnsteadyLog(Log):
+    """A log that cannot be reached at times."""
+
+    is_away = False
+
+    async def start(self, checkpoint: int | None) -> AsyncIterator[Any]:
+        """Yield the events after a position, as long as the log can be reached."""
+        async with aclosing(super().start(checkpoint)) as events:
+            async for event in events:
+                yield event
+                while self.written == event[1]:  # all are read
+                    if self.is_away:
+                        raise tm.sources.Disconnected("the log is away")
+                    await asyncio.sleep(0.001)
+
+
+async def test_firings_of_all_partitions_say_that_their_source_is_lost(tmp_path: Path) -> None:
+    """G-9: on every node, from the loss of the source until it is back."""
+    log = UnsteadyLog()
+
+    async def find_degraded(nodes: Sequence[tm.testing.TestNode]) -> set[bool]:
+        return {(await nodes[0].reactor("counters").force_fire(key)).degraded for key in KEYS}
+
+    async with asyncio.timeout(30), AsyncExitStack() as stack:
+        nodes = await two_nodes(stack, f"memory://{tmp_path.name}", log)
+        for written in (10, 20):
+            log.written, log.is_away = written, False
+            await until(lambda count=written: processed(*nodes) == count, *nodes)  # type: ignore[misc]
+            while await find_degraded(nodes) != {False}:  # the other node may not know it yet
+                await nodes[0].advance("200ms")
+            log.is_away = True
+            while await find_degraded(nodes) != {True}:
+                await nodes[0].advance("200ms")
 
 
 class FilteredLog(Log):

@@ -242,6 +242,7 @@ def relays_of(node: tm.testing.TestNode, store: Any) -> tuple[SourceRelays, Part
     runtime = node._scheduler.runtime
     relays = SourceRelays(runtime, store, node._ownership)
     relays.bring = Partitions().bring
+    relays.mark_source = node._scheduler.sharing.relays.mark_source
     reactor = tm.Reactor("orders", [placed], key="key", partitions=4)
     return relays, PartitionedReactor(reactor, "public", runtime.clock.now())
 

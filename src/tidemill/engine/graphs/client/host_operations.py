@@ -17,6 +17,7 @@ from tidemill.engine.graphs.client.values import (
     ReplayResult,
 )
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
+from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.result import DeadLetter
@@ -100,6 +101,14 @@ class HostOperations:
             self._sources.restart(tenant, keyed.name, name)
         for one in self._accumulators(tenant, name):
             await self._operations.restart_accumulator(tenant, one)
+
+    async def mark_source(self, tenant: str, name: str, *, is_lost: bool) -> None:
+        """Mark the firings of the partitions as degraded while the source of an accumulator is lost."""
+        if (keyed := self._scheduler.keyed_accumulators.get((tenant, name))) is None:
+            return
+        for one in self._scheduler.partitions_of(keyed):
+            assert isinstance(one.reactor, KeyedReactor), "a partition has keys"
+            one.reactor.mark_source(name, is_lost=is_lost)
 
     async def last_positions(self, tenant: str, name: str, client: str) -> list[int | None]:
         """Return the numbers of the newest pushes of a producer that were taken, one for each partition."""

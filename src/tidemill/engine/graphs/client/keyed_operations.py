@@ -290,6 +290,10 @@ class KeyedOperations:
         """Bring a partition the numbered events of a source; return how far the partition is."""
         return await self._router.at(part).relay(part.tenant, part.name, events, encoding, numbers, after)
 
+    async def mark_source(self, keyed: PartitionedReactor, accumulator: str, *, is_lost: bool) -> None:
+        """Tell all hosts whether the source of an accumulator is lost; raises if one does not answer."""
+        await self._ask_hosts(keyed, lambda host: host.mark_source(keyed.tenant, accumulator, is_lost=is_lost))
+
     async def batch_space(self, tenant: str, name: str) -> int:
         """Return how many events are worth pushing together: those of one partition share a commit or a request."""
         self._of_accumulator(tenant, name)

@@ -26,7 +26,8 @@ class LocalOperations(NodeOperationsByPart):
         """Let the operations on keyed reactors reach all hosts."""
         self.keyed = KeyedOperations(self._scheduler, router)
         self._scheduler.find_front = self._find_front
-        self._scheduler.sharing.relays.bring = self.keyed.relay
+        relays = self._scheduler.sharing.relays
+        relays.bring, relays.mark_source = self.keyed.relay, self.keyed.mark_source
 
     def _find_front(self, tenant: str, name: str) -> AccumulatorFront | None:
         keyed = self._scheduler.keyed_accumulators.get((tenant, name))

@@ -15,6 +15,7 @@ from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Reactor
+from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.keys import InvalidKeyError, Key, check_key, partition_of, to_tuples
 from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.result import Firing
@@ -41,11 +42,25 @@ class KeyedReactor(RunningReactor):
     firing_loop: KeyedFiringLoop
 
     def __init__(self, definition: Reactor, tenant: str, runtime: GraphRuntime) -> None:
+        self._lost_sources: set[str] = set()  # that another part of the node, or another node, reads for it
         super().__init__(definition, tenant, runtime)
         self.key_memory = KeyMemory(self.name, self.firing_loop.keys, runtime)
         self.key_memory.is_busy = self._has_buffered_events
         self.key_history = KeyHistory()
         self._is_counted = False
+
+    def mark_source(self, accumulator: str, *, is_lost: bool) -> None:
+        """Mark firings as degraded while the source of an accumulator is lost, which one node reads for all."""
+        (self._lost_sources.add if is_lost else self._lost_sources.discard)(accumulator)
+        self.firing_loop.fast_path_state.close()  # the firings of a burst share the mark
+        self._update_degraded()
+
+    def _set_health(self, health: ReactorHealth) -> None:
+        super()._set_health(health)
+        self._update_degraded()
+
+    def _update_degraded(self) -> None:
+        self.firing_loop.is_degraded = self.health is ReactorHealth.DEGRADED or bool(self._lost_sources)
 
     def _has_buffered_events(self, key_state: KeyState) -> bool:
         return any(isinstance(one, KeyedBatch) and one.is_buffering(key_state) for one in self.accumulators)

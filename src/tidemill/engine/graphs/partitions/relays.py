@@ -6,8 +6,8 @@ the node that answers for the keyed reactor as a whole.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.polling import Polling
@@ -18,12 +18,24 @@ from tidemill.engine.graphs.partitions.relay_sink import BringEvents, RelaySink,
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.registry import Key
 from tidemill.engine.tasks import cancel_and_wait
+from tidemill.engine.wakeup import FOREVER, Wakeup
 from tidemill.graphs.definition import Accumulator, AccumulatorKind, Kafka
-from tidemill.kernel.errors import StoreError
+from tidemill.graphs.health import AccumulatorHealth
+from tidemill.kernel.errors import OperationError, RequestError, StoreError
 from tidemill.storage.graph_ports import Checkpoints, PartKey
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
+
+TELL_INTERVAL = 5.0
+"""Seconds after which partitions are told again that their source is lost: some may have started since."""
+
+
+class MarkSource(Protocol):
+    """Tells all hosts of a keyed reactor whether the source of an accumulator is lost."""
+
+    async def __call__(self, keyed: PartitionedReactor, accumulator: str, *, is_lost: bool) -> None:
+        """Return when all hosts know it; raises if one does not answer."""
 
 
 def is_relayed(accumulator: Accumulator) -> bool:
@@ -33,12 +45,21 @@ def is_relayed(accumulator: Accumulator) -> bool:
     return accumulator.source is not None and not isinstance(accumulator.source, Kafka)
 
 
-class RelayedStream(Stream):
-    """Reads a source for all partitions of a keyed reactor."""
+class _Relayed(RunningAccumulator):
+    """Reads or polls for all partitions of a keyed reactor."""
 
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime, sink: RelaySink) -> None:
         super().__init__(definition, tenant, runtime)
         self._sink = sink
+        self.health_changed = Wakeup(runtime.clock)
+
+    def set_health(self, health: AccumulatorHealth, reason: str | None = None) -> None:
+        super().set_health(health, reason)
+        self.health_changed.notify()
+
+
+class RelayedStream(_Relayed, Stream):
+    """Reads a source for all partitions of a keyed reactor."""
 
     async def on_event(self, event: Any, checkpoint: Any) -> None:
         await self.on_events([(event, checkpoint)])
@@ -81,12 +102,8 @@ class RelayedStream(Stream):
             self._start_loop()
 
 
-class RelayedPolling(Polling):
+class RelayedPolling(_Relayed, Polling):
     """Polls for all partitions of a keyed reactor."""
-
-    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime, sink: RelaySink) -> None:
-        super().__init__(definition, tenant, runtime)
-        self._sink = sink
 
     async def emit_answer(self, boundary: Any) -> None:
         if boundary is None:
@@ -145,6 +162,21 @@ class Relay:
             await self.reader.read_again(error)
         await self._write(self._sink.find_stored())
 
+    async def tell_health(self, mark_source: Callable[[bool], Awaitable[None]]) -> None:
+        """Tell all partitions whether the source is lost, until cancelled; those that start later, within a while."""
+        told: bool | None = None
+        while True:
+            health = self.reader.health
+            is_lost = not health.is_healthy
+            if health is not AccumulatorHealth.STARTING and (is_lost or told is not False):
+                try:
+                    await mark_source(is_lost)
+                    told = is_lost
+                except (RequestError, OperationError):  # a host has not answered: it is told again
+                    told = None
+            is_final = told is False and not is_lost
+            await self.reader.health_changed.wait(FOREVER if is_final else TELL_INTERVAL)
+
     async def _write(self, mark: SourceMark) -> None:
         if self._stored is None or mark == self._written:
             return
@@ -156,17 +188,18 @@ class Relay:
 
 
 class _RunningRelays(NamedTuple):
-    """The relays of one keyed reactor, and the task that stores their offsets."""
+    """The relays of one keyed reactor, and the tasks that store their offsets and tell of their health."""
 
     keyed: PartitionedReactor
     relays: list[Relay]
-    writer: asyncio.Task[Any] | None
+    tasks: list[asyncio.Task[Any]]
 
 
 class SourceRelays:
     """The relays of the keyed reactors that this node answers for."""
 
     bring: BringEvents
+    mark_source: MarkSource
 
     def __init__(
         self,
@@ -203,10 +236,18 @@ class SourceRelays:
         for one in relays:
             self.on_made(one.reader)
             one.continue_at(before.get(one.reader.name, SourceMark(0, None)))
-        if not relays or self._checkpoints is None:
-            return _RunningRelays(keyed, relays, None)
-        writer = self._runtime.tasks.start(f"relays of {keyed.name}", self._write_offsets(relays))
-        return _RunningRelays(keyed, relays, writer)
+        tasks = [self._start_telling(keyed, one) for one in relays]
+        if relays and self._checkpoints is not None:
+            tasks.append(self._runtime.tasks.start(f"relays of {keyed.name}", self._write_offsets(relays)))
+        return _RunningRelays(keyed, relays, tasks)
+
+    def _start_telling(self, keyed: PartitionedReactor, relay: Relay) -> asyncio.Task[Any]:
+        name = relay.reader.name
+
+        async def mark_source(is_lost: bool) -> None:
+            await self.mark_source(keyed, name, is_lost=is_lost)
+
+        return self._runtime.tasks.start(f"accumulator {name}: health of its source", relay.tell_health(mark_source))
 
     async def stop_for(self, keyed: PartitionedReactor) -> None:
         """Stop reading the sources of a keyed reactor."""
@@ -216,7 +257,8 @@ class SourceRelays:
     async def _stop(self, key: Key) -> list[Relay]:
         if (running := self._running.pop(key, None)) is None:
             return []
-        await cancel_and_wait(running.writer)  # it must not write after the next reader has
+        for task in running.tasks:
+            await cancel_and_wait(task)  # an offset must not be written after the next reader has written one
         for one in running.relays:
             await one.stop()
             self.on_stopped(one.reader)
