@@ -28,7 +28,7 @@ from tidemill.telemetry import events
 logger = logging.getLogger(__name__)
 
 TELL_INTERVAL = 5.0
-"""Seconds after which partitions are told again that their source is lost: some may have started since."""
+"""Seconds after which a relay tells the hosts again that its source is lost: partitions may have started since."""
 
 
 class MarkSource(Protocol):
@@ -172,7 +172,7 @@ class Relay:
                 try:
                     await mark_source(is_lost)
                     told = is_lost
-                except (RequestError, OperationError):  # a host has not answered: it is told again
+                except (RequestError, OperationError):  # a host has not answered: try again
                     told = None
             is_final = told is False and not is_lost
             await self.reader.health_changed.wait(FOREVER if is_final else TELL_INTERVAL)

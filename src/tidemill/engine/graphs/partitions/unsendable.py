@@ -1,7 +1,7 @@
 """Events that cannot be sent to the node that runs their partition: reduced to what their annotation needs.
 
 A row of a database may hold values that msgpack does not know, in columns that nothing reads. An event that cannot be
-sent even so must not stop those behind it: its partition gets a text in its stead, and keeps that as a dead letter.
+sent even so must not stop those behind it: its partition gets a text instead, and keeps that as a dead letter.
 """
 
 from collections.abc import Iterator
