@@ -10,7 +10,7 @@ import pytest
 import tidemill as tm
 from tests.service.keyed_samples import Order, keyed, order
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
-from tidemill.engine.graphs.partitions.relay_sink import RelaySink, WentBackError
+from tidemill.engine.graphs.partitions.relay_sink import RelaySink, SourceMark, WentBackError
 from tidemill.engine.graphs.partitions.relays import SourceRelays
 from tidemill.graphs.pushes import RelayProgress
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
@@ -272,3 +272,17 @@ async def test_a_relay_that_stops_and_starts_at_once_has_one_writer_of_its_offse
             assert len(writers) == 1
             await relays.stop_for(reactor)
         assert not [one for one in asyncio.all_tasks() if one.get_name() == "relays of orders"]
+
+
+async def test_a_relay_that_has_not_read_its_offset_writes_none() -> None:
+    """G-6: the partitions may not have stored what the reader before it has delivered."""
+    async with tm.testing.node("memory://") as node:
+        relays, reactor = relays_of(node, OffsetStore(failures=1))
+        with pytest.raises(StoreError):
+            await relays.run_for(reactor)
+        (relay,) = relays.of(reactor.key)
+        relay.continue_at(SourceMark(5, "delivered, and not stored"))
+        assert relay.mark == SourceMark(0, None)
+        await relays.run_for(reactor)
+        assert relay.mark == SourceMark(0, None)
+        await relays.stop_for(reactor)

@@ -139,13 +139,14 @@ class Relay:
             return
         if self._stored is not None:
             self._written = await self._stored.read()
-            self.continue_at(self._written)
+            self.reader.offset = self._sink.go_to(self._written)
         self.reader.start()
         self.is_started = True
 
     def continue_at(self, mark: SourceMark) -> None:
-        """Read the source from a mark on, where no offset is stored."""
-        self.reader.offset = self._sink.go_to(mark)
+        """Read the source from a mark on, unless its offset is stored: that one counts more."""
+        if self._stored is None:
+            self.reader.offset = self._sink.go_to(mark)
 
     async def stop(self) -> None:
         """Stop reading, and store the offset."""
@@ -156,6 +157,8 @@ class Relay:
 
     async def write_offset(self) -> None:
         """Store the offset up to which every partition has stored the events, if it has changed."""
+        if not self.is_started:
+            return
         try:
             await self._sink.ask_unstored()
         except WentBackError as error:
