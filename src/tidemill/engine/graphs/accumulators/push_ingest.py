@@ -69,7 +69,8 @@ class PushIngest(EventIngest):
     async def push(self, event: Any, encoding: str = "json", offset: Any = None) -> Receipt:
         """Process an event, waiting for queue space and for its commit, and return its receipt.
 
-        `offset` is the position of the source after this event, if it came from one.
+        `offset` is the position of the source after this event, if it came from one. The caller then moves the offset,
+        and yields: a snapshot in between would have the event and not its offset.
         """
         self._try_fast_path()
         direct: Receipt | None = None
@@ -87,7 +88,8 @@ class PushIngest(EventIngest):
                 self._take_sample(seconds)
         if self.is_journaled and receipt.outcome == "dead_lettered":
             await self.runtime.durability.flush_dead_letters()
-        await self._yield_in_turn()
+        if offset is None:
+            await self._yield_in_turn()
         return receipt
 
     async def _yield_in_turn(self) -> None:

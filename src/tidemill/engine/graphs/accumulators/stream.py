@@ -146,8 +146,10 @@ class Stream(RunningAccumulator):
                 logger.warning(events.SOURCE_STALLED, extra={"accumulator": self.name, "reason": receipt.reason})
             was_logged = True
             await self.clock.sleep(self.runtime.settings.checkpoint_interval)
+        # No await since an event without a commit has happened: a snapshot has the event and its offset, or neither.
         if receipt.outcome != "emitted" or not self.is_journaled:  # else the commit advanced it
             self._advance_offset(checkpoint)
+        await self._yield_in_turn()
 
     @property
     def _retries_rejected(self) -> bool:
