@@ -1,6 +1,7 @@
 """G-6 with real brokers: a stream's offset is stored with its state, and counts more than what the broker remembers."""
 
 import asyncio
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +15,11 @@ from nats.js.api import ConsumerConfig, RetentionPolicy
 import tidemill as tm
 from tests.system.brokers import KafkaCluster, nats_server, publish
 from tidemill.engine.graphs.sources.kafka import _ConsumerSession
-from tidemill.engine.graphs.sources.nats import NatsReader
+from tidemill.engine.graphs.sources.nats import NatsReader, _covers
 from tidemill.engine.graphs.sources.nats import _ConsumerSession as _NatsFollowing
 from tidemill.engine.graphs.sources.reader import SourceListener
 from tidemill.graphs.definition import Durability
 from tidemill.kernel.clock import SystemClock
-from tidemill.telemetry import events
 from tidemill.testing.faults.stores import fail_next
 
 
@@ -63,6 +63,11 @@ async def reached(node: tm.Node, fills: int) -> Exposure:
             return exposure
 
 
+def gaps(node: tm.Node) -> list[str]:
+    """Return what the source of the book has reported as missing."""
+    return [event.reason for event in node.reactor("book").events() if event.action == "gap"]
+
+
 def fills(*sizes: int) -> list[bytes]:
     return [f'{{"size": {size}}}'.encode() for size in sizes]
 
@@ -96,6 +101,76 @@ async def test_a_nats_stream_that_began_anew_is_read_from_its_start(tmp_path: Pa
         source = tm.Nats(subject="fills", servers=server.url)
         async with tm.Node(store=f"sqlite:///{tmp_path / 'node.db'}", load=book_of(source)) as node:
             assert await reached(node, 4) == Exposure(total=10, fills=4)
+            (gap,) = gaps(node)
+            assert "stream 'FILLS' ends at 1, and messages up to 3 were read; it has begun anew" in gap
+
+
+async def test_messages_that_a_nats_stream_has_dropped_are_a_gap(tmp_path: Path) -> None:
+    """G-6: the limits of the stream took what no one had read. The gap has its number, and is reported once."""
+    store = f"sqlite:///{tmp_path / 'node.db'}"
+    async with nats_server(tmp_path) as server:
+        client = await nats.connect(server.url)
+        await client.jetstream().add_stream(name="FILLS", subjects=["fills"], max_msgs=3)
+        source = tm.Nats(subject="fills", servers=server.url)
+        await publish(server.url, "fills", *fills(1, 2, 3))
+        async with tm.Node(store=store, load=book_of(source)) as node:
+            await reached(node, 3)
+            assert gaps(node) == []
+        await publish(server.url, "fills", *fills(4, 5, 6, 7, 8))
+        async with tm.Node(store=store, load=book_of(source)) as node:
+            assert await reached(node, 6) == Exposure(total=6 + 6 + 7 + 8, fills=6)
+            (gap,) = gaps(node)
+            assert gap.endswith("messages up to 3 were read; the stream has dropped the 2 in between")
+        await publish(server.url, "fills", *fills(9))
+        async with tm.Node(store=store, load=book_of(source)) as node:
+            await reached(node, 7)
+            assert gaps(node) == [gap]
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    ("retention", "subjects"),
+    [(RetentionPolicy.LIMITS, ["fills", "others"]), (RetentionPolicy.WORK_QUEUE, ["fills"])],
+)
+async def test_messages_that_are_gone_and_not_missing_are_no_gap(
+    tmp_path: Path, retention: RetentionPolicy, subjects: list[str]
+) -> None:
+    """G-6: those of other subjects, and those that a work queue has dropped because they were acknowledged."""
+    store = f"sqlite:///{tmp_path / 'node.db'}"
+    async with nats_server(tmp_path) as server:
+        client = await nats.connect(server.url)
+        await client.jetstream().add_stream(name="FILLS", subjects=subjects, max_msgs=3, retention=retention)
+        source = tm.Nats(subject="fills", servers=server.url)
+        await publish(server.url, "fills", *fills(1))
+        async with tm.Node(store=store, load=book_of(source)) as node:
+            await reached(node, 1)
+        await publish(server.url, subjects[-1], *fills(*[7] * 3 * (len(subjects) - 1)))
+        await publish(server.url, "fills", *fills(2, 3))
+        async with tm.Node(store=store, load=book_of(source)) as node:
+            assert await reached(node, 3) == Exposure(total=6, fills=3)
+            assert gaps(node) == []
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "subject", "covers"),
+    [
+        ("a.b", "a.b", True),
+        ("a.*", "a.b", True),
+        ("a.>", "a.b.c", True),
+        (">", "a", True),
+        ("a.>", "a.>", True),
+        ("a.*", "a.*", True),
+        ("a.b", "a.*", False),
+        ("a.*", "a.>", False),
+        ("a.*", "a.b.c", False),
+        ("a.>", "a", False),
+        ("a", "a.b", False),
+    ],
+)
+def test_a_subject_with_wildcards_covers_others(wanted: str, subject: str, covers: bool) -> None:
+    """Of a stream with other subjects, a sequence does not tell whose messages are gone."""
+    assert _covers(wanted, subject) == covers
 
 
 async def test_a_restart_within_a_batch_loses_none_of_it_to_newer_messages(tmp_path: Path) -> None:
@@ -191,9 +266,13 @@ class Hearing(SourceListener):
 
     def __init__(self, count: int, after_first: Any = None) -> None:
         self.heard: list[tuple[Any, Any]] = []
+        self.gaps: list[str] = []
         self.is_done = asyncio.Event()
         self._count = count
         self._after_first = after_first
+
+    def on_gap(self, reason: str) -> None:
+        self.gaps.append(reason)
 
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
         happens = self._after_first is not None and not self.heard
@@ -230,7 +309,7 @@ async def test_kafka_offsets_of_our_own_count_more_than_the_groups(tmp_path: Pat
 
 
 async def test_a_kafka_topic_that_began_anew_is_read_from_its_start(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
 ) -> None:
     """An offset that the topic has not reached is another topic's: nothing of this one may be passed over."""
     store = f"sqlite:///{tmp_path / 'node.db'}"
@@ -240,14 +319,13 @@ async def test_a_kafka_topic_that_began_anew_is_read_from_its_start(
         source = tm.Kafka(topic="fills", servers=cluster.servers)
         async with tm.Node(store=store, load=book_of(source)) as node:
             assert await reached(node, total.fills) == total
-    (told,) = (record for record in caplog.records if record.message == events.SOURCE_OFFSET_OUT_OF_RANGE)
-    assert (vars(told)["reached"], vars(told)["ends"]) == (3, 2)
+            reported = gaps(node)
+    (gap,) = reported
+    assert "partition 0 ends at offset 2, and messages before 3 were read; it has begun anew" in gap
 
 
-async def test_events_that_kafka_no_longer_keeps_are_said_to_be_lost(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Retention took what we had not read: the rest is read, and the loss is no secret. The mock keeps 5 MB."""
+async def test_messages_that_a_kafka_topic_has_dropped_are_a_gap(tmp_path: Path) -> None:
+    """Retention took what was not read: the rest is read, and the gap is reported once. The mock keeps 5 MB."""
     store = f"sqlite:///{tmp_path / 'node.db'}"
     cluster = await asyncio.to_thread(KafkaCluster)
     await asyncio.to_thread(cluster.produce, "fills", *fills(1))
@@ -258,25 +336,30 @@ async def test_events_that_kafka_no_longer_keeps_are_said_to_be_lost(
     second = tm.Kafka(topic="fills", group="second", servers=cluster.servers)
     async with tm.Node(store=store, load=book_of(second)) as node:
         await reached(node, 3)
-        (told,) = (record for record in caplog.records if record.message == events.SOURCE_EXPIRED)
-    begins, ends = vars(told)["begins"], vars(told)["ends"]
-    assert (vars(told)["reached"], ends) == (1, 10)
-    assert 1 < begins < ends
+        (gap,) = gaps(node)
+    begin, dropped = map(int, re.findall(r"begins at offset (\d+), .* dropped up to (\d+) messages", gap)[0])
+    assert (begin - dropped, "messages before 1 were read" in gap) == (1, True)
+    assert 1 < begin < 10
+    await asyncio.to_thread(cluster.produce, "fills", *fills(1))
+    third = tm.Kafka(topic="fills", group="third", servers=cluster.servers)
+    async with tm.Node(store=store, load=book_of(third)) as node:
+        await reached(node, 4)
+        assert gaps(node) == [gap]
 
 
-async def test_after_a_rebalance_kafka_offsets_of_our_own_are_checked_and_the_groups_count(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_after_a_rebalance_kafka_offsets_of_our_own_are_checked_and_the_groups_count() -> None:
     """A topic may begin anew between two assignments; what we knew of it must not hide what it has now."""
     cluster = await asyncio.to_thread(KafkaCluster)
     await asyncio.to_thread(cluster.produce, "fills", *fills(1, 2))
     settings = {"bootstrap.servers": cluster.servers, "group.id": "g", "log_level": 0}
-    following = _ConsumerSession("fills", settings, Hearing(1), SystemClock(), {"0": 500, "1": 1})
+    listener = Hearing(1)
+    following = _ConsumerSession("fills", settings, listener, SystemClock(), {"0": 500, "1": 1})
     following._was_assigned = True
     place = TopicPartition("fills", 0)
     await asyncio.to_thread(following._assign_stored_offsets, following.consumer, [place])
     assert (place.offset, following._next_offsets) == (OFFSET_INVALID, {"1": 1})
-    assert events.SOURCE_OFFSET_OUT_OF_RANGE in caplog.messages
+    following._report_gaps()
+    assert len(listener.gaps) == 1
     await following.close()
 
 

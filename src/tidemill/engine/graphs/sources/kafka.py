@@ -91,6 +91,7 @@ class _ConsumerSession:
         self._share: KafkaShare | None = None
         self._looked_at = 0.0
         self._assigned: list[TopicPartition] = []
+        self._gaps: list[str] = []  # found on the worker thread, and not reported yet
         self._last_error: KafkaError | None = None
         try:
             self.consumer = Consumer({**settings, "error_cb": self._on_error})
@@ -134,6 +135,7 @@ class _ConsumerSession:
             raise OperationError(f"Kafka topic '{self._topic}' at {self._servers} has no partitions yet")
         partitions = [TopicPartition(self._topic, number, OFFSET_STORED) for number in self._numbers(share, count)]
         await self._thread.call(self._assign_stored_offsets, self.consumer, partitions)
+        self._report_gaps()
         self._share, self._looked_at = share, self._clock.monotonic()
 
     def count_partitions(self, timeout: float) -> int:
@@ -179,26 +181,31 @@ class _ConsumerSession:
     def _start_offset(self, consumer: Consumer, topic_partition: TopicPartition, stored_offset: int) -> int:
         """Return the start for a stored offset, which may have expired in the partition, or lie beyond its end."""
         low, high = _watermarks(consumer, topic_partition)
-        facts = {
-            "topic": self._topic,
-            "partition": topic_partition.partition,
-            "reached": stored_offset,
-            "begins": low,
-            "ends": high,
-        }
+        number = str(topic_partition.partition)
         if stored_offset > high:  # of another topic: no event of this one was read before
-            logger.warning(events.SOURCE_OFFSET_OUT_OF_RANGE, extra=facts)
-            self._next_offsets = {
-                partition: at
-                for partition, at in self._next_offsets.items()
-                if partition != str(topic_partition.partition)
-            }
+            self._next_offsets = {other: at for other, at in self._next_offsets.items() if other != number}
+            self._gaps.append(
+                f"partition {number} ends at offset {high}, and messages before {stored_offset} were read; it has "
+                "begun anew, so it is read from its start"
+            )
             return low
-        if stored_offset < low and not (
-            self._was_assigned and _committed_offset(consumer, topic_partition) >= low
-        ):  # other members may have read on
-            logger.warning(events.SOURCE_EXPIRED, extra=facts)
-        return max(stored_offset, low)
+        if stored_offset >= low:
+            return stored_offset
+        # After a rebalance other members may have read on, and then the group's offset counts.
+        if not self._was_assigned or _committed_offset(consumer, topic_partition) < low:
+            self._next_offsets = {**self._next_offsets, number: low}
+            self._gaps.append(
+                f"partition {number} begins at offset {low}, and messages before {stored_offset} were read; the topic "
+                f"has dropped up to {low - stored_offset} messages in between"
+            )
+        return low
+
+    def _report_gaps(self) -> None:
+        """Report what an assignment has found, and keep the offsets behind it: it is not reported again."""
+        gaps, self._gaps = self._gaps, []
+        if gaps:
+            self._listener.on_gap(f"Kafka topic '{self._topic}' at {self._servers}: {'; '.join(gaps)}")
+            self._listener.on_moved(self._next_offsets)
 
     @property
     def lag(self) -> int | None:
@@ -220,6 +227,7 @@ class _ConsumerSession:
     async def deliver_batch(self) -> None:
         """Deliver the available messages."""
         messages: list[Message] = await self._thread.call(self.consumer.consume, BATCH_SIZE, POLL_TIMEOUT)
+        self._report_gaps()
         failure, self._last_error = self._last_error, None
         if failure is not None and failure.code() == KafkaError._ALL_BROKERS_DOWN:
             self._listener.on_disconnected(self._explain(failure))

@@ -1,17 +1,21 @@
 """NATS JetStream: reads a subject with a durable consumer, in the stream's order.
 
 The client reconnects by itself once it was connected; the reader reports when the connection changes. A server that
-refuses the client is final: a retry cannot help. A message is acknowledged only after
-its event has reached the reactors, so a crash repeats messages and never loses one. If a checkpoint has a stream
-sequence, together with the state it belongs to, that counts; else the acknowledged messages do.
+refuses the client is final: a retry cannot help. A message is acknowledged only after its event has reached the
+reactors, so a crash repeats messages and never loses one. If a checkpoint has a stream sequence, together with the
+state it belongs to, that counts; else the acknowledged messages do.
 
 A sequence is one number, so it is only right if messages come in order. A server redelivers unacknowledged messages
 only after a while, behind newer ones: a consumer that delivered anything beyond our sequence is therefore recreated,
 and so is one whose deliveries do not all reach us. A consumer belongs to one accumulator of one node.
+
+A stream may drop messages before they are read. Its first sequence shows that, if all its messages are read here: of a
+stream with other subjects, the sequence does not tell whose messages were dropped.
 """
 
 import logging
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 from nats.aio.client import Client
@@ -25,7 +29,6 @@ from tidemill.engine.graphs.sources.reader import SourceListener, SourceReader
 from tidemill.graphs.definition import Nats
 from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.errors import OperationError
-from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
 
@@ -75,15 +78,17 @@ class NatsReader(SourceReader):
         name = info.config.name
         assert name is not None
         if info.state.last_seq < last_sequence:
-            logger.warning(events.SOURCE_OFFSET_OUT_OF_RANGE, extra={"stream": name, "reached": last_sequence})
+            ends = f"stream '{name}' ends at {info.state.last_seq}, and messages up to {last_sequence} were read"
+            listener.on_gap(self._explain(f"{ends}; it has begun anew, so it is read from its start"))
             last_sequence = 0
-            listener.on_history_lost()
+            listener.on_moved(last_sequence)
         self.replays = info.config.retention in (None, RetentionPolicy.LIMITS)  # else acknowledged messages are gone
         if info.state.first_seq > last_sequence + 1:
             listener.on_history_lost()
         try:
             consumer = await stream.consumer_info(name, self._durable)
         except NotFoundError:
+            last_sequence = self._skip_dropped(info, last_sequence, listener)
             config = ConsumerConfig(name=self._durable, durable_name=self._durable, filter_subject=self._source.subject)
             return await stream.add_consumer(name, _config_starting_after(config, info, last_sequence)), last_sequence
         assert consumer.delivered is not None
@@ -91,11 +96,27 @@ class NatsReader(SourceReader):
         if not last_sequence and consumer.ack_floor.stream_seq:  # without a checkpoint, what was acknowledged is done
             last_sequence = consumer.ack_floor.stream_seq
             listener.on_history_lost()
+        last_sequence = self._skip_dropped(info, last_sequence, listener)
         if consumer.delivered.stream_seq > last_sequence:
-            consumer = await self._recreate_consumer(
-                stream, info, _config_starting_after(consumer.config, info, last_sequence)
-            )
+            config = _config_starting_after(consumer.config, info, last_sequence)
+            consumer = await self._recreate_consumer(stream, info, config)
         return consumer, last_sequence
+
+    def _skip_dropped(self, info: StreamInfo, last_sequence: int, listener: SourceListener) -> int:
+        """Report messages that the stream has dropped before they were read; return the sequence before the next one.
+
+        A work queue, and a stream of interest, drop what was acknowledged: that is no loss.
+        """
+        dropped = info.state.first_seq - 1 - last_sequence
+        subjects = info.config.subjects or []
+        is_all_ours = bool(subjects) and all(_covers(self._source.subject, one) for one in subjects)
+        if last_sequence == 0 or dropped <= 0 or not is_all_ours or info.config.retention != RetentionPolicy.LIMITS:
+            return last_sequence
+        begins = f"stream '{info.config.name}' begins at {info.state.first_seq}, and messages up to {last_sequence}"
+        listener.on_gap(self._explain(f"{begins} were read; the stream has dropped the {dropped} in between"))
+        last_sequence += dropped
+        listener.on_moved(last_sequence)
+        return last_sequence
 
     async def _recreate_consumer(
         self, stream: JetStreamContext, info: StreamInfo, config: ConsumerConfig
@@ -104,9 +125,8 @@ class NatsReader(SourceReader):
         name = info.config.name
         assert name is not None
         placeholder = None
-        if (
-            info.config.retention == RetentionPolicy.INTEREST
-        ):  # it drops messages that no consumer waits for: keep one waiting
+        if info.config.retention == RetentionPolicy.INTEREST:
+            # The stream drops messages that no consumer waits for: keep one waiting.
             placeholder_config = config.evolve(
                 name=None, durable_name=None, inactive_threshold=PLACEHOLDER_CONSUMER_TTL
             )
@@ -221,9 +241,8 @@ class _ConsumerSession:
 
 def _config_starting_after(config: ConsumerConfig, info: StreamInfo, last_sequence: int) -> ConsumerConfig:
     """Return a consumer's configuration that starts after our sequence."""
-    if (
-        last_sequence == 0 or info.config.retention == RetentionPolicy.WORK_QUEUE
-    ):  # a work queue holds only unprocessed messages
+    # A work queue holds only unprocessed messages.
+    if last_sequence == 0 or info.config.retention == RetentionPolicy.WORK_QUEUE:
         return config.evolve(deliver_policy=DeliverPolicy.ALL, opt_start_seq=None, opt_start_time=None)
     policy = DeliverPolicy.BY_START_SEQUENCE
     return config.evolve(deliver_policy=policy, opt_start_seq=last_sequence + 1, opt_start_time=None)
@@ -232,3 +251,13 @@ def _config_starting_after(config: ConsumerConfig, info: StreamInfo, last_sequen
 def _count_deliveries(consumer: ConsumerInfo) -> int:
     """Return how many deliveries a consumer has made."""
     return consumer.delivered.consumer_seq if consumer.delivered is not None else 0
+
+
+def _covers(wanted: str, subject: str) -> bool:
+    """Return whether a consumer with one filter is given every message of a subject, which may have wildcards."""
+    for own, other in zip_longest(wanted.split("."), subject.split(".")):
+        if own == ">":
+            return other is not None
+        if own != other and (own != "*" or other in (None, ">")):
+            return False
+    return True
