@@ -1,7 +1,7 @@
 """Real servers behind sources, and nodes that read them: both are killed under load.
 
 A source comes with a `SourceUnderTest` whose server is another process, and with a function `make(argument)` that makes
-the same source in the process of a node. `kill_repeatedly` then proves what `durability="boundary"` promises about it.
+the same source in the process of a node. `kill_repeatedly` then proves what each durability promises about it.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from tests.system.killing import seed
-from tidemill.graphs.definition import Source
+from tidemill.graphs.definition import Durability, Source
 from tidemill.testing.sources import SourceUnderTest
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +28,7 @@ START_TIMEOUT = 60.0  # seconds
 LIVES = 2  # at least
 SECONDS = float(os.environ.get("TIDEMILL_SOAK_SECONDS", "0"))  # that the lives last at least
 BURST = 5  # events that are appended at once
+LARGE_BURST = 300  # more than the events after which a stream gives the event loop a turn
 PAUSE = 0.02  # seconds between two bursts
 LONGEST_LIFE = 0.2  # seconds of a node, or of a server, after the first event
 SERVER_KILLS = 0.7  # the share of lives in which the server is killed, too
@@ -84,18 +85,20 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class NodeProcess:
-    """A node that reads a source with `durability="boundary"`, in a process of its own."""
+    """A node that reads a source, in a process of its own."""
 
-    def __init__(self, folder: Path, make: str, argument: Any) -> None:
-        self._folder = folder
-        self._make = make
-        self._argument = argument
+    def __init__(self, folder: Path, make: Callable[[Any], Source], argument: Any, durability: Durability) -> None:
+        self._order = {
+            "store": f"sqlite:///{folder}/node.db",
+            "make": f"{make.__module__}:{make.__name__}",
+            "argument": argument,
+            "durability": durability,
+        }
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, until: int | None = None) -> None:
         """Start a life; with `until`, it ends when it has counted so many events."""
-        order = {"store": f"sqlite:///{self._folder}/node.db", "make": self._make, "argument": self._argument}
-        command = [sys.executable, "-m", "tests.system.source_program", json.dumps({**order, "until": until})]
+        command = [sys.executable, "-m", "tests.system.source_program", json.dumps({**self._order, "until": until})]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
     async def first_count(self) -> int:
@@ -127,15 +130,16 @@ class NodeProcess:
 class _Load:
     """Appends numbered events in bursts."""
 
-    def __init__(self, subject: SourceUnderTest) -> None:
+    def __init__(self, subject: SourceUnderTest, burst: int) -> None:
         self._subject = subject
+        self._burst = burst
         self.appended = 0
 
     async def append_burst(self) -> None:
         """Append the next events; return when the server has them."""
-        numbers = range(self.appended, self.appended + BURST)
+        numbers = range(self.appended, self.appended + self._burst)
         await self._subject.append([{"number": number} for number in numbers])
-        self.appended += BURST
+        self.appended += self._burst
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -158,16 +162,18 @@ async def kill_repeatedly(
     make: Callable[[Any], Source],
     argument: Any,
     *,
+    durability: Durability = "boundary",
     server_kills: float = SERVER_KILLS,
     in_order: bool = True,
 ) -> None:
     """Kill server and node while events are appended; then every event has changed the state once, in order (G-6).
 
-    Each life finds events that were appended while no node ran.
+    Each life finds events that were appended while no node ran. Without a commit per event the load is heavy: then a
+    snapshot may come between any two of them.
     """
     chance = random.Random(chosen := seed())
-    node = NodeProcess(folder, f"{make.__module__}:{make.__name__}", argument)
-    load = _Load(subject)
+    node = NodeProcess(folder, make, argument, durability)
+    load = _Load(subject, BURST if durability == "boundary" else LARGE_BURST)
     loop = asyncio.get_running_loop()
     deadline, lives = loop.time() + SECONDS, 0
     try:

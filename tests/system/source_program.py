@@ -12,6 +12,9 @@ from typing import Any
 import msgspec
 
 import tidemill as tm
+from tidemill.graphs.definition import Durability
+
+CHECKPOINT_INTERVAL = "20ms"  # as many moments to be killed at as a short life has room for
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -20,6 +23,7 @@ class Order(msgspec.Struct, frozen=True):
     store: str
     make: str  # "module:function" of the function that makes the source
     argument: Any
+    durability: Durability = "boundary"
     until: int | None = None
 
 
@@ -54,8 +58,9 @@ async def main(order: Order) -> None:
             state.repeated + (event.number <= state.last),
         )
 
-    reactor = tm.Reactor("r", [counted], strategy="sequential", durability="boundary")
+    reactor = tm.Reactor("r", [counted], strategy="sequential", durability=order.durability)
     settings = {"backoff_base": "20ms", "backoff_max": "100ms", "component_max_failures": 1000}
+    settings["checkpoint_interval"] = CHECKPOINT_INTERVAL
     async with tm.Node(store=order.store, load=[reactor], settings=settings) as node:
         reached = 0
         while order.until is None or reached < order.until:

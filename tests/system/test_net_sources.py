@@ -12,6 +12,7 @@ import tidemill as tm
 from tests.system.brokers import free_port
 from tests.system.made_sources import make_folder, make_server_sent_events, make_tail, make_websocket
 from tests.system.source_harness import ServerProcess, kill_repeatedly
+from tidemill.graphs.definition import Durability
 from tidemill.testing.sources import Check, SourceUnderTest, checks
 from tidemill.testing.sources.reading import reading
 
@@ -147,3 +148,22 @@ async def test_kills_of_the_node_lose_and_repeat_no_row_of_a_folder(tmp_path: Pa
     (tmp_path / "rows").mkdir()
     subject = FolderUnderTest(tmp_path / "rows")
     await kill_repeatedly(subject, tmp_path, make_folder, str(subject.path), server_kills=0.0)
+
+
+@pytest.mark.parametrize("durability", ["interval", "fire"])
+async def test_kills_under_load_store_each_line_once_without_a_commit_per_event(
+    durability: Durability, tmp_path: Path
+) -> None:
+    """G-6, G-23: whatever a kill undoes, the offset of a snapshot says which events it has."""
+    log = LogUnderTest(tmp_path)
+    await kill_repeatedly(log, tmp_path, make_tail, str(log.path), durability=durability)
+
+
+async def test_kills_of_server_and_node_store_each_message_once_without_a_commit_per_event(tmp_path: Path) -> None:
+    """G-6, G-23: the server sends again what comes after the number of the snapshot."""
+    feed = FeedUnderTest("websocket", tmp_path)
+    await feed.start_server()
+    try:
+        await kill_repeatedly(feed, tmp_path, make_websocket, feed.port, durability="interval")
+    finally:
+        feed.server.kill()

@@ -231,6 +231,15 @@ async def test_kills_of_redis_and_node_lose_and_repeat_nothing(group: str | None
         await kill_repeatedly(subject, tmp_path, make_redis, [server.url, group])
 
 
+async def test_kills_of_redis_and_node_store_each_entry_once_without_a_commit_per_event(tmp_path: Path) -> None:
+    """G-6, G-23: reading continues after the id of the snapshot."""
+    (tmp_path / "server").mkdir()
+    async with valkey_server(tmp_path / "server") as server:
+        argument = [server.url, None]
+        subject = ValkeyUnderTest(server, make_redis(argument))
+        await kill_repeatedly(subject, tmp_path, make_redis, argument, durability="fire")
+
+
 async def test_kills_of_the_node_lose_and_repeat_no_message_of_mqtt(tmp_path: Path) -> None:
     """G-6, G-24: with QoS 2, what the broker has not released is committed with the state.
 
