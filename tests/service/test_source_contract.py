@@ -21,6 +21,7 @@ class Topic:
     def __init__(self) -> None:
         self.payloads: list[bytes] = []
         self.acknowledged = 0
+        self.dropped = 0
         self.connections = 0
         self.is_up = True
         self.changed = asyncio.Event()
@@ -36,9 +37,14 @@ class Subscription:
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
 
-    async def start(self, checkpoint: int | None) -> AsyncIterator[tuple[Any, Any]]:
+    async def start(self, checkpoint: int | None, context: tm.sources.SourceContext) -> AsyncIterator[tuple[Any, Any]]:
         self.check_up()
-        return self.read(self.topic.acknowledged if checkpoint is None else checkpoint)
+        return self.read(self.skip_dropped(self.topic.acknowledged if checkpoint is None else checkpoint, context))
+
+    def skip_dropped(self, position: int, context: tm.sources.SourceContext) -> int:
+        if position < self.topic.dropped:
+            context.report_gap(f"{self.topic.dropped - position} events were dropped")
+        return max(position, self.topic.dropped)
 
     def check_up(self) -> None:
         if not self.topic.is_up:
@@ -86,8 +92,8 @@ class TooFar(Subscription):
 
 
 class FromTheStart(Subscription):
-    async def start(self, checkpoint: int | None) -> AsyncIterator[tuple[Any, Any]]:
-        return await super().start(0)
+    async def start(self, checkpoint: int | None, context: tm.sources.SourceContext) -> AsyncIterator[tuple[Any, Any]]:
+        return await super().start(0, context)
 
 
 class Hasty(Subscription):
@@ -137,16 +143,32 @@ class Silent(Subscription):
 class Lazy(Subscription):
     """Connects in its iterator, and so is live for a moment while the server is away."""
 
-    async def start(self, checkpoint: int | None) -> AsyncIterator[tuple[Any, Any]]:
+    async def start(self, checkpoint: int | None, context: tm.sources.SourceContext) -> AsyncIterator[tuple[Any, Any]]:
         return self.read(checkpoint or 0)
 
 
 class Forgetful(Subscription):
     """Continues at the end after the server was away."""
 
-    async def start(self, checkpoint: int | None) -> AsyncIterator[tuple[Any, Any]]:
+    async def start(self, checkpoint: int | None, context: tm.sources.SourceContext) -> AsyncIterator[tuple[Any, Any]]:
         self.check_up()
         return self.read(len(self.topic.payloads))
+
+
+class Alarmist(Subscription):
+    """Reports a gap whenever it continues."""
+
+    def skip_dropped(self, position: int, context: tm.sources.SourceContext) -> int:
+        if position:
+            context.report_gap("events may be missing")
+        return super().skip_dropped(position, context)
+
+
+class Discreet(Subscription):
+    """Continues after the events that are missing, and keeps quiet about them."""
+
+    def skip_dropped(self, position: int, context: tm.sources.SourceContext) -> int:
+        return max(position, self.topic.dropped)
 
 
 class MemoryServer(SourceUnderTest):
@@ -172,11 +194,14 @@ class MemoryServer(SourceUnderTest):
     async def start_server(self) -> None:
         self.topic.is_up = True
 
+    async def lose_events(self) -> None:
+        self.topic.dropped = len(self.topic.payloads)
+
     async def open_connections(self) -> int | None:
         return self.topic.connections
 
 
-@pytest.mark.parametrize("check", checks())
+@pytest.mark.parametrize("check", checks(loses=True))
 async def test_a_good_source_passes_every_check(check: Check) -> None:
     await check(MemoryServer())
 
@@ -194,6 +219,10 @@ BROKEN = [
     ("reports_an_unreachable_server", Silent, "the source is live while its server is away"),
     ("reports_an_unreachable_server", Lazy, "`start` must connect before it returns the iterator"),
     ("reports_a_lost_connection", Silent, "the accumulator is live, not disconnected"),
+    ("reports_no_false_gap", Alarmist, "the source reports a gap: ..events may be missing"),
+    ("reports_a_gap", Discreet, "the source reports no gap"),
+    ("counts_once_after_a_crash", OffByOne, r"repeated: \[\d+\]"),
+    ("counts_once_after_a_crash", Forgetful, "the events after the crash did not arrive"),
     ("loses_nothing_when_the_server_dies", Forgetful, "got 0 of 1 events"),
     ("loses_nothing_when_the_server_dies", FromTheStart, r"repeated: \[0, 1, "),
 ]
@@ -201,8 +230,9 @@ BROKEN = [
 
 def test_every_check_has_a_source_that_fails_it() -> None:
     """A check that cannot fail checks nothing."""
-    assert {name for name, _, _ in BROKEN} == {check.__name__ for check in checks()}
+    assert {name for name, _, _ in BROKEN} == {check.__name__ for check in checks(loses=True)}
     assert set(checks(resumes=False, server=False)) < set(checks(server=False)) < set(checks())
+    assert set(checks()) < set(checks(loses=True))
 
 
 @pytest.mark.parametrize(("name", "source_class", "finding"), BROKEN)
@@ -210,7 +240,7 @@ async def test_a_source_that_breaks_a_promise_fails_its_check(
     name: str, source_class: type[Subscription], finding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidemill.testing.sources.reading.DEADLINE", 0.5)
-    (check,) = (one for one in checks() if one.__name__ == name)
+    (check,) = (one for one in checks(loses=True) if one.__name__ == name)
     with pytest.raises(AssertionError, match=finding):
         await check(MemoryServer(source_class))
 

@@ -2,9 +2,15 @@
 
 import asyncio
 import inspect
+import sqlite3
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
+
+import msgspec
 
 from tidemill.graphs.authoring import stream
 from tidemill.graphs.definition import Reactor, Source
@@ -21,23 +27,26 @@ Check: TypeAlias = Callable[[SourceUnderTest], Awaitable[None]]
 QUICK_RETRIES = {"backoff_base": "20ms", "backoff_max": "100ms"}
 FILLER = "x" * 5_000
 FILLED_EVENTS = 4_000  # 20 MB in all
+CRASH_EVENTS = 600  # more than those after which a stream gives the event loop a turn
 MEMORY_LIMIT = 10_000_000  # bytes that a source may hold while nothing takes its events
 
 
-def checks(*, resumes: bool = True, server: bool = True) -> tuple[Check, ...]:
+def checks(*, resumes: bool = True, server: bool = True, loses: bool = False) -> tuple[Check, ...]:
     """Return the checks for a source. Each takes a fresh `SourceUnderTest`, and raises AssertionError.
 
     `resumes=False` leaves out what a source cannot promise that has no positions to continue from. `server=False`
-    leaves out what needs a server that can be stopped.
+    leaves out what needs a server that can be stopped. `loses=True` adds what needs a server that can drop events.
     """
     found: list[Check] = [delivers_in_order, ends_when_cancelled, survives_invalid_events]
     if resumes:
         found += [resumes_after_every_checkpoint, repeats_nothing, acknowledges_after_delivery]
-        found += [waits_for_a_slow_consumer]
+        found += [waits_for_a_slow_consumer, reports_no_false_gap, counts_once_after_a_crash]
     if server:
         found += [reports_an_unreachable_server, reports_a_lost_connection]
     if server and resumes:
         found += [loses_nothing_when_the_server_dies]
+    if loses:
+        found += [reports_a_gap]
     return tuple(found)
 
 
@@ -86,6 +95,56 @@ async def acknowledges_after_delivery(subject: SourceUnderTest) -> None:
     async with reading(source, second.events[2][1]) as third:
         await third.until_count(3)
         _compare(third.numbers, range(3, 6))
+
+
+async def reports_no_false_gap(subject: SourceUnderTest) -> None:
+    """A source that misses no event reports no gap: not while it reads, and not when it continues."""
+    await _append(subject, range(5))
+    async with reading(subject.make_source()) as first:
+        await first.until_count(5)
+    await _append(subject, range(5, 8))
+    async with reading(subject.make_source(), first.events[-1][1]) as second:
+        await second.until_count(3)
+        await _append(subject, range(8, 10))
+        await second.until_count(5)
+        _compare(second.numbers, range(5, 10))
+    gaps = [*first.gaps, *second.gaps]
+    assert not gaps, f"no event is missing, and the source reports a gap: {gaps}"
+
+
+async def reports_a_gap(subject: SourceUnderTest) -> None:
+    """A source whose server has dropped events before they were read reports it, and delivers the others."""
+    await _append(subject, range(5))
+    async with reading(subject.make_source()) as first:
+        await first.until_count(5)
+    await subject.lose_events()
+    await _append(subject, range(5, 8))
+    async with reading(subject.make_source(), first.events[2][1]) as second:
+        await second.until_count(3)
+        _compare(second.numbers, range(5, 8))
+    assert second.gaps, "events are missing, and the source reports no gap: use `context.report_gap`"
+
+
+async def counts_once_after_a_crash(subject: SourceUnderTest) -> None:
+    """After a crash of a node with durability "interval", the stored state is that of each event once, in order."""
+    source = subject.make_source()
+    with TemporaryDirectory() as folder:
+        store, crashed = Path(folder, "node.db"), Path(folder, "crashed.db")
+        async with _counting(source, store) as node:
+            await _connect(source, lambda: _health(node) is AccumulatorHealth.LIVE)
+            await _append(subject, range(10))
+            await wait_until(lambda: len(_tally(node)) >= 10, lambda: "the first events did not arrive")
+            await node.settle()  # a position is stored: without one, a source may begin where it likes
+            await _append(subject, range(10, CRASH_EVENTS))
+            await wait_until(lambda: len(_tally(node)) > CRASH_EVENTS // 2, lambda: "the events did not arrive")
+            _copy_database(store, crashed)  # what a crash leaves behind now
+        await _append(subject, range(CRASH_EVENTS, CRASH_EVENTS + 10))
+        async with _counting(source, crashed) as node:
+            await wait_until(
+                lambda: CRASH_EVENTS + 9 in _tally(node),
+                lambda: f"the events after the crash did not arrive: {_tally(node)[-10:]}",
+            )
+            _compare(_tally(node), range(CRASH_EVENTS + 10))
 
 
 async def ends_when_cancelled(subject: SourceUnderTest) -> None:
@@ -203,6 +262,34 @@ def _watch(source: Source) -> tuple[list[Reactor | Graph], list[int]]:
     return [reactor, graph], seen
 
 
+class Tally(msgspec.Struct, frozen=True):
+    """The numbers of the events that a running state has counted."""
+
+    numbers: tuple[int, ...] = ()
+
+
+def _counting(source: Source, store: Path) -> Node:
+    """Return a node with a reactor that counts the events of a source in a running state, and stores it often."""
+
+    @stream(source, state=Tally)
+    def numbers(event: Numbered, state: Tally) -> Tally:
+        return Tally((*state.numbers, event.number))
+
+    settings = {**QUICK_RETRIES, "checkpoint_interval": "10ms"}
+    return Node(f"sqlite:///{store}", load=[Reactor("contract", [numbers], durability="interval")], settings=settings)
+
+
+def _tally(node: Node) -> list[int]:
+    """Return the numbers of the events that were counted."""
+    cached = node.reactor("contract").state().cache.get(ACCUMULATOR)
+    return [] if cached is None else list(cached["numbers"])
+
+
+def _copy_database(store: Path, copy: Path) -> None:
+    with closing(sqlite3.connect(store)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+
+
 async def _append(subject: SourceUnderTest, numbers: Iterable[int], filler: str = "") -> None:
     await subject.append([{"number": number, "filler": filler} for number in numbers])
 
@@ -211,10 +298,15 @@ async def _receive_first(
     subject: SourceUnderTest, source: Source, is_connected: Callable[[], bool], received: Sequence[Any]
 ) -> None:
     """Append event 0, and wait for it. A `start` that says when it has connected is waited for before."""
-    if inspect.iscoroutinefunction(source.start):
-        await wait_until(is_connected, lambda: "the source did not connect")
+    await _connect(source, is_connected)
     await _append(subject, [0])
     await wait_until(lambda: bool(received), lambda: "the first event did not arrive")
+
+
+async def _connect(source: Source, is_connected: Callable[[], bool]) -> None:
+    """Wait until a source has connected, if its `start` says so."""
+    if inspect.iscoroutinefunction(source.start):
+        await wait_until(is_connected, lambda: "the source did not connect")
 
 
 def _state(node: Node) -> AccumulatorState:
@@ -243,5 +335,5 @@ def _compare(found: Sequence[int], expected: Sequence[int]) -> None:
     repeated = sorted({number for number in found if list(found).count(number) > 1})
     raise AssertionError(
         f"expected the events {expected[0]} to {expected[-1]} in order; got {list(found)[:60]} "
-        f"(missing: {missing}, repeated: {repeated})"
+        f"(missing: {missing[:60]}, repeated: {repeated[:60]})"
     )

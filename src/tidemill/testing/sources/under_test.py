@@ -8,6 +8,8 @@ from tidemill.graphs.definition import Source
 
 WITHOUT_SERVER = "this check stops the server: write stop_server and start_server, or use checks(server=False)"
 
+WITHOUT_LOSSES = "this check lets the server drop events: write lose_events, or leave out checks(loses=True)"
+
 
 class SourceUnderTest(ABC):
     """A source, and the server that it reads. Subclass it for your source; one object serves one check.
@@ -53,6 +55,10 @@ class SourceUnderTest(ABC):
     async def start_server(self) -> None:
         """Start the server again, at the same address. Return when it accepts connections."""
         raise AssertionError(WITHOUT_SERVER)
+
+    async def lose_events(self) -> None:
+        """Drop every event that the server has, as one does that keeps only the newest; later ones are kept."""
+        raise AssertionError(WITHOUT_LOSSES)
 
     async def open_connections(self) -> int | None:
         """Return how many connections the server has now; None if it cannot say."""
