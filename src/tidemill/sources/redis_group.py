@@ -41,6 +41,8 @@ class GroupReader:
         self._newest = START
         self._batch: list[str] = []
         self._has_pending = True
+        self._uncounted = 0
+        """Entries that the server does not count as read: before 7.2.6 it forgets those that were trimmed unread."""
         self._next_claim = 0.0
         self._claim_cursor = START
 
@@ -112,13 +114,23 @@ class GroupReader:
         )
 
     def _check_trimmed(self, info: dict[str, Any], group: dict[str, Any]) -> None:
-        """Report entries that were trimmed before any consumer of the group was given them."""
+        """Report entries that were trimmed before any consumer of the group was given them.
+
+        A stream is trimmed from its beginning: while the last delivered entry is not before the oldest one, none is
+        missing, whatever the server counts. If it is the newest one, the group has read as many as were ever added.
+        """
         self._access.context.lag = group.get("lag")
         read, added = group.get("entries-read"), info.get("entries-added")
         last = group["last-delivered-id"].decode()
         if read is None or added is None or parse_id(last) == parse_id(START):  # an older server, or a new group
             return
-        if (missing := added - info["length"] - read) > 0:
+        if info["last-generated-id"].decode() == last:
+            self._uncounted = added - read
+            return
+        oldest = info["first-entry"]
+        if oldest is not None and parse_id(oldest[0].decode()) <= parse_id(last):
+            return
+        if (missing := added - info["length"] - read - self._uncounted) > 0:
             self._access.context.report_gap(
                 f"{self._access.title}: {missing} entries after {last} were trimmed before group '{self._group}' "
                 "read them"
