@@ -10,7 +10,14 @@ from collections import deque
 from urllib.parse import unquote, urlsplit
 
 from tidemill.kernel.author_errors import Fail
-from tidemill.sources.mqtt_packets import Packet, PacketKind, PacketParser, encode_connect, encode_packet
+from tidemill.sources.mqtt_packets import (
+    Packet,
+    PacketKind,
+    PacketParser,
+    PacketTooLargeError,
+    encode_connect,
+    encode_packet,
+)
 
 KEEP_ALIVE = 30  # seconds; a broker drops a client that is silent for half as long again
 PING_INTERVAL = 15.0  # seconds
@@ -47,6 +54,9 @@ class MqttConnection(asyncio.Protocol):
             packets = self._parser.feed(data)
         except ValueError as error:
             self._lose(ConnectionError(f"the server does not speak MQTT: {error}"))
+            return
+        except PacketTooLargeError as error:
+            self._lose(ConnectionError(str(error)))
             return
         for packet in packets:
             if packet.kind is not PacketKind.PINGRESP:

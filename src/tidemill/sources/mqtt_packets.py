@@ -27,7 +27,12 @@ PROTOCOL_LEVEL = 4  # MQTT 3.1.1
 REQUIRED_FLAGS = {PacketKind.PUBREL: 2, PacketKind.SUBSCRIBE: 2, PacketKind.UNSUBSCRIBE: 2}
 USER_NAME_FLAG, PASSWORD_FLAG = 0x80, 0x40
 MAX_LENGTH_BYTES = 4
+MAX_PACKET_SIZE = 16_777_216  # bytes; the protocol allows 256 MiB, which would all be held in memory
 REFUSED_SUBSCRIPTION = 0x80
+
+
+class PacketTooLargeError(Exception):
+    """A packet is larger than the limit."""
 
 
 class Packet(NamedTuple):
@@ -61,11 +66,17 @@ class PacketParser:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Packet]:
-        """Take bytes in, and return the packets that they complete; ValueError if they are no MQTT."""
+        """Take bytes in, and return the packets that they complete.
+
+        Raises ValueError if they are no MQTT, and PacketTooLargeError as soon as the length of a packet is known.
+        """
         self._buffer += data
         packets: list[Packet] = []
         while (header := _read_header(self._buffer)) is not None:
             start, end = header
+            if end > MAX_PACKET_SIZE:
+                sizes = f"a packet of {end:,} bytes, and the limit is {MAX_PACKET_SIZE:,}"
+                raise PacketTooLargeError(f"the broker sends {sizes}: publish smaller messages")
             if len(self._buffer) < end:
                 break
             first = self._buffer[0]

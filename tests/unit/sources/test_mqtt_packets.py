@@ -9,6 +9,7 @@ from tidemill.sources.mqtt_packets import (
     Packet,
     PacketKind,
     PacketParser,
+    PacketTooLargeError,
     encode_connect,
     encode_packet,
     encode_subscribe,
@@ -61,6 +62,14 @@ def test_bytes_that_are_no_mqtt_are_a_value_error(data: bytes) -> None:
     """A length of five bytes, and a kind that does not exist."""
     with pytest.raises(ValueError, match=r"four bytes|valid PacketKind"):
         PacketParser().feed(data)
+
+
+def test_a_packet_above_the_limit_is_refused_before_its_body_comes() -> None:
+    """The length alone decides, so that no more than the limit is held in memory."""
+    parser = PacketParser()
+    assert parser.feed(b"\x30\xfb\xff\xff\x07") == []  # five bytes of header, and the rest of 16 MiB
+    with pytest.raises(PacketTooLargeError, match=r"a packet of 16,777,217 bytes, and the limit is 16,777,216"):
+        PacketParser().feed(b"\x30\xfc\xff\xff\x07")
 
 
 def test_requests_are_encoded_as_the_standard_shows_them() -> None:
