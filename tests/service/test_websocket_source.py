@@ -237,3 +237,44 @@ async def test_a_connection_that_the_server_closes_is_lost_with_its_reason() -> 
 def test_a_mistake_shows_when_the_source_is_declared(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(tm.DefinitionError, match=message):
         tm.sources.WebSocket(**arguments)
+
+
+async def test_a_message_does_not_wait_for_the_answer_to_a_ping() -> None:
+    """A server may send messages, and answer pings late or never: each message is delivered as it comes."""
+
+    class Unanswering:
+        """A connection whose pings are not answered."""
+
+        async def ping(self) -> Awaitable[float]:
+            return asyncio.get_running_loop().create_future()
+
+        async def recv(self, *, decode: bool) -> bytes:
+            assert not decode
+            await asyncio.sleep(0)
+            return b"message"
+
+    connection: Any = Unanswering()
+    async with asyncio.timeout(10):
+        assert await tm.sources.WebSocket("ws://feed", ping="1h")._probe(connection) == b"message"
+
+
+async def test_a_ping_that_is_answered_ends_the_wait_for_a_message() -> None:
+    """The next ping is due an interval after the answer."""
+
+    class Quiet:
+        """A connection without messages, whose pings are answered a moment later."""
+
+        async def ping(self) -> Awaitable[float]:
+            loop = asyncio.get_running_loop()
+            answer: asyncio.Future[float] = loop.create_future()
+            loop.call_soon(answer.set_result, 0.0)
+            return answer
+
+        async def recv(self, *, decode: bool) -> bytes:
+            assert not decode
+            await asyncio.Event().wait()
+            raise AssertionError("no message comes")
+
+    connection: Any = Quiet()
+    async with asyncio.timeout(10):
+        assert await tm.sources.WebSocket("ws://feed", ping="1h")._probe(connection) is None

@@ -1,8 +1,8 @@
 """WebSocket: reads the messages that a server sends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -152,16 +152,17 @@ class WebSocket:
             raise Disconnected(f"{public_address(self._url)}: no message for {self._silence:g} s") from None
 
     async def _probe(self, connection: ClientConnection) -> bytes | None:
-        """Send a ping: return None when it is answered, or a message that came before the answer."""
+        """Send a ping: return None when it is answered, or a message as soon as one comes before the answer."""
         assert self._ping is not None, "without pings, a message is waited for without end"
         answer = await connection.ping()
+        assert isinstance(answer, asyncio.Future), "its annotation is wider"
         try:
-            async with asyncio.timeout(self._ping):  # real time: of the network
-                await asyncio.shield(answer)
+            async with asyncio.timeout(self._ping) as limit:  # real time: of the network
+                with _calling_back(answer, lambda: limit.reschedule(0)):
+                    return await connection.recv(decode=False)
         except TimeoutError:
-            if (message := await _receive_within(connection, 0)) is None:
+            if not answer.done():
                 raise Disconnected(f"{public_address(self._url)} does not answer pings") from None
-            return message
         return None
 
     def _is_new(self, data: bytes, tracker: SequenceTracker | None) -> bool:
@@ -178,6 +179,23 @@ class WebSocket:
             return self._where is None or bool(self._where(message))
         except AUTHOR_ERRORS:  # author code, or no valid message: the annotation decides, and a dead letter shows it
             return True
+
+
+@contextmanager
+def _calling_back(future: "asyncio.Future[Any]", call: Callable[[], None]) -> Iterator[None]:
+    """Call a function when a future is done, if that is within the block."""
+    is_within = True
+
+    def call_within(_: Any) -> None:
+        if is_within:
+            call()
+
+    future.add_done_callback(call_within)
+    try:
+        yield
+    finally:
+        is_within = False
+        future.remove_done_callback(call_within)
 
 
 def _as_tuple(messages: Messages) -> tuple[Message, ...]:
