@@ -43,7 +43,7 @@ class FileOrder:
 
     @property
     def first_row(self) -> int:
-        """How many rows of the next file were delivered before."""
+        """How many rows of the current file were delivered before this start."""
         return self._row or 0
 
     def _after_current(self, files: dict[str, int]) -> Iterator[str]:

@@ -6,8 +6,7 @@ messages that were delivered and that the broker has not released yet; one that 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from hashlib import blake2b
 from typing import Any, ClassVar, Literal
 
@@ -15,8 +14,8 @@ import msgspec
 
 from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.errors import DefinitionError
-from tidemill.sources.clients import resolve_url, server_name
-from tidemill.sources.interface import Delivery, Disconnected, Event, Moved, SourceContext, read_checkpoint
+from tidemill.sources.clients import explaining_errors, resolve_url, server_name
+from tidemill.sources.interface import Delivery, Event, Moved, SourceContext, read_checkpoint
 from tidemill.sources.mqtt_connection import CONNECT_TIMEOUT, MqttConnection, open_connection
 from tidemill.sources.mqtt_packets import (
     REFUSED_SUBSCRIPTION,
@@ -93,7 +92,7 @@ class Mqtt(msgspec.Struct, frozen=True, kw_only=True):
         client_id = self.client_id or context.client_name
         before = read_checkpoint(checkpoint, MqttCheckpoint, title)
         now = MqttCheckpoint(server_name(url), client_id, self.topic, self.qos)
-        with _explaining_errors(title):
+        with explaining_errors(title, ValueError):
             connection, answer = await open_connection(url, client_id)
             try:
                 has_session = _check_answer(answer, title)
@@ -166,7 +165,7 @@ class _MqttSession:
         The subscription comes first: it is known from then on, also if no message follows.
         """
         try:
-            with _explaining_errors(self._title):
+            with explaining_errors(self._title, ValueError):
                 yield Moved(self._checkpoint())
                 while True:
                     arrived = await self._take_arrived()
@@ -249,14 +248,3 @@ def _check_answer(answer: Packet, title: str) -> bool:
 
 def _checksum(message: Message) -> str:
     return blake2b(message.topic.encode() + b"\0" + message.payload, digest_size=4).hexdigest()
-
-
-@contextmanager
-def _explaining_errors(title: str) -> Iterator[None]:
-    """Turn errors of the connection, and packets that are no MQTT, into Disconnected."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise Disconnected(f"{title}: no answer in time") from error
-    except (OSError, ValueError) as error:
-        raise Disconnected(f"{title}: {error}") from error

@@ -7,15 +7,15 @@ more. A notification only wakes the reader, and its content is ignored: one that
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.durations import Duration, parse_positive_duration
-from tidemill.sources.clients import import_client, resolve_url, server_name
+from tidemill.sources.clients import explaining_errors, import_client, resolve_url, server_name
 from tidemill.sources.interface import Delivery, Disconnected, Moved, SourceContext, read_checkpoint
 from tidemill.sources.options import check_duration, check_text
 from tidemill.sources.postgres_catalogue import (
@@ -254,22 +254,18 @@ async def _close(connection: "asyncpg.Connection[Any]") -> None:
         await connection.close(timeout=CLOSE_TIMEOUT)
 
 
-@contextmanager
-def _explaining_errors(title: str) -> Iterator[None]:
-    """Turn errors of the driver into Fail where a retry cannot help, and into Disconnected else."""
+def _explaining_errors(title: str) -> AbstractContextManager[None]:
     asyncpg = import_client("asyncpg", extra="postgres")
-    try:
-        yield
-    except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InsufficientPrivilegeError) as error:
-        raise Fail(f"{title}: {error}; correct the credentials or the grants of this user") from error
-    except asyncpg.UndefinedTableError as error:
-        raise Disconnected(f"{title}: {error}") from error
-    except asyncpg.SyntaxOrAccessError as error:
-        raise Fail(f"{title}: {error}; correct `columns` or `where`") from error
-    except TimeoutError as error:
-        raise Disconnected(f"{title}: no answer in time") from error
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-        raise Disconnected(f"{title}: {error or type(error).__name__}") from error
+    return explaining_errors(title, asyncpg.PostgresError, asyncpg.InterfaceError, find_remedy=_find_remedy)
+
+
+def _find_remedy(error: Exception) -> str | None:
+    asyncpg = import_client("asyncpg", extra="postgres")
+    if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError | asyncpg.InsufficientPrivilegeError):
+        return "correct the credentials or the grants of this user"
+    if isinstance(error, asyncpg.SyntaxOrAccessError) and not isinstance(error, asyncpg.UndefinedTableError):
+        return "correct `columns` or `where`"
+    return None
 
 
 def _quote(identifier: str) -> str:

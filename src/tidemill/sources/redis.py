@@ -6,8 +6,8 @@ entries, and each is acknowledged after it has reached the reactors.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,8 +15,8 @@ import msgspec
 from tidemill.kernel.author_errors import Fail
 from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError
-from tidemill.sources.clients import import_client, resolve_url, server_name
-from tidemill.sources.interface import Delivery, Disconnected, SourceContext
+from tidemill.sources.clients import explaining_errors, import_client, resolve_url, server_name
+from tidemill.sources.interface import Delivery, SourceContext
 from tidemill.sources.options import check_duration, check_text
 from tidemill.sources.redis_group import GroupReader
 from tidemill.sources.redis_stream import StreamAccess, StreamReader
@@ -112,20 +112,14 @@ def _make_client(url: str, name: str) -> "Client":
     return client
 
 
-@contextmanager
-def _explaining_errors(title: str) -> Iterator[None]:
-    """Turn errors of the client into Fail where a retry cannot help, and into Disconnected else."""
+def _explaining_errors(title: str) -> AbstractContextManager[None]:
     errors = import_client("redis.exceptions", extra="redis")
-    try:
-        yield
-    except errors.AuthenticationError as error:
-        raise Fail(f"{title}: {error}; correct the credentials in its address") from error
-    except errors.ResponseError as error:
-        kind = (
-            Fail if isinstance(error, errors.NoPermissionError) or str(error).startswith(FINAL_WORDS) else Disconnected
-        )
-        raise kind(f"{title}: {error}") from error
-    except TimeoutError as error:
-        raise Disconnected(f"{title}: no answer in time") from error
-    except (errors.RedisError, OSError) as error:
-        raise Disconnected(f"{title}: {error or type(error).__name__}") from error
+    return explaining_errors(title, errors.RedisError, find_remedy=_find_remedy)
+
+
+def _find_remedy(error: Exception) -> str | None:
+    errors = import_client("redis.exceptions", extra="redis")
+    if isinstance(error, errors.AuthenticationError):
+        return "correct the credentials in its address"
+    is_final = isinstance(error, errors.ResponseError) and str(error).startswith(FINAL_WORDS)
+    return "" if is_final or isinstance(error, errors.NoPermissionError) else None

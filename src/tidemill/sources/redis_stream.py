@@ -166,9 +166,7 @@ def continue_after(before: StreamPosition, look: Look) -> tuple[StreamPosition, 
     """Return where to continue in a stream without an entry at the position, or with another anchor, and the gap."""
     is_behind = parse_id(look.newest) < parse_id(before.id)
     has_fewer = before.count is not None and look.added is not None and look.added < before.count
-    is_complete = look.info["length"] == look.added  # no entry was ever removed, and the position was not there
-    has_begun_anew = is_behind or has_fewer or (is_complete and before.anchor is not None)
-    if look.has_another or (has_begun_anew and not look.has_anchor):
+    if _has_begun_anew(before, look, has_lost=is_behind or has_fewer):
         return StreamPosition(START), (
             f"it ends at {look.newest}, and entries up to {before.id} were read; it has begun anew, so it is read from "
             "its start"
@@ -182,10 +180,23 @@ def continue_after(before: StreamPosition, look: Look) -> tuple[StreamPosition, 
         return StreamPosition(before.id), (
             f"it has lost its newest entries, and entries up to {before.id} were read: some after that may be missing"
         )
+    return _continue_after_trim(before, look)
+
+
+def _has_begun_anew(before: StreamPosition, look: Look, *, has_lost: bool) -> bool:
+    """Return whether another stream has this name now: its entries differ, or it cannot be the one that was read."""
+    is_complete = look.info["length"] == look.added  # no entry was ever removed, and the position was not there
+    cannot_be_it = has_lost or (is_complete and before.anchor is not None)
+    return look.has_another or (cannot_be_it and not look.has_anchor)
+
+
+def _continue_after_trim(before: StreamPosition, look: Look) -> tuple[StreamPosition, str | None]:
+    """Return where to continue in a stream whose entry at the position was trimmed, and the gap if others were, too."""
     if before.count is not None and look.added is not None and look.added - before.count <= look.info["length"]:
         return before, None
+    position = before if look.oldest is not None else StreamPosition(look.newest, look.added)
     begin = look.newest if look.oldest is None else look.oldest.id
-    return (before if look.oldest is not None else StreamPosition(look.newest, look.added)), (
+    return position, (
         f"entries up to {before.id} were read, and the oldest one now is {begin}; those in between were trimmed"
     )
 

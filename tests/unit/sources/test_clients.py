@@ -8,7 +8,7 @@ import tidemill as tm
 from tidemill.engine.graphs.sources.reader import IteratorReader
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.settings import Settings
-from tidemill.sources.clients import import_client, resolve_url, server_name
+from tidemill.sources.clients import explaining_errors, import_client, resolve_url, server_name
 from tidemill.sources.interface import SourceContext
 
 URLS = {
@@ -85,3 +85,28 @@ def test_a_source_shows_no_password(source: tm.Source) -> None:
 def test_a_source_declares_whether_it_sends_events_again(source: tm.Source, replays: bool | None) -> None:
     """G-4: new events must not be taken for repeated ones."""
     assert IteratorReader(source, "orders", Settings(), VirtualClock()).replays is replays
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (TimeoutError("2 s"), tm.sources.Disconnected("orders: no answer in time")),
+        (ConnectionError(), tm.sources.Disconnected("orders: ConnectionError")),
+        (ConnectionError("away"), tm.sources.Disconnected("orders: away")),
+        (KeyError("password"), tm.Fail("orders: 'password'; correct it")),
+        (KeyError(""), tm.Fail("orders: ''")),
+    ],
+)
+def test_an_error_of_a_client_is_a_lost_connection_unless_a_retry_cannot_help(
+    error: Exception, expected: Exception
+) -> None:
+    """The reason has the type of an error that says nothing, and the remedy where there is one."""
+
+    def find_remedy(found: Exception) -> str | None:
+        return None if isinstance(found, OSError) else "correct it" if found.args[0] else ""
+
+    with pytest.raises(type(expected)) as raised, explaining_errors("orders", KeyError, find_remedy=find_remedy):
+        raise error
+    assert str(raised.value) == str(expected)
+    with pytest.raises(ValueError, match="other"), explaining_errors("orders", KeyError):
+        raise ValueError("other")
