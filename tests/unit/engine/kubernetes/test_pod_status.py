@@ -81,7 +81,7 @@ from tidemill.engine.workflows.executors.kubernetes.pod_status import read_delet
 def test_a_status_says_whether_an_attempt_waits_runs_or_has_ended(
     status: dict[str, Any], state: str, cause: str | None, code: int | None
 ) -> None:
-    """Memory, eviction, a lost node and the program's own error are told apart."""
+    """Memory, eviction, a lost node and the program's own error are distinguished."""
     found = read_pod(stored_pod(status))
     assert (found.state, found.cause, found.exit) == (state, cause, code)
 
