@@ -6,6 +6,7 @@ messages that were delivered and that the broker has not released yet; one that 
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from hashlib import blake2b
 from typing import Any, ClassVar, Literal
@@ -135,8 +136,8 @@ class _MqttSession:
         self._now = now
         self._before = before
         self._unreleased = dict(before.unreleased) if before is not None else {}
-        self._early: list[Packet] = []
-        """Packets of the session that came before the answer to the subscription."""
+        self._early: deque[Packet] = deque()
+        """Packets of the session that came before the answer to the subscription, and are yet to be delivered."""
 
     async def subscribe(self) -> None:
         """Subscribe, unless the session has this very subscription: the broker repeats retained messages each time."""
@@ -178,11 +179,17 @@ class _MqttSession:
 
     async def _take_arrived(self) -> list[Packet]:
         """Return the packets that have arrived, at least one, up to a release: that changes what is a repetition."""
-        packets = self._early or [await self._connection.receive()]
-        self._early = []
-        while self._connection.has_packets and len(packets) < BATCH_SIZE and packets[-1].kind is PacketKind.PUBLISH:
-            packets.append(await self._connection.receive())
+        packets = [await self._receive()]
+        while self._has_packets and len(packets) < BATCH_SIZE and packets[-1].kind is PacketKind.PUBLISH:
+            packets.append(await self._receive())
         return packets
+
+    @property
+    def _has_packets(self) -> bool:
+        return bool(self._early) or self._connection.has_packets
+
+    async def _receive(self) -> Packet:
+        return self._early.popleft() if self._early else await self._connection.receive()
 
     def _make_batch(self, packets: list[Packet]) -> list[Event]:
         """Return the events of new messages, each with the checkpoint after it."""

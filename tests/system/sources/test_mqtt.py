@@ -248,6 +248,8 @@ class ScriptedBroker:
         self.url = ""
         self._answers_pings = answers_pings
         self.received: list[Packet] = []
+        self.on_subscribe: Callable[[], None] = lambda: None
+        """Called before the answer to a subscription."""
         self._granted = granted
         self._writer: asyncio.StreamWriter
         self._changed = asyncio.Event()
@@ -267,6 +269,7 @@ class ScriptedBroker:
         if packet.kind is PacketKind.CONNECT:
             self._writer.write(encode_packet(PacketKind.CONNACK, b"\x01\x00"))
         elif packet.kind is PacketKind.SUBSCRIBE:
+            self.on_subscribe()
             self._writer.write(encode_packet(PacketKind.SUBACK, packet.body[:2] + bytes([self._granted])))
         elif packet.kind is PacketKind.PINGREQ and self._answers_pings:
             self._writer.write(encode_packet(PacketKind.PINGRESP))
@@ -318,6 +321,25 @@ async def test_with_qos_2_a_message_that_comes_again_is_dropped_until_it_is_rele
         await broker.until(lambda: broker.count(PacketKind.PUBREC) == 4)
         assert read.events == [b"1", b"2", b"2"]
         assert [list(one.get("unreleased", {})) for one in read.checkpoints] == [["7"], ["7"], ["7"]]
+
+
+async def test_messages_before_the_answer_to_the_subscription_are_delivered_like_others() -> None:
+    """A session may have any number of them: they come in batches, and a release ends one, as later."""
+    async with scripted_broker() as broker:
+
+        def send_session() -> None:
+            for number in range(1, 101):
+                broker.publish(number, b"%d" % number)
+            broker.release(1)
+            broker.publish(1, b"1", again=True)  # another message, since the first one is released
+
+        broker.on_subscribe = send_session
+        deliveries: Any = await Mqtt(topic="t", qos=2, url=broker.url).start(None, SourceReading().make_context())
+        assert isinstance(await anext(deliveries), Moved)
+        batches = [await anext(deliveries) for _ in range(3)]
+        assert [len(batch) for batch in batches] == [64, 36, 1]
+        assert [event for batch in batches for event, _ in batch] == [b"%d" % number for number in [*range(1, 101), 1]]
+        await deliveries.aclose()
 
 
 async def test_the_checkpoint_drops_what_came_before_a_crash() -> None:
