@@ -120,14 +120,17 @@ async def test_a_group_of_changes_costs_as_many_statements_as_one(
 
 
 async def test_locks_are_taken_in_one_order(url: str) -> None:
-    """W-8: a change that waits for a take-over of the lease, or for a task run, holds no lock behind it."""
-    keys = [["r1"], ["a"], [-1]]
+    """W-8: a change that waits for a take-over of the lease, or for a task run, holds no lock behind it.
+
+    It finds what the other transaction has written.
+    """
+    keys, attempts = [["r1"], ["a"], [-1]], [[0], [7]]
     async with opened(url) as store, session(url) as other, session(url) as waiting, session(url) as third:
-        epoch = await store.leases.acquire("leader", "node", 60)
+        await store.leases.acquire("leader", "node", 60)
         await make(store, creation(run_row("r1"), task_row("a")))
         for held, behind in (
-            ("SELECT FROM tidemill.leases FOR UPDATE", "SELECT FROM tidemill.task_runs FOR UPDATE NOWAIT"),
-            ("SELECT FROM tidemill.task_runs FOR UPDATE", "SELECT FROM tidemill.runs FOR UPDATE NOWAIT"),
+            ("UPDATE tidemill.leases SET epoch = 7", "SELECT FROM tidemill.task_runs FOR UPDATE NOWAIT"),
+            ("UPDATE tidemill.task_runs SET attempt = 7", "SELECT FROM tidemill.runs FOR UPDATE NOWAIT"),
         ):
             async with asyncio.TaskGroup() as group, waiting.transaction():
                 async with other.transaction():
@@ -137,7 +140,7 @@ async def test_locks_are_taken_in_one_order(url: str) -> None:
                     await eventually(blockers)
                     await third.execute(behind)
                 epochs, tasks, runs = await locking
-                assert (dict(epochs), len(tasks), len(runs)) == ({"leader": epoch}, 1, 1)
+                assert (dict(epochs), [row[4] for row in tasks], len(runs)) == ({"leader": 7}, attempts.pop(0), 1)
 
 
 @pytest.mark.parametrize("known", ["nothing", "everything", "how it was when many were active"])

@@ -254,3 +254,49 @@ def test_state_and_offset_of_every_snapshot_are_of_one_moment(
 ) -> None:
     """G-6, G-23: plain and keyed streams, with and without a running state, a queue and an asynchronous function."""
     asyncio.run(play(deliveries, way, pushes))
+
+
+class Endless:
+    """A source of numbers, which continues after a checkpoint until it has sent the last one."""
+
+    async def start(self, checkpoint: int | None) -> AsyncIterator[tuple[dict[str, Any], int]]:
+        for number in range((checkpoint or 0) + 1, 6):
+            yield {"number": number, "kind": "counted"}, number
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("is_async_later", [True, False])
+async def test_a_call_that_outlives_its_reader_moves_the_offset_when_it_ends(is_async_later: bool) -> None:
+    """G-6: a newer version reads on, and its events wait; a crash until then repeats the event, and loses none."""
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(event: Event, state: Counted) -> Counted | None:
+        if event.number == 2:
+            begun.set()
+            await go.wait()
+        return count(event, state)
+
+    async def later(event: Event, state: Counted) -> Counted | None:
+        return count(event, state)
+
+    def at_once(event: Event, state: Counted) -> Counted | None:
+        return count(event, state)
+
+    def reactor_with(function: Callable[..., Any]) -> tm.Reactor:
+        function.__name__ = "numbers"
+        return tm.Reactor("r", [tm.stream(Endless(), state=Counted)(function)])
+
+    async with new_store() as store, tm.Node(store, load=[reactor_with(slow)]) as node:
+        await asyncio.wait_for(begun.wait(), 10)
+        await node.load(reactor_with(later if is_async_later else at_once))
+        snapshots = Snapshots(node, ["counted"] * 5, Way())
+        with snapshots.after_each_step():
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert snapshots.offset == 1
+            go.set()
+            async with asyncio.timeout(10):
+                while snapshots.offset < 5:  # noqa: ASYNC110 - a source says nothing when it is read
+                    await asyncio.sleep(0)
+        assert snapshots.problems == []
+        assert node.reactor("r").state().cache["numbers"] == {"newest": 5, "read": 5, "pushed": 0, "key": 0}

@@ -24,8 +24,8 @@ def attempt(
 
     The environment names the server (TIDEMILL_SERVER_URL) and holds the token of the attempt (TIDEMILL_ATTEMPT_TOKEN,
     or TIDEMILL_ATTEMPT_TOKEN_FILE with the name of a file). The command fetches its order, runs the code, and reports
-    back. It survives a restart of the server. SIGTERM stops the code: the executor decides what
-    follows from the reason that the cluster gives.
+    back. It survives a restart of the server. SIGTERM stops the code: the executor decides what follows from the reason
+    that the cluster gives.
     """
     # httpx imports its own command line where it can, with Rich and Pygments: a quarter of the start of an attempt.
     sys.modules["httpx._main"] = None  # type: ignore[assignment]

@@ -68,6 +68,7 @@ class EventIngest(BoundaryEmitter):
         self._in_flight: asyncio.Task[Any] | None = None
         self._in_flight_event: Any = None
         self._in_flight_since: float | None = None
+        self._interrupted_event: Any = None  # whose call was cancelled, and which is a dead letter for that
         self._process_lock = asyncio.Lock()
         self._is_processing = False
         self._reentrant_events: deque[Any] = deque()
@@ -268,6 +269,7 @@ class EventIngest(BoundaryEmitter):
         except AUTHOR_ERRORS as error:
             if self._in_flight is task:
                 if is_cancelled_here(error):
+                    self._interrupted_event = event
                     self._dead_letter(event, INTERRUPTED_ERROR)
                     raise
                 return None, self._dead_letter(event, error)

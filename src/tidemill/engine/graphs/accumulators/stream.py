@@ -37,6 +37,10 @@ class Stream(RunningAccumulator):
 
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
         super().__init__(definition, tenant, runtime)
+        self._unfinished: list[Any] = []
+        """The checkpoints of events whose asynchronous calls have not ended, oldest first."""
+        self._outliving: list[Any] = []
+        """Those of them whose reader was cancelled meanwhile."""
         self._gap_recorded_at: float | None = None
         self._unrecorded_gaps = 0
         if runtime.open_reader is None or definition.source is None:  # a partition gets the events of its source
@@ -97,7 +101,7 @@ class Stream(RunningAccumulator):
     async def _read_source(self, session: "SourceSession") -> BaseException | None:
         """Read the source until it ends (None) or is lost: then return the error of the source."""
         try:
-            await self.reader.run(session, self.offset)
+            await self.reader.run(session, self._outliving[-1] if self._outliving else self.offset)
         except AUTHOR_ERRORS as error:  # author code: a source may raise anything
             if is_cancelled_here(error) or error is session.engine_error or not session.is_current:
                 raise
@@ -157,13 +161,40 @@ class Stream(RunningAccumulator):
         return self.is_journaled or self.down_reason is not None
 
     async def _push_event(self, event: Any, checkpoint: Any) -> Receipt:
-        continues = self.is_async and not self.is_journaled  # read now: a stop removes the targets
-        try:
+        if self.is_journaled or not self.is_async:
             return await self.push(event, self.encoding, checkpoint)
+        self._unfinished.append(checkpoint)
+        try:
+            receipt = await self.push(event, self.encoding, checkpoint)
         except asyncio.CancelledError:
-            if continues:  # the event is processed without this task, or became a dead letter
-                self._advance_offset(checkpoint)
+            if checkpoint in self._unfinished:  # its call continues: the next reader begins after it, and waits
+                self._outliving.append(checkpoint)
+                self._waiting_pushers += 1
             raise
+        self._finish(checkpoint)
+        return receipt
+
+    async def _process_in_order(self, value: Any, offset: Any = None) -> Receipt:
+        """Process an event; its offset moves with what becomes of it, also if its reader is gone meanwhile."""
+        if offset is None or self.is_journaled:
+            return await super()._process_in_order(value, offset)
+        is_taken = False
+        try:
+            receipt = await super()._process_in_order(value, offset)
+            is_taken = receipt.outcome != "rejected"
+            return receipt
+        finally:
+            if is_taken or self._interrupted_event is value:
+                self._advance_offset(offset)
+            self._finish(offset)
+
+    def _finish(self, checkpoint: Any) -> None:
+        """Forget an event whose call has ended."""
+        if checkpoint in self._unfinished:
+            self._unfinished.remove(checkpoint)
+        if checkpoint in self._outliving:
+            self._outliving.remove(checkpoint)
+            self._waiting_pushers -= 1
 
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
         """Process events of the source in order; journaled ones share commits."""
