@@ -150,6 +150,33 @@ async def test_events_after_a_gap_are_new() -> None:
     assert partitions.taken == [1, 2, 3, 3], "the numbers after the gap are the same when they are read again"
 
 
+async def test_a_restart_between_a_gap_and_the_next_event_loses_none() -> None:
+    """G-4: the stored offset stays before the gap until an event has got its number, so the next reader meets it."""
+    partitions = Partitions()
+    async with tm.testing.node("memory://") as node:
+        sink = partitions.new_sink(node)
+        await sink.deliver([order("a", 1)], "json", "offset 1", replays=True)
+        (part,) = partitions.newest
+        partitions.stored[part] = 1
+        await sink.ask_unstored()
+        stored = sink.find_stored()
+        await sink.deliver([order("a", 2)], "json", "offset 2", replays=True)
+        sink = partitions.new_sink(node)  # its predecessor crashed before it stored the second offset
+        sink.go_to(stored)
+        sink.on_history_lost()
+        sink.move_to("start of the new history")
+        assert sink.find_stored() == stored == (1, "offset 1")
+        sink = partitions.new_sink(node)
+        assert sink.go_to(stored) == "offset 1"
+        sink.on_history_lost()
+        sink.move_to("start of the new history")
+        await sink.deliver([order("a", 3)], "json", "offset 3", replays=True)
+        assert partitions.taken == [1, 2, 3]
+        partitions.stored[part] = 3
+        await sink.ask_unstored()
+        assert sink.find_stored() == (3, "offset 3"), "the gap has passed"
+
+
 async def test_a_delivery_that_is_cut_off_costs_no_later_event() -> None:
     """G-4: a source that cannot go back may continue with other events than those that were taken."""
     partitions = Partitions()

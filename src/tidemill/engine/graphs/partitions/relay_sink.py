@@ -281,7 +281,13 @@ class RelaySink:
                 raise answer
 
     def find_stored(self) -> SourceMark:
-        """Return the newest mark such that every partition has stored what it got up to it."""
+        """Return the newest mark such that every partition has stored what it got up to it.
+
+        After a gap that mark stays until an event has come: at a newer offset the next reader would meet no gap, and
+        give new events the numbers of those that partitions have taken.
+        """
+        if self._must_continue:
+            return self.stored
         limit = min((one.stored for one in self._progress.values() if one.stored < one.taken), default=self.number)
         while self._marks and self._marks[0].number <= limit:
             self.stored = self._marks.popleft()
