@@ -100,7 +100,8 @@ def _merge_all(
 ) -> dict[str, AccumulatorState]:
     found: dict[str, list[AccumulatorState]] = {name: [] for name in names}
     for one in [*(one for state in states for one in state.accumulators.values()), *sources]:
-        found[_declared(one.name)].append(one)
+        if (name := _declared(one.name)) in found:  # a host may still run a version with other accumulators
+            found[name].append(one)
     return {name: merge_accumulators(name, some) for name, some in found.items() if some}
 
 
