@@ -12,11 +12,14 @@ from tests.service.keyed_samples import Order, keyed, order
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.relay_sink import RelaySink, SourceMark, WentBackError
 from tidemill.engine.graphs.partitions.relays import SourceRelays
+from tidemill.engine.graphs.partitions.unsendable import sendable_forms
+from tidemill.engine.workflows.client.values import Caller
 from tidemill.graphs.pushes import RelayProgress
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
 from tidemill.storage.graph_ports import PartKey
 
 KEYS = ["a", "b", "c"]
+PUBLIC = Caller("public", "test")
 
 
 async def pass_time(node: tm.testing.TestNode) -> None:
@@ -118,6 +121,29 @@ async def test_events_that_are_too_large_together_are_sent_in_parts() -> None:
         await partitions.new_sink(node).deliver(events, "json", "offset", replays=True)
     expected[8] = "dead letter"
     assert sorted(partitions.taken, key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.parametrize("encoding", ["json", "msgpack"])
+@pytest.mark.parametrize("annotation", [bytes, Any, str, dict[str, Any], bytes | None, Order])
+async def test_an_event_that_cannot_be_sent_becomes_a_dead_letter_of_any_annotation(
+    annotation: Any, encoding: str
+) -> None:
+    """G-7: what its partition gets instead must not reach the author's function as an event."""
+    seen: list[Any] = []
+
+    def placed(event: Any) -> Any:
+        seen.append(event)
+        return event
+
+    placed.__annotations__ = {"event": annotation, "return": annotation}
+    reactor = tm.Reactor("orders", [tm.passthrough(placed)], key=lambda _: "a", partitions=4)
+    async with tm.testing.node("memory://", load=[reactor]) as node:
+        partitioner = node._scheduler.keyed["public", "orders"].partitioners["placed"]
+        *_, last = sendable_forms(partitioner, b"x" * 2_000, encoding)
+        receipt = await node._scheduler.reactor("public", "orders[3]").accumulators[0].push(last, encoding)
+        assert (receipt.outcome, seen) == ("dead_lettered", [])
+        (dead_letter,) = await node.graph_client.dead_letters(PUBLIC, "accumulator", "placed")
+        assert "cannot be sent to the node of its partition" in str(dead_letter.event)
 
 
 @pytest.mark.parametrize("offset", [3, None])

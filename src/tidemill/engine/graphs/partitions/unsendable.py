@@ -1,7 +1,8 @@
 """Events that cannot be sent to the node that runs their partition: reduced to what their annotation needs.
 
 A row of a database may hold values that msgpack does not know, in columns that nothing reads. An event that cannot be
-sent even so must not stop those behind it: its partition gets a text instead, and keeps that as a dead letter.
+sent even so must not stop those behind it: a partition gets a text instead, which does not fit the annotation, and
+keeps that as a dead letter.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,9 @@ def sendable_forms(partitioner: EventPartitioner, event: Any, encoding: str) -> 
     if (reduced := _reduce(partitioner.route(event, encoding).event)) is not None:
         yield reduced
     shown = msgspec.json.encode(to_jsonable(event)).decode()[:MAX_SHOWN]
-    yield f"cannot be sent to the node of its partition: {shown}".encode()
+    text = f"cannot be sent to the node of its partition: {shown}"
+    takes_any_bytes = partitioner.validator.exact_class is bytes  # others decode them, and find no value in the text
+    yield {"error": text} if takes_any_bytes else text.encode()
 
 
 def _reduce(event: Any) -> Any:
