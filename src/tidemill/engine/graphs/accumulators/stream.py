@@ -59,10 +59,11 @@ class Stream(RunningAccumulator):
         return self.reader.encoding if self.has_background_loop else "json"
 
     def redefine(self, newer: Self) -> None:
-        reconnects = self.has_background_loop and self.down_reason is None
+        reconnects = (self.has_background_loop or newer.has_background_loop) and self.down_reason is None
         if reconnects:  # the health of the old connection does not apply to the new one
             self.set_health(AccumulatorHealth.STARTING)
-        if self.has_background_loop:
+        self.has_background_loop, self.started_health = newer.has_background_loop, newer.started_health
+        if newer.has_background_loop:
             self.reader = newer.reader
         super().redefine(newer)
         if reconnects:

@@ -50,7 +50,12 @@ class KeyedReactor(RunningReactor):
         self._is_counted = False
 
     def mark_source(self, accumulator: str, *, is_lost: bool) -> None:
-        """Mark firings as degraded while the source of an accumulator is lost, which one node reads for all."""
+        """Mark firings as degraded while the source of an accumulator is lost, which one node reads for all.
+
+        That node may still run an older version: an accumulator that reads a source itself knows its own health.
+        """
+        if any(one.has_background_loop and one.definition.declared_name == accumulator for one in self.accumulators):
+            return
         (self._lost_sources.add if is_lost else self._lost_sources.discard)(accumulator)
         self.firing_loop.fast_path_state.close()  # the firings of a burst share the mark
         self._update_degraded()
@@ -149,6 +154,8 @@ class KeyedReactor(RunningReactor):
         for one, declared in zip(self.accumulators, definition.accumulators, strict=True):
             assert isinstance(one, KeyedIngest), "a keyed reactor has keyed accumulators"
             one.read_key = definition.key_reader(declared)
+        self._lost_sources.clear()  # the newer version may have others; who reads them says which are lost
+        self._update_degraded()
         super().redefine(definition, graphs)
 
     def migrate_inputs(self, convert: Callable[[int, Any], Any]) -> int:
