@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import tidemill as tm
-from tests.service.keyed_samples import Order, keyed, order
+from tests.service.keyed_samples import PARTITIONS, Order, keyed, order
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.relay_sink import RelaySink, SourceMark, WentBackError
 from tidemill.engine.graphs.partitions.relays import SourceRelays
@@ -201,6 +201,87 @@ async def test_a_restart_between_a_gap_and_the_next_event_loses_none() -> None:
         partitions.stored[part] = 3
         await sink.ask_unstored()
         assert sink.find_stored() == (3, "offset 3"), "the gap has passed"
+
+
+class SilentPartitions(Partitions):
+    """Partitions that do not answer at first."""
+
+    is_silent = True
+
+    async def bring(
+        self, part: PartKey, events: Sequence[Any], encoding: str, numbers: Sequence[int], after: int
+    ) -> RelayProgress:
+        """Answer what a relay asks, unless silent."""
+        if self.is_silent and not events:
+            raise OperationError("no answer")
+        return await super().bring(part, events, encoding, numbers, after)
+
+
+async def test_the_offset_after_a_gap_is_stored_once_the_numbers_continue() -> None:
+    """G-4: a source that began anew may have passed the older offset at the next start, and show no gap there."""
+    partitions = SilentPartitions()
+    async with tm.testing.node("memory://") as node:
+        partitions.is_silent = False
+        await partitions.new_sink(node).deliver([order("a", 1), order("a", 2)], "json", "offset 2", replays=True)
+        sink = partitions.new_sink(node)
+        sink.go_to(SourceMark(1, "offset 1"))
+        sink.on_history_lost()
+        sink.move_to("start of the new history")
+        partitions.is_silent = True
+        await sink.pass_gap()
+        assert sink.find_stored() == (1, "offset 1"), "no partition has said what it has taken"
+        partitions.is_silent = False
+        await sink.pass_gap()
+        stored = sink.find_stored()
+        assert stored == (2, "start of the new history")
+        sink = partitions.new_sink(node)
+        sink.go_to(stored)
+        await sink.deliver([order("a", 3)], "json", "offset 3", replays=True)
+    assert partitions.taken == [1, 2, 3]
+
+
+class HeldPartitions(Partitions):
+    """Partitions whose answers a test holds back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds = False
+        self.waiting = 0
+        self.asked, self.delivered = asyncio.Event(), asyncio.Event()
+
+    async def bring(
+        self, part: PartKey, events: Sequence[Any], encoding: str, numbers: Sequence[int], after: int
+    ) -> RelayProgress:
+        """Hold what a relay asks now, and the answer to events."""
+        if self.holds and not events:
+            self.waiting += 1
+            await self.asked.wait()
+        progress = await super().bring(part, events, encoding, numbers, after)
+        if events:
+            await self.delivered.wait()
+        return progress
+
+
+async def test_an_event_that_comes_while_a_gap_is_passed_keeps_its_number() -> None:
+    """G-4: the partitions may have taken it when they answer; the offset before it must not count as after it."""
+    partitions = HeldPartitions()
+    async with asyncio.timeout(10), tm.testing.node("memory://") as node:
+        sink = partitions.new_sink(node)
+        sink.on_history_lost()
+        sink.move_to("start of the new history")
+        async with asyncio.TaskGroup() as group:
+            partitions.holds = True
+            passing = group.create_task(sink.pass_gap(), name="gap")
+            while partitions.waiting < PARTITIONS:  # noqa: ASYNC110 - until all are asked
+                await asyncio.sleep(0)
+            partitions.holds = False
+            group.create_task(sink.deliver([order("a", 1)], "json", "offset 1", replays=True), name="delivery")
+            while not partitions.taken:  # noqa: ASYNC110 - until it is taken, and its answer is held
+                await asyncio.sleep(0)
+            partitions.asked.set()
+            await passing
+            partitions.delivered.set()
+        assert (sink.number, partitions.taken) == (1, [1])
 
 
 async def test_a_delivery_that_is_cut_off_costs_no_later_event() -> None:

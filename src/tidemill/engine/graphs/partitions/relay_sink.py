@@ -105,6 +105,7 @@ class RelaySink:
         self._is_repeatable = self._is_durable  # whether the source may send its newest events again
         self._must_continue = False  # whether the next events may be new, although they follow an older offset
         self._is_past_all = False  # whether the number of the next event is higher than all that were taken
+        self._is_delivering = False
 
     def go_to(self, mark: SourceMark) -> Any:
         """Number the next event after a mark; return the offset to read the source from."""
@@ -126,11 +127,14 @@ class RelaySink:
         self._is_repeatable = self._is_durable and offset is not None and replays is not False
         if self._must_continue or not (self._is_repeatable and replays):
             await self._continue_numbers()
+        self._is_delivering = True
         try:
             await self._deliver_groups(events, encoding)
         except BaseException:  # some may have been taken, and other events may come next
             self._is_past_all = False
             raise
+        finally:
+            self._is_delivering = False
         self.number += len(events)
         if self._is_durable:
             self._add_mark(SourceMark(self.number, offset))
@@ -225,9 +229,30 @@ class RelaySink:
             await self._retry(self._jump)
         self._is_past_all, self._must_continue = True, False
 
+    async def pass_gap(self) -> None:
+        """Continue the numbers after a gap before an event comes, if all partitions answer now.
+
+        Then the offset after the gap can be stored: a source that has begun anew may have grown past the older one
+        when the next reader comes, and show no gap there.
+        """
+        if not self._must_continue or self._is_delivering:
+            return
+        try:
+            newest = await self._find_newest()
+        except (RequestError, OperationError):  # asked again
+            return
+        if self._must_continue and not self._is_delivering:  # else an event has come meanwhile
+            self._number_after(newest)
+            self._is_past_all, self._must_continue = True, False
+
     async def _jump(self) -> None:
+        self._number_after(await self._find_newest())
+
+    async def _find_newest(self) -> int:
         found = await asyncio.gather(*(self._ask(number) for number in self._keyed.numbers))
-        newest = max(one.taken for one in found)
+        return max(one.taken for one in found)
+
+    def _number_after(self, newest: int) -> None:
         if newest <= self.number:
             return
         self.number = newest
@@ -283,8 +308,8 @@ class RelaySink:
     def find_stored(self) -> SourceMark:
         """Return the newest mark such that every partition has stored what it got up to it.
 
-        After a gap that mark stays until an event has come: at a newer offset the next reader would meet no gap, and
-        give new events the numbers of those that partitions have taken.
+        After a gap that mark stays until the numbers have continued: at a newer offset the next reader would meet no
+        gap, and give new events the numbers of those that partitions have taken.
         """
         if self._must_continue:
             return self.stored

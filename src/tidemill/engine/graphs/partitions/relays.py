@@ -163,6 +163,7 @@ class Relay:
             await self._sink.ask_unstored()
         except WentBackError as error:
             await self.reader.read_again(error)
+        await self._sink.pass_gap()
         await self._write(self._sink.find_stored())
 
     async def tell_health(self, mark_source: Callable[[bool], Awaitable[None]]) -> None:
