@@ -1,6 +1,7 @@
 """A keyed reactor on one node: it runs as partitions, and looks like one reactor."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -230,9 +231,8 @@ async def test_a_reactor_becomes_keyed_and_unkeyed_again() -> None:
             assert sample.seen == {"a": [1]}
 
 
-async def test_a_result_that_is_fed_reaches_the_partition_of_its_key() -> None:
-    """G-1: a graph of another reactor pushes into a keyed one."""
-    sample = keyed()
+def feeding(sample: KeyedSample, key_of: Callable[[int], str]) -> tuple[tm.Reactor, tm.Graph]:
+    """Return a reactor over accumulator `raw`, and a graph that feeds the keyed one with an order for each number."""
 
     @tm.passthrough
     def raw(event: int) -> int:
@@ -243,9 +243,15 @@ async def test_a_result_that_is_fed_reaches_the_partition_of_its_key() -> None:
 
     @graph.node(feeds=sample.reactor.accumulators[0])
     def split(raw: int) -> Order:
-        return Order(f"key {raw % 3}", raw)
+        return Order(key_of(raw), raw)
 
-    async with tm.testing.node(load=[*sample.load, source, graph]) as node:
+    return source, graph
+
+
+async def test_a_result_that_is_fed_reaches_the_partition_of_its_key() -> None:
+    """G-1: a graph of another reactor pushes into a keyed one."""
+    sample = keyed()
+    async with tm.testing.node(load=[*sample.load, *feeding(sample, lambda raw: f"key {raw % 3}")]) as node:
         for number in range(6):
             await node.push("raw", number)
         await node.settle()
@@ -255,19 +261,7 @@ async def test_a_result_that_is_fed_reaches_the_partition_of_its_key() -> None:
 async def test_a_fed_result_waits_for_a_partition_that_is_down() -> None:
     """G-4, G-14: the partition rejects it, and it is pushed again until it is taken."""
     sample = keyed()
-
-    @tm.passthrough
-    def raw(event: int) -> int:
-        return event
-
-    source = tm.Reactor("source", [raw])
-    graph = tm.Graph("split", reactor=source)
-
-    @graph.node(feeds=sample.reactor.accumulators[0])
-    def split(raw: int) -> Order:
-        return Order("key", raw)
-
-    async with tm.testing.node(load=[*sample.load, source, graph]) as node:
+    async with tm.testing.node(load=[*sample.load, *feeding(sample, lambda _: "key")]) as node:
         for number in range(PARTITIONS):
             node.probe.graphs.accumulator(f"placed[{number}]").crash(OSError("gone"))
         for number in range(3):
