@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test test-kubernetes test-ray ray-tests browser versions check map client dashboard ui ui-types docs screenshots soak bench bench-check demo lock clean
+.PHONY: help setup format lint test installation test-kubernetes test-ray ray-tests browser versions check map api dashboard ui ui-types docs screenshots soak bench bench-check demo lock clean
 
 # `make test PYTHON=python3.13` runs in an environment of its own, .venv-python3.13, and leaves .venv alone.
 PYTHON   :=
@@ -45,6 +45,9 @@ lint: $(READY) ## Check style, types and layers
 test: $(READY) $(UI) $(DOCS) ## Run the whole suite; narrow it with ARGS="-k reactor", choose a version with PYTHON=python3.13
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=10 --durations-min=10 $(ARGS)
 
+installation: $(READY) ## Run servers and workers under faults and load, and audit them (2 minutes); SEED=7 chooses the faults
+	$(BIN)/python -m pytest tests/installation $(ARGS)
+
 # A KUBECONFIG of the environment does not count: these tests create and delete pods, so the cluster is named each time.
 CLUSTER := $(if $(filter command,$(firstword $(origin KUBECONFIG))),$(KUBECONFIG))
 
@@ -79,7 +82,7 @@ versions: $(READY) ## Run the quick tests on every other supported version of Py
 	  echo "Python $$version is not installed: the tests do not run on it"; \
 	done
 
-check: lint test browser test-ray versions ## Do what CI does
+check: lint test installation browser test-ray versions ## Do what CI does
 
 map: $(READY) ## Write the pages that come from the code: code map, routes, commands, Python API, drawings, benchmarks
 	$(BIN)/python -m scripts.code_map
@@ -88,7 +91,7 @@ map: $(READY) ## Write the pages that come from the code: code map, routes, comm
 	$(BIN)/python -m scripts.python_reference
 	$(BIN)/python -m benchmarks.page
 
-client: $(READY) ## Write the blocking Python client from the asynchronous one
+api: $(READY) ## Write what comes from the operations: the Python clients
 	$(BIN)/python -m scripts.blocking_client
 
 dashboard: $(READY) ## Write the Grafana dashboard from the table of its panels
@@ -104,7 +107,7 @@ docs: $(DOCS) ## Build the documentation into the package, from which the server
 screenshots: $(READY) $(UI) ## Take the pictures of the web UI that README and documentation show (3 minutes)
 	$(BIN)/python -m scripts.screenshots
 
-soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
+soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600, the same faults with SEED=7
 	$(BIN)/python -m pytest -n auto --hypothesis-profile=soak --timeout=0 tests/simulation tests/unit/workflows \
 	  tests/service/keys/test_keys_against_reactors.py $(ARGS)
 	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest -s tests/system/test_kill.py tests/system/test_workflow_overlap.py \
@@ -112,6 +115,7 @@ soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600
 	  $(ARGS)
 	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest --timeout=0 -k kills tests/system/sources \
 	  tests/system/test_net_sources.py $(ARGS)
+	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest -s tests/installation $(ARGS)
 
 bench: $(READY) ## Run every benchmark and keep the results; 3 minutes with ARGS=--quick; PEERS=1 adds other libraries; STRICT=1 fails on a missed bound
 	@$(BIN)/python -m benchmarks $(if $(PEERS),--peers) $(if $(STRICT),--strict) $(ARGS)

@@ -1,7 +1,7 @@
 """Writes the blocking client from the asynchronous one, so that the two never differ.
 
 Every module of `client/asynchronous` becomes one of `client/synchronous`: `async` and `await` are dropped, and names
-are replaced by those of their blocking counterparts. `make client` runs it; `tests/architecture/test_client.py` fails
+are replaced by those of their blocking counterparts. `make api` runs it; `tests/architecture/test_client.py` fails
 while the blocking client differs.
 """
 
@@ -33,7 +33,7 @@ NAMES = {
 """The blocking counterparts. A name that begins with `Async` loses it."""
 KEYWORDS = {"async", "await"}
 NOTE = "# Written by scripts/blocking_client.py from client/asynchronous: change it there.\n"
-PACKAGE_DOCSTRING = '"""The blocking client, written from the asynchronous one by `make client`."""\n'
+PACKAGE_DOCSTRING = '"""The blocking client, written from the asynchronous one by `make api`."""\n'
 
 
 def render_modules() -> dict[Path, str]:
@@ -41,7 +41,7 @@ def render_modules() -> dict[Path, str]:
     texts = {
         TARGET / path.name: NOTE + to_blocking(path.read_text("utf-8")) for path in sorted(SOURCE.glob("[!_]*.py"))
     }
-    return {path: _format(text) for path, text in texts.items()} | {TARGET / "__init__.py": PACKAGE_DOCSTRING}
+    return {path: format_module(text) for path, text in texts.items()} | {TARGET / "__init__.py": PACKAGE_DOCSTRING}
 
 
 def to_blocking(source: str) -> str:
@@ -61,7 +61,7 @@ def _replacement(name: str) -> str:
     return "" if name in KEYWORDS else NAMES.get(name, name.removeprefix("Async"))
 
 
-def _format(text: str) -> str:
+def format_module(text: str) -> str:
     """Return a module with sorted imports and lines of the right length."""
     ruff = [sys.executable, "-m", "ruff"]
     for command in (["check", "--select", "I", "--fix", "--quiet"], ["format", "--quiet"]):
@@ -71,6 +71,9 @@ def _format(text: str) -> str:
 
 
 if __name__ == "__main__":
+    from scripts.typed_client import PATH, render_module
+
+    PATH.write_text(render_module(), encoding="utf-8")
     TARGET.mkdir(exist_ok=True)
     for path, text in render_modules().items():
         path.write_text(text, encoding="utf-8")

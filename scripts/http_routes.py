@@ -15,7 +15,9 @@ HEADING = "## Routes\n"
 INTRODUCTION = f"""
 Paths that begin with `//` count from the root, all others from `{BASE_PATH}`. The permission is what a key needs:
 `none` (no key), `known` (any key), `read`, `write`, `admin` of the tenant, or `instance`: an admin of the tenant
-`public`. The OpenAPI document at `{BASE_PATH}/openapi.json` has every parameter, body and answer.
+`public`. `upload` is `instance`, or `admin` of the tenant if the server requires signatures or has the setting
+`tenant_uploads`; see [what separates tenants](../how-to/secure-a-server.md#what-separates-tenants). `attempt` is the
+token of a remote attempt. The OpenAPI document at `{BASE_PATH}/openapi.json` has every parameter, body and answer.
 """
 
 

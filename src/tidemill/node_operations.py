@@ -5,6 +5,8 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
 
+from tidemill.access.principal import Caller
+from tidemill.api.services import Services
 from tidemill.engine.access.services import AccessServices
 from tidemill.engine.event_feed.changes import publish_change
 from tidemill.engine.graphs.client.graph_client import GraphClient
@@ -15,11 +17,13 @@ from tidemill.engine.graphs.loaded_graphs import PushNow, check_whole, partition
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.workflows.client.handle import RunHandle
-from tidemill.engine.workflows.client.values import BackfillPlan, Caller
+from tidemill.engine.workflows.client.values import BackfillPlan
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.interface import AttemptRequest
+from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.engine.workflows.remote_reports import RemoteReports
+from tidemill.engine.workflows.starts.starter import RunOrigin
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.pushes import ProducerPosition, PushHandle, PushSummary, list_events
@@ -32,6 +36,7 @@ from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageStatus
 from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
+from tidemill.storage.workflow_ports import Owner
 from tidemill.telemetry.metrics import Metrics
 from tidemill.telemetry.tracing import SpanRecorder, TraceContext, trace_scope
 from tidemill.workflows.node_calls import NodeCall, PushCall, SecretCall, VariableCall
@@ -49,8 +54,10 @@ class NodeOperations:
     _graph_client: GraphClient
     _graph_runtime: GraphRuntime
     _is_open: bool
+    _liveness: ProcessLiveness
     _metrics: Metrics
     _operations: LocalOperations
+    _owner: Owner
     spans: SpanRecorder
     _packages: PackageService
     _run_store: Store
@@ -60,7 +67,8 @@ class NodeOperations:
     @cached_property
     def access(self) -> AccessServices:
         """The tenants, API keys, secrets and audit log of this node's store."""
-        access = AccessServices(self._run_store, self._graph_runtime.clock, self.settings)
+        clock = self._graph_runtime.clock
+        access = AccessServices(self._run_store, clock, self.settings, owner=self._owner, liveness=self._liveness)
         access.audit.on_recorded = partial(publish_change, self._graph_runtime.node_events)
         return access
 
@@ -180,7 +188,9 @@ class NodeOperations:
                 return (await self.access.variables.get(request.tenant, call.name)).value
         caller, key = self._caller(request.tenant), call.key_for(request.key)
         with trace_scope(None if request.trace is None else TraceContext.parse(request.trace)):
-            run = await self._workflows.client.start(caller, call.workflow, call.params, task_key=key)
+            run = await self._workflows.client.start(
+                caller, call.workflow, call.params, once=key, origin=RunOrigin.TASK
+            )
         return RunHandle(self._workflows.client, caller, run)
 
     def _caller(self, tenant: str | None) -> Caller:
@@ -263,6 +273,11 @@ class NodeOperations:
         return self._workflows.remote_reports
 
     @property
+    def services(self) -> Services:
+        """What operations call on this node."""
+        return Services(access=self.access, workflows=self.workflow_client)
+
+    @property
     def workflow_client(self) -> WorkflowClient:
         """The client of the node's workflows and runs, for callers of any tenant."""
         return self._workflows.client
@@ -289,6 +304,14 @@ class NodeOperations:
     def packages(self) -> list[PackageStatus]:
         """Return the status of every package that is loaded or wanted, of every tenant."""
         return self._packages.status()
+
+    def find_unsettled_packages(self) -> str:
+        """Return what is left to do before every package that was wanted at the start has been tried; "" if nothing."""
+        return self._packages.find_unsettled()
+
+    def count_unreadable_package_sources(self) -> int:
+        """Return the number of package sources that cannot be read at present."""
+        return self._packages.count_unreadable_sources()
 
     def metrics(self) -> dict[str, float]:
         """Return the value of every metric by name, summed over labels; 0 if it was never incremented."""

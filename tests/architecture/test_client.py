@@ -10,7 +10,7 @@ from tidemill.client.synchronous.run import RemoteRun
 
 
 def test_the_blocking_client_is_written_from_the_asynchronous_one() -> None:
-    """Run `make client` after a change of `client/asynchronous`."""
+    """Run `make api` after a change of `client/asynchronous`."""
     written = {path: path.read_text(encoding="utf-8") for path in sorted(TARGET.glob("*.py"))}
     assert written == render_modules()
 

@@ -12,7 +12,17 @@ FOLDERS = ("src", "tests", "examples", "benchmarks")
 COMMANDS = SRC / "tidemill" / "cli" / "commands"
 HELP_MODULES = {
     COMMANDS.parent / f"{name}.py"
-    for name in ("completions", "event_loop", "formatting", "opening", "output", "stores", "targets")
+    for name in (
+        "completions",
+        "derive",
+        "event_loop",
+        "formatting",
+        "lazy_commands",
+        "opening",
+        "output",
+        "stores",
+        "targets",
+    )
 }
 """Modules that commands import for their declarations: `tidemill --help` waits for everything at their top."""
 EXTRA = "# extra:"

@@ -17,6 +17,7 @@ from tidemill.graphs.health import ACCUMULATOR_TRANSITIONS, REACTOR_TRANSITIONS
 from tidemill.graphs.result import NodeError
 from tidemill.kernel import errors
 from tidemill.kernel.settings import Settings
+from tidemill.server.connections import CONNECTION_METRICS
 from tidemill.server.live.closing import CloseCode
 from tidemill.server.metrics import SERVER_METRICS
 from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS
@@ -59,7 +60,7 @@ def test_every_metric_is_listed_once() -> None:
     """The page explains what `node.metrics()` returns."""
     metrics, _, _ = page("metrics.md").partition("## Reasons for drops")
     assert sorted(name for name, _ in rows(metrics)) == sorted(
-        GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS | SERVER_METRICS
+        GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS | SERVER_METRICS | CONNECTION_METRICS
     )
 
 

@@ -4,19 +4,19 @@ from datetime import timedelta
 from typing import Any
 
 from tests.contract.samples import NOON
-from tidemill.access.accounts import Account
-from tidemill.access.audit import AuditEntry
+from tidemill.access.accounts import AccountRow
+from tidemill.access.audit import AuditRow
 from tidemill.access.keys import ApiKey
 from tidemill.access.principal import Principal, Resource, Role
 from tidemill.access.sessions import Session, Ticket
-from tidemill.access.tenants import Tenant
+from tidemill.access.tenants import TenantRow
 from tidemill.storage.request_ports import RequestRecord
-from tidemill.storage.variable_ports import StoredSecret, Variable
+from tidemill.storage.variable_ports import StoredSecret, VariableRow
 
 
-def tenant(name: str = "acme", **given: Any) -> Tenant:
+def tenant(name: str = "acme", **given: Any) -> TenantRow:
     """Return a tenant."""
-    return Tenant(name=name, **{"created_at": NOON, "created_by": "local"} | given)
+    return TenantRow(name=name, **{"created_at": NOON, "created_by": "local"} | given)
 
 
 def api_key(id: str = "k0000001", **given: Any) -> ApiKey:
@@ -26,18 +26,19 @@ def api_key(id: str = "k0000001", **given: Any) -> ApiKey:
     return ApiKey(id=id, **fields | given)
 
 
-def audit_entry(id: str = "e1", **given: Any) -> AuditEntry:
+def audit_entry(id: str = "e1", **given: Any) -> AuditRow:
     """Return an audit entry."""
     fields = {"at": NOON, "tenant": "acme", "actor": "key:1", "action": "run.cancel", "target": "r1"}
-    return AuditEntry(id=id, **fields | given)
+    return AuditRow(id=id, **fields | given)
 
 
 PRINCIPAL = Principal(tenant="acme", role=Role.WRITE, actor="account:ada", only=frozenset(), credential="session:s1")
 
 
-def account(name: str = "ada", **given: Any) -> Account:
+def account(name: str = "ada", **given: Any) -> AccountRow:
     """Return an account."""
-    return Account(name=name, **{"tenant": "acme", "role": Role.WRITE, "created_at": NOON, "created_by": "x"} | given)
+    fields = {"tenant": "acme", "role": Role.WRITE, "created_at": NOON, "created_by": "x"} | given
+    return AccountRow(name=name, **fields)
 
 
 def session(id: str = "s1", **given: Any) -> Session:
@@ -51,9 +52,9 @@ def ticket(**given: Any) -> Ticket:
     return Ticket(**{"tenant": "acme", "endpoint": "/ws/events", "principal": PRINCIPAL, "expires_at": NOON} | given)
 
 
-def variable(name: str = "region", **given: Any) -> Variable:
+def variable(name: str = "region", **given: Any) -> VariableRow:
     """Return a variable."""
-    return Variable(name=name, **{"tenant": "acme", "value": "eu", "updated_at": NOON, "updated_by": "x"} | given)
+    return VariableRow(name=name, **{"tenant": "acme", "value": "eu", "updated_at": NOON, "updated_by": "x"} | given)
 
 
 def secret(name: str = "password", **given: Any) -> StoredSecret:

@@ -33,9 +33,9 @@ class SmallDisk:
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[SmallDisk | None]:
+def small_disk(folder: Path, size: int = SIZE) -> Iterator[SmallDisk | None]:
     """Mount a small disk on a folder; None where mounting is not permitted."""
-    if os.geteuid() != 0 or not _run("mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)):
+    if os.geteuid() != 0 or not _run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)):
         yield None
         return
     try:

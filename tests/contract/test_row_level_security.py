@@ -92,7 +92,7 @@ async def test_a_connection_that_forgets_its_tenant_sees_nothing_and_writes_noth
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await forgetful.execute(statement)
     await forgetful.close()
-    assert await store.variables.for_tenant("acme") == [variable()]
+    assert await store.variables.get("acme", "region") == variable()
 
 
 async def test_a_connection_acts_for_its_tenant_only(store: Store, url: str) -> None:

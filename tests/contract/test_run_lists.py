@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tests.contract.run_samples import after, creation, make, run_of, run_row, task_row
 from tests.contract.samples import NOON, NOON_ELSEWHERE
 from tests.postgres import PostgresServer
+from tidemill.kernel.limits import LISTED_VALUE_LIMIT
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.note_ports import RunNote
 from tidemill.storage.postgres.store import PostgresStore
@@ -31,6 +32,15 @@ async def listed(store: Store, **wanted: Any) -> tuple[str, int]:
     """Return the last characters of the ids on a page, and the total."""
     page = await store.runs.list_page(RunQuery(**({"tenant": "public"} | wanted)))
     return "".join(row.id[-1] for row in page.runs), page.total
+
+
+async def test_a_list_leaves_out_large_params(store: Store) -> None:
+    sizes = {"r1": LISTED_VALUE_LIMIT, "r2": LISTED_VALUE_LIMIT + 1}
+    for name, size in sizes.items():
+        await make(store, creation(run_row(name, params=b"x" * size)))
+    page = await store.runs.list_page(RunQuery(tenant="public"))
+    assert {row.id: len(row.params) for row in page.runs} == {"r1": LISTED_VALUE_LIMIT, "r2": 0}
+    assert page.large_params == {"r2": LISTED_VALUE_LIMIT + 1}
 
 
 async def test_runs_are_listed_newest_first_with_the_total(store: Store) -> None:

@@ -1,6 +1,7 @@
 """Faults of SQLite: each raises an error that explains it, leaves nothing half written, and is recovered from."""
 
 import asyncio
+import os
 import shutil
 import sqlite3
 import threading
@@ -76,6 +77,22 @@ async def test_a_busy_file_cannot_be_opened_until_it_is_free(path: Path, mode: s
         await store.open()
     await store.checkpoints.append([block(1)])
     await store.close()
+
+
+async def test_only_the_owner_can_read_a_new_file(tmp_path: Path) -> None:
+    """Params, outputs and logs of all tenants are in it. The mode of a file that is there is left alone."""
+    before = os.umask(0o022)
+    try:
+        for name, mode in [("new.db", 0o600), ("old.db", 0o644)]:
+            path = tmp_path / name
+            if mode == 0o644:
+                path.touch(mode)
+            async with opened(path) as store:
+                await store.checkpoints.append([block(1)])
+                modes = {one.name: one.stat().st_mode & 0o777 for one in tmp_path.glob(f"{name}*")}
+            assert modes == dict.fromkeys([name, f"{name}-wal", f"{name}-shm"], mode)
+    finally:
+        os.umask(before)
 
 
 async def test_a_path_may_have_any_name(tmp_path: Path) -> None:

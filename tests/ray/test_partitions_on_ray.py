@@ -10,7 +10,7 @@ import tidemill as tm
 from tests.postgres import PostgresServer
 from tests.ray.cluster import RayCluster
 from tests.ray.gateways import is_alive, until
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller
 from tidemill.kernel.clock import SystemClock
 from tidemill.node import Node
 from tidemill.packages.format.archive import parse_archive

@@ -73,6 +73,7 @@ def make_version_20(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("DELETE FROM journal")
         connection.execute("ALTER TABLE journal DROP COLUMN layout")
+        connection.execute("DROP INDEX fires_by_request")
         connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", entries)
         connection.execute("PRAGMA user_version = 20")
         connection.commit()

@@ -3,6 +3,12 @@
 from pathlib import Path
 
 from tests.unit.packages.package_samples import folder_of
+from tidemill.kernel.clock import SystemClock
+from tidemill.packages.format.archive import parse_archive
+from tidemill.packages.format.signature import TrustPolicy
+from tidemill.packages.format.zip_format import build_zip
+from tidemill.packages.publishing import Publisher
+from tidemill.storage.store import Store
 
 MANIFEST = '[package]\nname = "shop"\nversion = "{version}"\nmodules = ["shop", "shop.flows"]\n'
 SHOP = """\
@@ -60,3 +66,9 @@ def shop(version: str = "1.0.0", number: int = 1, **changed: str) -> dict[str, b
 def shop_in(folder: Path, version: str = "1.0.0", number: int = 1, **changed: str) -> Path:
     """Write a version of the package as a folder; what was there of another one is replaced."""
     return folder_of(folder, shop(version, number, **changed))
+
+
+async def publish(store: Store, version: str = "1.0.0", number: int = 1, **changed: str) -> None:
+    """Want a version of the package on every node."""
+    contents = parse_archive(build_zip(shop(version, number, **changed)), "shop.tidemill")
+    await Publisher(store.packages, TrustPolicy(), SystemClock()).publish(contents, "public")

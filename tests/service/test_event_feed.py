@@ -11,9 +11,10 @@ from tests.postgres import PostgresServer
 from tests.service.samples import raising, single
 from tidemill.engine.event_feed.event_types import FEED_EVENT_TYPES, select_types
 from tidemill.engine.event_feed.feed import EventFeed, EventSubscription, FeedEvent, TooSlowError
-from tidemill.engine.tasks import TaskScope
+from tidemill.engine.tasks import TaskScope, cancel_and_wait
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.kernel.clock import VirtualClock
+from tidemill.kernel.errors import StoreError
 from tidemill.storage.memory.store import MemoryStore
 from tidemill.telemetry.node_events import NodeEvents
 
@@ -129,6 +130,30 @@ async def test_run_events_resume_at_another_node_of_the_store(tmp_path: Path) ->
     assert [one.type for one in runs] == ["run.ended", "run.started", "run.ended"]
     assert [one.type for one in both] == ["events.gap", *(one.type for one in runs)]
     assert "not kept" in both[0].fields["reason"]
+
+
+async def test_a_reader_that_is_ahead_of_a_server_gets_no_event_twice(tmp_path: Path) -> None:
+    """S-3: another server may have sent it events that the tail of this one has not read yet."""
+    store = f"sqlite:///{tmp_path}/tidemill.db"
+    async with (
+        tm.Node(store, load=flow()) as first,
+        tm.Node(store, load=flow()) as second,
+        second.event_feed.subscribe("run.*") as other,
+    ):
+        feed = second.event_feed
+        await cancel_and_wait(feed._tail_task)  # it reads nothing, as if it were slow
+        async with first.event_feed.subscribe("run.*") as events:
+            await (await first.start("report")).wait()
+            read = await take(events, 2)
+        async with feed.subscribe(None, after=read[-1].id) as again:
+            feed._tail_task = feed._tasks.start("tail", feed.tail.run())
+            (gap,) = await take(again, 1)
+            assert (gap.type, "another node" in gap.fields["reason"]) == ("events.gap", True)
+            feed.tail.wake()
+            assert len(await take(other, 2)) == 2
+            await (await first.start("report")).wait()
+            found = [one for one in await take(again, 2) if one.type.startswith("run.")]
+    assert not {one.fields["run"] for one in found} & {one.fields["run"] for one in read}
 
 
 @pytest.mark.parametrize("types", [None, "run.*"])
@@ -315,3 +340,16 @@ async def test_servers_on_postgresql_tell_each_other_at_once(postgres: PostgresS
         expected = await leader.store.runs.read_events(run.id)
     assert [one.fields["state"] for one in found] == [row.after for row in expected]
     assert {one.fields["run"] for one in found} == {run.id}
+
+
+async def test_a_reader_that_cannot_be_added_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-3: the store fails as a reader comes back."""
+
+    async def refuse() -> int:
+        raise StoreError("refused on purpose")
+
+    async with tm.testing.node() as node, node.event_feed.subscribe():
+        monkeypatch.setattr(node.store.runs, "last_event_number", refuse)
+        with pytest.raises(StoreError):
+            await node.event_feed.subscribe("run.*", after="99-0-abc").__aenter__()
+        assert node.event_feed.reader_count == 1

@@ -10,9 +10,9 @@ import pytest
 
 import tidemill as tm
 from tests.service.samples import Sample, single, slow
+from tidemill.access.principal import Caller
 from tidemill.engine.forwarding import sender
 from tidemill.engine.graphs.client import graph_client
-from tidemill.engine.workflows.client.values import Caller
 from tidemill.storage.graph_ports import PartKey
 
 PUBLIC = Caller("public", "test")

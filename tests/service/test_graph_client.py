@@ -11,7 +11,7 @@ import pytest
 import tidemill as tm
 from tests.service.package_folders import package, without_child_processes
 from tests.service.samples import single
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller
 from tidemill.graphs.result import Rejection
 
 PUBLIC = Caller("public", "test")

@@ -1,11 +1,13 @@
 """A package whose durable reactor another node owns: the rest of it is loaded, and the reactor waits."""
 
+import asyncio
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import tidemill as tm
+from tests.service.workflows.pairs import until
 
 
 @pytest.fixture
@@ -115,3 +117,56 @@ async def test_a_store_that_fails_does_not_end_the_wait(address: str) -> None:
         second.fail_store(3)
         await second.advance("10s")
         assert second.registry.reactors() == ["r"]
+
+
+async def test_a_package_is_replaced_while_its_reactor_is_taken_over(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """G-31, P-6: the newer version counts, and the node goes on taking over what others release."""
+    async with (
+        tm.testing.node(address, load=[plant()]) as first,
+        tm.testing.node(address, load=[single("r")]) as other,
+        tm.testing.node(address, load=[plant(), single("r")]) as second,
+    ):
+        await first._close()
+        async with asyncio.TaskGroup() as group, second.probe.packages.holding_changes():
+            group.create_task(second.advance("3s"))
+            await until_the_wait_ends(second)
+            group.create_task(second.load(plant(limit=50)))
+            await asyncio.sleep(0)
+        await second.push("celsius", 60.0)
+        await second.settle()
+        assert [(await one.state()).outputs for one in await second.runs("callout")] == [{"call": 60.0}]
+        await other._close()
+        await second.advance("3s")
+        assert second.registry.reactors() == ["plant", "r"]
+    assert "task failed" not in caplog.text
+
+
+async def test_a_package_is_unloaded_before_its_reactor_is_taken_over(address: str) -> None:
+    """G-31, P-2: the take-over waits for the unload, and then there is nothing to take over for."""
+    async with (
+        tm.testing.node(address, load=[plant()]) as first,
+        tm.testing.node(address, load=[plant()]) as second,
+    ):
+        await first._close()
+        async with asyncio.TaskGroup() as group, second.probe.packages.holding_changes():
+            group.create_task(second.unload("plant"))
+            await asyncio.sleep(0)
+            group.create_task(second.advance("3s"))
+            await until_the_wait_ends(second)
+        assert (second.registry.packages(), second.registry.reactors()) == ([], [])
+
+
+async def until_the_wait_ends(node: tm.testing.TestNode) -> None:
+    """Wait until a node has seen that the reactor is free, and is about to load it."""
+    reads = 0
+
+    async def has_read() -> bool:
+        """Count reads of the store, since it reads the owners there: reads that begin later end later."""
+        nonlocal reads
+        await node.probe.packages.store.schedules.list_paused_workflows()
+        reads += node._standby.is_retrying
+        return reads > 20
+
+    await until(has_read)

@@ -7,7 +7,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.keyed_samples import PARTITIONS, Order, keyed, order
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller
 from tidemill.graphs.keys import partition_of
 
 PUBLIC = Caller("public", "test")

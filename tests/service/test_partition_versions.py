@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tidemill as tm
 from tests.service.keyed_samples import Order
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller
 
 PUBLIC = Caller("public", "test")
 

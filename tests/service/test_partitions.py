@@ -10,8 +10,8 @@ import pytest
 
 import tidemill as tm
 from tests.service.keyed_samples import PARTITIONS, KeyedSample, Order, keyed, order, running_partitions
+from tidemill.access.principal import Caller
 from tidemill.engine.graphs.keys.topic_share import KeyedStream
-from tidemill.engine.workflows.client.values import Caller
 from tidemill.graphs.keys import partition_of
 from tidemill.graphs.pushes import ProducerPosition
 

@@ -49,8 +49,8 @@ async def test_each_step_finds_what_those_before_it_have_done() -> None:
         assert seen[:6] == [
             ("schedules", False, False, False, False, False, False),
             ("triggers", False, True, False, False, False, False),
-            ("reactors", False, True, True, False, False, False),
-            ("graphs without a reactor", False, True, True, True, False, False),
+            ("reactors", False, True, True, False, True, False),  # a reactor is never without its graphs
+            ("graphs without a reactor", False, True, True, True, True, False),
             ("graphs of reactors", False, True, True, True, True, False),
             ("workflows", True, True, True, True, True, True),
         ]
@@ -58,8 +58,8 @@ async def test_each_step_finds_what_those_before_it_have_done() -> None:
         await node.unload("whole")
         assert seen == [
             ("workflows", True, True, True, True, True, False),
-            ("graphs of reactors", True, True, True, True, False, False),
-            ("graphs without a reactor", True, True, True, False, False, False),
+            ("graphs of reactors", True, True, True, True, True, False),
+            ("graphs without a reactor", True, True, True, True, True, False),
             ("reactors", True, True, False, False, False, False),
             ("triggers", True, False, False, False, False, False),
             ("schedules", False, False, False, False, False, False),

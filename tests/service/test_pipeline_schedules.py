@@ -345,6 +345,21 @@ async def test_the_last_node_deletes_the_row(sqlite: str) -> None:
         assert await rows(first) == {}
 
 
+async def test_an_unload_keeps_the_rows_of_a_node_that_has_ended(sqlite: str) -> None:
+    """P-3: that node continues with them when it comes back; the package that it then unloads has no rows."""
+    package = whole(1, durability="none").module
+    async with tm.testing.node(sqlite, start=START) as staying:
+        async with tm.testing.node(sqlite, load=[package], start=START):
+            await staying.load(package)
+        before = await rows(staying)
+        await staying.unload("whole")
+        assert await rows(staying) == before
+        async with tm.testing.node(sqlite, load=[package], clock=staying.clock) as back:
+            assert await rows(back) == before
+            await back.unload("whole")
+            assert await rows(back) == {}
+
+
 async def test_a_version_that_follows_a_restart_has_no_rows_of_the_one_before(sqlite: str) -> None:
     """P-3: a node that is stopped unloads nothing; the rows that its next life does not need go then."""
     async with tm.testing.node(sqlite, load=[whole(1).module], start=START) as node:

@@ -9,6 +9,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.samples import pair, single, slow
+from tidemill.engine.graphs.checkpoints.restore import StateRestorer
 from tidemill.engine.graphs.reclaim import reclaim_reactor
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import PartKey
@@ -42,7 +43,7 @@ async def test_the_second_node_waits_and_takes_over(address: str, durability: An
         with pytest.raises(tm.RequestError, match=OWNED) as raised:
             await second.load(sample.reactor)
         assert (raised.value.code, raised.value.status) == ("reactor_owned", 409)
-        with pytest.raises(tm.RequestError, match=OWNED):
+        with pytest.raises(tm.RequestError, match="^reactor " + OWNED):
             second.reactor("r")
         for node in (first, second) * 10:  # the first one renews its ownership
             await node.advance("1s")
@@ -356,3 +357,46 @@ async def test_an_unload_releases_nothing_that_is_being_loaded(address: str, mon
             may_read.set()
             await load
         assert (await node.push("b", 1)).accepted
+
+
+async def test_a_release_that_fails_is_tried_again(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G-31: the node goes on renewing until then, or another one would take what it acquires next."""
+    sample, other = single(durability="interval"), single(durability="interval")
+    async with tm.testing.node(address, load=[sample.reactor]) as first, tm.testing.node(address) as second:
+        with monkeypatch.context() as patch:
+            patch.setattr(first.database.part_owners, "release", refuse)
+            await first.unload("reactor:r")
+            for node in (first, second) * 10:
+                await node.advance("1s")
+            with pytest.raises(tm.RequestError, match=OWNED):
+                await second.load(other.reactor)
+        await first.advance("2s")
+        await second.load(other.reactor)
+        await first.advance("2s")
+        assert (await second.push("a", 1)).accepted
+
+
+async def test_a_reactor_that_ends_before_it_is_activated_fires_what_it_has_taken() -> None:
+    """G-23: it was loaded and unloaded while the node takes over reactors of another one."""
+    sample, package = single(), ModuleType("p")
+    vars(package).update(r=sample.reactor, g=sample.graph)
+    async with tm.testing.node() as node:
+        node._scheduler.activation.is_held = True
+        await node.load(package)
+        assert (await node.push("a", 1)).accepted
+        assert sample.seen == []
+        await node.unload("p")
+    assert sample.seen == [1]
+
+
+async def test_a_load_that_cannot_be_restored_leaves_nothing(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P-5: nor a reactor that waits for the end of its change."""
+
+    def fail(self: StateRestorer) -> None:
+        raise StoreError("refused on purpose")
+
+    async with tm.testing.node(address) as node:
+        monkeypatch.setattr(StateRestorer, "run", fail)
+        with pytest.raises(StoreError):
+            await node.load(single(durability="interval").reactor)
+        assert not node._scheduler.activation.unfinished

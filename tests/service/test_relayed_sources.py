@@ -12,8 +12,8 @@ import pytest
 import tidemill as tm
 from tests.service.damage import look_at
 from tests.system.partition_host import Step, Total
+from tidemill.access.principal import Caller
 from tidemill.engine.graphs.sources.reader import open_reader
-from tidemill.engine.workflows.client.values import Caller
 from tidemill.telemetry.metrics import Sample
 
 KEYS = [f"key {number}" for number in range(10)]

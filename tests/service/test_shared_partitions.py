@@ -1,7 +1,7 @@
 """A keyed reactor on several nodes of a store: each runs some of the partitions, and they move as nodes come and go."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.service.keyed_samples import PARTITIONS, keyed, order, running_partitions
-from tidemill.engine.workflows.client.values import Caller
+from tests.service.keyed_samples import PARTITIONS, Order, keyed, order, running_partitions
+from tests.service.samples import single
+from tidemill.access.principal import Caller
 from tidemill.graphs.keys import partition_of
+from tidemill.storage.graph_ports import PartKey
 
 PUBLIC = Caller("public", "test")
 KEYS = [f"key {number}" for number in range(20)]
@@ -136,6 +138,19 @@ async def test_the_partitions_of_a_node_that_dies_are_taken_over(
     assert sample.seen == {key: [0, 1, 2, 3, 4, 5] for key in KEYS}
 
 
+async def test_the_partitions_of_a_frozen_node_are_taken_over_after_one_lease(
+    address: str, nodes: AsyncExitStack
+) -> None:
+    """G-31: all of them, with their accumulators, after `lease_ttl` and a third of it at most."""
+    sample = keyed(durability="boundary")
+    frozen = await nodes.enter_async_context(tm.testing.node(address, load=sample.load))
+    second = await nodes.enter_async_context(tm.testing.node(address, load=sample.load))
+    await until(lambda: is_shared_by(frozen, second), frozen, second)
+    for _ in range(20):
+        await second.advance("200ms")  # 4 s; nothing is pushed, so nothing but the renewals tells
+    assert is_shared_by(second)
+
+
 async def test_events_wait_for_the_next_owner_of_their_partition(address: str, nodes: AsyncExitStack) -> None:
     """G-31: between two owners a push waits, and is then answered."""
     sample = keyed(durability="boundary")
@@ -203,3 +218,31 @@ async def test_a_partition_runs_the_version_of_its_node(address: str, nodes: Asy
         await second.push("placed", order(key, 1))
     await second.settle()
     assert (sample.seen, newer.seen) == ({}, {key: [1] for key in KEYS})
+
+
+async def test_a_slow_unload_holds_up_no_other_reactor(address: str, nodes: AsyncExitStack) -> None:
+    """G-31: nor a package load. The partitions of one reactor drain, and those of another one move meanwhile."""
+
+    @tm.passthrough
+    def paid(event: Order) -> Order:
+        return event
+
+    slow, sample = tm.Reactor("payments", [paid], key="key", partitions=2, strategy="sequential"), keyed()
+    first = await nodes.enter_async_context(tm.testing.node(address, load=[slow, *sample.load]))
+    draining, may_end = asyncio.Event(), asyncio.Event()
+
+    async def finish_requests(parts: Collection[PartKey]) -> None:
+        if any("payments" in part.name for part in parts):
+            draining.set()
+            await may_end.wait()
+
+    first._scheduler.sharing.finish_requests = finish_requests
+    async with asyncio.TaskGroup() as group:
+        group.create_task(first.unload("reactor:payments"))
+        await draining.wait()
+        try:
+            second = await nodes.enter_async_context(tm.testing.node(address, load=sample.load))
+            await until(lambda: is_shared_by(first, second), first, second)
+            await first.load(single().reactor)
+        finally:
+            may_end.set()

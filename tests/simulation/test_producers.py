@@ -54,6 +54,7 @@ class Producer:
         self.accumulator = accumulator
         self.sequence = 1
         self.acknowledged: list[int] = []
+        self.rejected: list[int] = []
 
     @property
     def events(self) -> list[int]:
@@ -62,12 +63,17 @@ class Producer:
     async def push(self, node: tm.testing.TestNode) -> bool:
         """Push what is next, or again what was not acknowledged; return whether it is now."""
         position = tm.ProducerPosition("p", self.sequence)
-        summary = await node.push_many(self.accumulator, self.events, position=position)
+        try:
+            summary = await node.push_many(self.accumulator, self.events, position=position)
+        except tm.OperationError:
+            return False
         assert len({receipt.accepted for receipt in summary.receipts}) == 1, "all events of a push, or none"
         if summary.receipts[0].accepted:
             assert [receipt.outcome for receipt in summary.receipts] == [summary.receipts[0].outcome] * 3
             self.acknowledged += self.events
             self.sequence += 1
+        else:
+            self.rejected.append(self.sequence)
         return summary.receipts[0].accepted
 
 
@@ -121,13 +127,20 @@ STEPS = st.lists(
 )
 
 
+def check_rejections(factory: Factory, producer: Producer) -> None:
+    """Require that a push was not applied before it was rejected."""
+    if producer.rejected and producer.rejected[-1] == producer.sequence:
+        assert not set(producer.events) & set(factory.applied(producer.accumulator)), "rejected, and applied before"
+
+
 async def tell(steps: list[tuple[str, Any]]) -> tuple[Factory, list[Producer]]:
     factory, producers = Factory(), [Producer(name) for name in NAMES]
     async with asyncio.timeout(20), tm.testing.node(store="memory://", load=factory.load) as node:
         for kind, value in steps:
             if kind == "push":
                 for index in value:
-                    await asyncio.gather(producers[index].push(node), return_exceptions=False)
+                    await producers[index].push(node)
+                    check_rejections(factory, producers[index])
             elif kind == "forget" and producers[value].sequence > 1:  # its last acknowledgement was lost on the way
                 producers[value].sequence -= 1
                 del producers[value].acknowledged[-3:]

@@ -10,7 +10,7 @@ import msgspec
 
 import tidemill as tm
 from tests.system.partition_host import HostSpec
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller
 
 PUBLIC = Caller("public", "test")
 

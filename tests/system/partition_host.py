@@ -42,6 +42,7 @@ class HostSpec(msgspec.Struct, frozen=True):
     """Of the reactor that records events instead of counting them; None: the host counts."""
     servers: str = ""
     """The Kafka brokers of the recorded events; without any, events are pushed."""
+    settings: dict[str, str] = msgspec.field(default_factory=SETTINGS.copy)
 
 
 def steps(event: Step, state: Total) -> Total:
@@ -122,7 +123,7 @@ async def main(spec: HostSpec) -> None:
     """Host partitions until the process gets SIGTERM."""
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    async with tm.Node(spec.address, load=definitions(spec), settings=SETTINGS):
+    async with tm.Node(spec.address, load=definitions(spec), settings=spec.settings):
         print("ready", flush=True)
         await ended.wait()
     print("closed", flush=True)

@@ -4,9 +4,11 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, NamedTuple
+
+import httpx
 
 
 class ServerProcess(NamedTuple):
@@ -15,6 +17,11 @@ class ServerProcess(NamedTuple):
     url: str
     process: subprocess.Popen[str]
 
+    def wait_until_ready(self) -> None:
+        """Return when its packages have been tried."""
+        while httpx.get(f"{self.url}/health/ready").status_code != 200:
+            pass
+
     def stop(self) -> int:
         """Stop it with SIGTERM; return its exit code."""
         self.process.send_signal(signal.SIGTERM)
@@ -22,10 +29,12 @@ class ServerProcess(NamedTuple):
 
 
 @contextmanager
-def server_process(store: str, *options: str, stderr: IO[str] | None = None) -> Iterator[ServerProcess]:
-    """Run a server on a free port of loopback; kill it in the end if it still runs."""
+def server_process(
+    store: str, *options: str, stderr: IO[str] | None = None, launcher: Sequence[str] = ()
+) -> Iterator[ServerProcess]:
+    """Run a server on a free port of loopback, by a launcher if there is one; kill it in the end if it still runs."""
     command = [sys.executable, "-m", "tidemill", "server", "--store", store, "--port", "0", "-o", "json", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
+    with subprocess.Popen([*launcher, *command], stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
         assert process.stdout is not None
         try:
             yield ServerProcess(json.loads(process.stdout.readline())["url"], process)

@@ -46,7 +46,9 @@ def modes(operation: Any) -> list[GenerationMode]:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server with the examples, so that names that exist can be met."""
     folder = tmp_path_factory.mktemp("fuzz")
-    with server_process(f"sqlite:///{folder}/tidemill.db", "--no-auth", "--packages", str(EXAMPLES)) as one:
+    options = ("--no-auth", "--packages", str(EXAMPLES), "--pool", "warehouse=1")
+    with server_process(f"sqlite:///{folder}/tidemill.db", *options) as one:
+        one.wait_until_ready()
         yield one
 
 

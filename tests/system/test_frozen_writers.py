@@ -12,8 +12,8 @@ import pytest
 
 import tidemill as tm
 from tests.system.workflow_nodes import until
+from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.store_client import make_store_client
-from tidemill.engine.workflows.client.values import Caller
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.errors import StoreError
 from tidemill.kernel.settings import Settings

@@ -15,6 +15,7 @@ from hypothesis import settings
 
 import tidemill as tm
 from tests.contract.executor_harness import until
+from tests.processes import alive_with
 from tests.system.dev_session import start_of_python
 from tests.unit.packages.package_samples import folder_of
 from tidemill.kernel.clock import SystemClock, VirtualClock
@@ -51,20 +52,6 @@ async def told(folder: Path, code: str, limits: ProbeLimits = STANDARD) -> str:
 def descriptors() -> list[str]:
     """Return the open descriptors of this process."""
     return sorted(os.listdir("/proc/self/fd"))
-
-
-def alive_with(text: bytes) -> list[int]:
-    """Return the processes that have a text in their command line or environment."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            state = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()[0]
-            said = Path("/proc", name, "environ").read_bytes() + Path("/proc", name, "cmdline").read_bytes()
-        except OSError:
-            continue
-        if text in said and state != b"Z":
-            found.append(int(name))
-    return found
 
 
 def children() -> set[str]:

@@ -10,12 +10,10 @@ import pytest
 
 import tidemill as tm
 from tests.postgres import PostgresServer
-from tests.service.package_files import BROKEN, shop, shop_in
+from tests.service.package_files import BROKEN, publish, shop_in
 from tests.system.workflow_nodes import opened, until
 from tidemill.kernel.clock import SystemClock
-from tidemill.packages.format.archive import parse_archive
 from tidemill.packages.format.signature import TrustPolicy
-from tidemill.packages.format.zip_format import build_zip
 from tidemill.packages.publishing import Publisher
 from tidemill.packages.status import PackageStatus
 from tidemill.storage.store import Store
@@ -33,12 +31,6 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, di
         return f"sqlite:///{tmp_path / 'tidemill.db'}", {"load_published": True, "package_poll_interval": 0.1}
     server: PostgresServer = request.getfixturevalue("postgres")
     return await server.fresh_store(), {"load_published": True, "package_poll_interval": 3600}
-
-
-async def publish(store: Store, version: str, number: int = 1, **changed: str) -> None:
-    """Want a version of the package on every node."""
-    contents = parse_archive(build_zip(shop(version, number, **changed)), "shop.tidemill")
-    await Publisher(store.packages, TrustPolicy(), SystemClock()).publish(contents, "public")
 
 
 async def withdraw(store: Store) -> None:
@@ -136,6 +128,19 @@ async def test_what_was_withdrawn_while_no_node_ran_leaves_nothing(place: tuple[
             await pages_are(store, [])
             assert await store.schedules.get_cursor(*KEY) is None
             assert node.registry.packages() == []
+
+
+async def test_what_is_withdrawn_is_gone_for_nodes_that_have_ended_too(place: tuple[str, dict[str, Any]]) -> None:
+    """P-3: the registry is the same for all of them, so none comes back with the package."""
+    address, settings = place
+    async with opened(address) as store, tm.Node(address, settings=settings) as staying:
+        async with tm.Node(address, settings=settings) as leaving:
+            await publish(store, "1.0.0")
+            await all_have([staying, leaving], "loaded", "1.0.0")
+        await pages_are(store, [("loaded", "1.0.0")] * 2)
+        await withdraw(store)
+        await pages_are(store, [])
+        assert await store.schedules.get_cursor(*KEY) is None
 
 
 async def test_a_folder_is_watched(tmp_path: Path) -> None:

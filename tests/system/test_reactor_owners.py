@@ -14,6 +14,7 @@ import tidemill as tm
 from tests.postgres import PostgresServer
 from tests.service.workflows.pairs import PATIENCE, until
 from tests.system.owning_program import reactor
+from tidemill.access.principal import Caller
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -61,6 +62,12 @@ async def test_a_killed_owner_is_replaced_without_a_loss(address: str) -> None:
     """G-31, G-24: another process continues from the last acknowledged event."""
     async with owner(address) as process, tm.Node(address, load=[reactor]) as node:
         assert (await node.push("numbers", 0)).accepted
+
+        async def has_gone_on() -> bool:
+            state = await node.graph_client.reactor_state(Caller("public", "test"), "r")
+            return state.cache["numbers"] > 0
+
+        await until(has_gone_on)
         process.kill()
         await process.wait()
         acknowledged = 1

@@ -39,6 +39,40 @@ def test_a_server_without_authentication_stays_on_loopback(tmp_path: Path, host:
     assert "--no-auth needs a loopback host" in refused.stderr
 
 
+SLOW_PACKAGE = """\
+import os, time
+import tidemill as tm
+
+while not os.path.exists({gate!r}):
+    time.sleep(0.01)
+
+report = tm.Workflow("report")
+
+@report.task
+def write() -> int:
+    return 1
+"""
+
+
+def test_a_server_is_ready_when_its_packages_have_been_tried(tmp_path: Path) -> None:
+    """Ops: a load balancer sends no request for a workflow that is not loaded yet; a broken package delays nothing."""
+    packages, gate = tmp_path / "packages", tmp_path / "gate"
+    packages.mkdir()
+    (packages / "slow.py").write_text(SLOW_PACKAGE.format(gate=str(gate)))
+    (packages / "broken.py").write_text("import tidemill as tm\n\nthis_name_is_not_defined\n")
+    options = ("--no-auth", "--packages", str(packages))
+    with server_process(f"sqlite:///{tmp_path}/tidemill.db", *options) as server:
+        while "still being loaded" not in (answer := httpx.get(f"{server.url}/health/ready")).text:
+            assert answer.status_code == 503
+        assert (answer.status_code, answer.json()["status"]) == (503, "not_ready")
+        gate.touch()
+        while (answer := httpx.get(f"{server.url}/health/ready")).status_code != 200:
+            pass
+        assert httpx.post(f"{server.url}/api/v1/workflows/report/runs", json={}).status_code == 201
+        [reason] = [one["reason"] for one in answer.json()["checks"] if not one["ok"]]
+        assert reason == "1 could not be loaded or removed: see GET /api/v1/packages"
+
+
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
     """The error says which address is taken, and what to do."""
     with server_process(f"sqlite:///{tmp_path}/tidemill.db", "--no-auth") as server:

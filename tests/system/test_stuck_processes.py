@@ -16,8 +16,8 @@ from tests.system.workflow_nodes import (
     opened,
     until,
 )
+from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.store_client import make_store_client
-from tidemill.engine.workflows.client.values import Caller
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.store import Store

@@ -7,7 +7,7 @@ import msgspec
 from tidemill.access.principal import Principal, Role
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
+class AccountRow(msgspec.Struct, frozen=True, kw_only=True):
     """An account as it is stored and listed: everything but the password."""
 
     tenant: str

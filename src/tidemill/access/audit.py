@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
     """One change that a principal has made."""
 
     id: str

@@ -1,8 +1,8 @@
 """Principals: the callers of the server, each with its tenant and its role.
 
 A role includes the roles below it. An admin of the tenant `public` administers the whole instance: it creates tenants,
-and acts for any of them. A principal can be restricted to single endpoints, for a producer that pushes to one
-accumulator; it then has no access to anything else.
+acts for any of them, and uploads packages, whose code runs with the rights of the server. A principal can be
+restricted to single endpoints, for a producer that pushes to one accumulator; it then has no access to anything else.
 """
 
 from enum import StrEnum
@@ -34,6 +34,8 @@ class Permission(StrEnum):
     ADMIN = "admin"
     INSTANCE = "instance"
     """An admin of the instance."""
+    UPLOAD = "upload"
+    """An admin of the instance; an admin of a tenant too, if the settings of the server trust its uploads."""
     ATTEMPT = "attempt"
     """A remote attempt, by its own token."""
 
@@ -58,19 +60,26 @@ _ROLE_PERMISSIONS = {
 }
 
 
-class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """An authenticated caller."""
+class Caller(msgspec.Struct, frozen=True):
+    """The identity behind a request: it sees only what belongs to its tenant, and its actions are recorded."""
 
     tenant: str
-    role: Role
     actor: str
     """The name in audit records: "key:4f2a91c0", "account:ada", "local" without authentication."""
+
+
+class Principal(Caller, frozen=True, kw_only=True):
+    """A caller that was authenticated, with what it may do."""
+
+    role: Role
     only: frozenset[Resource] | None = None
     """The endpoints that the principal is restricted to; None: not restricted."""
     credential: str | None = None
     """The key or session behind it, which may end while a connection is open; None without authentication."""
     attempt: tuple[str, str, int, int] | None = None
     """The remote attempt that it is: its run, task, element and number. It may do nothing but its own calls."""
+    is_acting: bool = False
+    """Whether it is an admin of the instance that acts for the tenant."""
 
     @property
     def is_instance_admin(self) -> bool:
@@ -88,4 +97,6 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if permission is Permission.INSTANCE:
             return self.is_instance_admin
+        if permission is Permission.UPLOAD:
+            return self.is_instance_admin or self.is_acting
         return permission in _ROLE_PERMISSIONS[self.role]

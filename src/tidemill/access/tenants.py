@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 
-class Tenant(msgspec.Struct, frozen=True, kw_only=True):
+class TenantRow(msgspec.Struct, frozen=True, kw_only=True):
     """A tenant."""
 
     name: str

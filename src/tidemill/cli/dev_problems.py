@@ -59,8 +59,10 @@ class ProblemReports:
             return
         fields = vars(record)
         subject, reason = self._subject(fields), _reason(record)
-        self._counts[subject, reason or str(record.msg)] += 1
-        if self._counts[subject, reason or str(record.msg)] > 1:
+        problem = (subject, reason or str(record.msg))
+        is_printed = problem in self._counts
+        self._counts[problem] += fields.get("new_events", 1)  # one record may be about several events
+        if is_printed:
             return
         style = "bold red" if record.levelno >= logging.ERROR else "yellow"
         location = self._location(record)

@@ -18,6 +18,7 @@ from tidemill.node import Node
 from tidemill.packages.reconcile.reconciler import Reconciler
 from tidemill.packages.status import PackageStatus
 from tidemill.server.app import make_server_app
+from tidemill.server.connections import connections_of
 from tidemill.server.serving import LOOPBACK, serving
 
 FIRST_LOAD_TIMEOUT = 4.0
@@ -54,7 +55,8 @@ async def _run_node(
     view = DevView(node, root, SystemClock(), on_output_closed=stop_requested.set, store=store)
     activity = DevActivity(node, view, SystemClock(), store)
     with forwarding_logs(loop, activity.handle_record):
-        async with node, serving(make_server_app(node, has_authentication=False), LOOPBACK, port) as url:
+        app, connections = make_server_app(node, has_authentication=False), connections_of(node)
+        async with node, serving(app, LOOPBACK, port, connections) as url:
             view.print_banner(url)
             if open_browser:  # on a thread: it may wait some seconds for a browser to start
                 loop.run_in_executor(None, webbrowser.open, url)

@@ -16,20 +16,26 @@ class LazyCommand(NamedTuple):
 
     help: str
     """Its line in the list of commands; the help of a group is the same."""
-    module: str
-    """Below `tidemill.cli.commands`."""
+    module: str | None = None
+    """Below `tidemill.cli.commands`; None if operations declare all of its commands."""
     function: str | None = None
     """The function of the command; None for a group, the `app` of the module."""
 
     def load(self, name: str) -> Any:
         """Import the command."""
-        module = import_module(f"tidemill.cli.commands.{self.module}")
+        module = None if self.module is None else import_module(f"tidemill.cli.commands.{self.module}")
         outer = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         outer.callback()(_nothing)
-        if self.function is None:
-            outer.add_typer(module.app, name=name)
-        else:
+        if self.function is not None:
             outer.command(name, **getattr(module, SETTINGS_NAME, {}))(getattr(module, self.function))
+        else:
+            from tidemill.cli.derive import derive_commands
+
+            group = typer.Typer(help=self.help, no_args_is_help=True) if module is None else module.app
+            for verb, command in derive_commands(name).items():
+                (group.command(verb) if verb else outer.command(name))(command)
+            if group.registered_commands:
+                outer.add_typer(group, name=name)
         _unwrap_help(outer)
         return typer.main.get_command(outer).commands[name]  # type: ignore[attr-defined]  # it has a callback: a group
 

@@ -9,7 +9,7 @@ from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.targets import ServerTarget, find_target, require_server
 
 if TYPE_CHECKING:
-    from tidemill.cli.access_admin import AccessAdmin
+    from tidemill.api.port import AsyncApi
     from tidemill.cli.package_publishing import PackageRegistry
     from tidemill.cli.workflow_service import WorkflowService
     from tidemill.client import AsyncClient
@@ -55,40 +55,26 @@ async def open_packages(
             yield StorePackages(opened, tenant or DEFAULT_TENANT)
 
 
-def with_access(
-    store: str | None,
-    tenant: str | None,
-    work: "Callable[[AccessAdmin], Awaitable[Result]]",
-    *,
-    creates: bool = False,
-) -> Result:
-    """Open the access control that a command is about, and return what `work` returns.
-
-    With `creates` a store that does not exist is created.
-    """
-
-    async def do() -> Result:
-        async with _open_access(store, tenant, creates=creates) as access:
-            return await work(access)
-
-    with exit_on_error():
-        return run_async(do())
-
-
 @asynccontextmanager
-async def _open_access(store: str | None, tenant: str | None, *, creates: bool) -> "AsyncIterator[AccessAdmin]":
+async def open_api(
+    store: str | None, tenant: str | None, *, read_only: bool = False, creates: bool = False
+) -> "AsyncIterator[AsyncApi]":
+    """Open what carries operations out; read-only as in `open_workflows`, `creates` makes a store that is missing."""
     target = find_target(store)
     if isinstance(target, ServerTarget):
-        from tidemill.cli.server_access import ServerAccess
-
         async with target.client(tenant) as client:
-            yield ServerAccess(client)
+            yield client.api
     else:
-        from tidemill.cli.store_access import make_store_access
+        from tidemill.api.local import LocalApi
+        from tidemill.api.services import open_services
         from tidemill.cli.stores import open_store
+        from tidemill.engine.access.services import LOCAL_PRINCIPAL
+        from tidemill.kernel.settings import Settings
 
-        async with open_store(target.address, creates=creates) as opened:
-            yield await make_store_access(opened, tenant)
+        async with open_store(target.address, read_only=read_only, creates=creates) as opened:
+            services = open_services(opened, Settings.read())
+            tenant = LOCAL_PRINCIPAL.tenant if tenant is None else tenant
+            yield LocalApi(services, await services.access.tenants.act_for(LOCAL_PRINCIPAL, tenant))
 
 
 def with_client(tenant: str | None, work: "Callable[[AsyncClient], Awaitable[Result]]") -> Result:

@@ -7,6 +7,7 @@ import msgspec
 from rich.table import Column, Table
 from rich.text import Text
 
+from tidemill.access.principal import Caller
 from tidemill.cli.formatting import (
     LINE_LIMIT,
     format_elapsed,
@@ -20,7 +21,6 @@ from tidemill.cli.formatting import (
 )
 from tidemill.cli.output import build_table, text_limit
 from tidemill.cli.run_summary import plain_result
-from tidemill.engine.workflows.client.values import Caller
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, RunRow, TaskError, TaskKey
@@ -115,7 +115,7 @@ def run_title(view: RunView, width: int) -> Text:
     """Return the heading of a run: workflow, state, origin, version, times, params."""
     row, limit = view.row, text_limit(LINE_LIMIT, width)
     slot = f" for {format_zoned_time(row.slot)}" if row.slot is not None else ""
-    params = ", ".join(f"{name}={value!r}" for name, value in _decode_run_params(row).items())
+    params = ", ".join(f"{name}={value!r}" for name, value in (_decode_run_params(row) or {}).items())
     lines = [
         Text.assemble(
             (row.workflow, "bold"), " ", state_text(row.state), _format_reason(row, limit), f"  (run {row.id})"
@@ -236,7 +236,7 @@ def plain_event(one: EventRow) -> dict[str, Any]:
     return fields
 
 
-def _decode_run_params(row: RunRow) -> dict[str, Any]:
-    """Return the params as plain values: their types are not known without the workflow's code."""
-    values: dict[str, Any] = msgspec.msgpack.decode(row.params)
+def _decode_run_params(row: RunRow) -> dict[str, Any] | None:
+    """Return the params as plain values, whose types are not known without the workflow's code; None if omitted."""
+    values: dict[str, Any] | None = msgspec.msgpack.decode(row.params)
     return msgspec.to_builtins(values, str_keys=True)  # type: ignore[no-any-return]

@@ -15,7 +15,8 @@ from tidemill.workflows.states import RunState, TaskState
 
 def to_run_row(info: RunInfo) -> RunRow:
     """Return a run without its tasks."""
-    fields = {name: getattr(info, name) for name in RunInfo.__struct_fields__ if name not in ("params", "note")}
+    left_out = ("params", "note", "omitted")
+    fields = {name: getattr(info, name) for name in RunInfo.__struct_fields__ if name not in left_out}
     return RunRow(**fields, tenant="", params=msgspec.msgpack.encode(info.params))
 
 

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Collection
 
 from msgspec.structs import asdict
 
+from tidemill.access.principal import Caller
 from tidemill.cli.run_view import RunView, read_run_view
 from tidemill.cli.workflow_service import NumberedLine, WorkflowLine, WorkflowService
-from tidemill.engine.workflows.client.values import Caller, ClearResult, RunSnapshot
+from tidemill.engine.workflows.client.values import ClearResult, RunSnapshot
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.kernel.settings import Settings
 from tidemill.workflows.plan import UNMAPPED

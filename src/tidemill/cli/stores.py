@@ -16,7 +16,7 @@ from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
 
 if TYPE_CHECKING:
-    from tidemill.engine.workflows.client.values import Caller
+    from tidemill.access.principal import Caller
     from tidemill.engine.workflows.client.workflow_client import WorkflowClient
     from tidemill.storage.migrations import SchemaState
     from tidemill.storage.store import Store
@@ -116,7 +116,7 @@ async def open_client(
 
 def cli_caller(tenant: str | None) -> "Caller":
     """Return the caller of all commands on a store, for a tenant."""
-    from tidemill.engine.workflows.client.values import Caller
+    from tidemill.access.principal import Caller
 
     return Caller(tenant or DEFAULT_TENANT, "cli")
 

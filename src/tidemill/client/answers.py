@@ -4,43 +4,18 @@ from typing import Any
 
 import msgspec
 
+from tidemill.api.errors import ProblemDetails, to_error
 from tidemill.client.calls import ApiCall
 from tidemill.kernel.backoff import Retry
-from tidemill.kernel.errors import (
-    FullError,
-    NotFoundError,
-    OperationError,
-    RequestError,
-    StoreError,
-    TidemillError,
-    rebuild_request_error,
-)
+from tidemill.kernel.errors import OperationError, TidemillError
 
 TRY_AGAIN_STATUSES = frozenset([429, 503])
 """The answers after which a request is worth repeating: the server did nothing."""
 UNKNOWN_OUTCOME_STATUSES = frozenset([502, 504])
 """The answers of proxies that do not say what became of the request."""
 IN_PROGRESS_CODE = "request_in_progress"
-"""The first of two equal requests is still being worked on."""
+"""A server still handles the first of two equal requests: the client waits for it, however long that takes."""
 MAX_RETRY_AFTER = 30.0  # seconds that a client waits at the request of a server
-
-
-class FieldError(msgspec.Struct, frozen=True):
-    """One invalid field of a request."""
-
-    path: str = ""
-    message: str = ""
-
-
-class ProblemAnswer(msgspec.Struct, frozen=True):
-    """Problem details (RFC 9457), as the server answers."""
-
-    detail: str
-    code: str
-    status: int = 0
-    request_id: str = ""
-    suggestions: list[str] = []
-    errors: list[FieldError] = []
 
 
 class FailedAnswer(msgspec.Struct, frozen=True):
@@ -51,9 +26,14 @@ class FailedAnswer(msgspec.Struct, frozen=True):
     retry_after: float | None = None
     code: str | None = None
 
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether the server still handles the same call: another try does not count."""
+        return self.code == IN_PROGRESS_CODE
+
     def may_repeat(self, call: ApiCall[Any]) -> bool:
         """Return whether the call may be sent again."""
-        if self.status in TRY_AGAIN_STATUSES or self.code == IN_PROGRESS_CODE:
+        if self.status in TRY_AGAIN_STATUSES or self.is_in_progress:
             return True
         return self.status in UNKNOWN_OUTCOME_STATUSES and call.is_repeatable
 
@@ -73,26 +53,11 @@ class StreamRefusedError(Exception):
 def read_failed_answer(url: str, status: int, body: bytes, retry_after: str | None = None) -> FailedAnswer:
     """Return an answer that is not a success, with the error to raise."""
     try:
-        problem = msgspec.json.decode(body, type=ProblemAnswer)
+        problem = msgspec.json.decode(body, type=ProblemDetails)
     except (msgspec.DecodeError, UnicodeDecodeError):
         message = f"{url} answered with status {status}, and not as a Tidemill server does: check the address"
         return FailedAnswer(status, OperationError(message))
-    return FailedAnswer(status, to_error(problem, status), _parse_seconds(retry_after), problem.code)
-
-
-def to_error(problem: ProblemAnswer, status: int) -> TidemillError:
-    """Return the error that a node would raise for a problem."""
-    if status == 503:
-        return StoreError(problem.detail)
-    if status >= 500:
-        return OperationError(f"{problem.detail} (code {problem.code}, request {problem.request_id})")
-    facts = {"suggestions": problem.suggestions, "errors": problem.errors, "request_id": problem.request_id}
-    kind: type[RequestError] = RequestError
-    if problem.code.endswith("_not_found"):
-        kind = NotFoundError
-    elif problem.code == "queue_full":
-        kind = FullError
-    return rebuild_request_error(kind, problem.detail, problem.code, status, facts)
+    return FailedAnswer(status, to_error(problem), _parse_seconds(retry_after), problem.code)
 
 
 def unreachable(url: str, error: Exception) -> OperationError:

@@ -4,18 +4,17 @@ Calls do no I/O. Both clients, the asynchronous and the blocking one, send the s
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
 
+from tidemill.api.operation import Method, Operation, Place
 from tidemill.client.connection import API_PATH
-from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import OperationError, RequestError
 
 Answer = TypeVar("Answer")
-Item = TypeVar("Item")
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -24,18 +23,10 @@ ARCHIVE = "application/octet-stream"
 QueryValue = str | int | bool | Sequence[str] | None
 
 
-class ItemPage(msgspec.Struct, Generic[Item], frozen=True):
-    """A part of a list, as the server answers."""
-
-    items: list[Item]
-    total: int
-    next: str | None = None
-
-
 class ApiCall(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
     """One request of the API."""
 
-    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+    method: Method
     path: str
     answer: Any
     """The type of the answer; None if there is none to read."""
@@ -54,6 +45,26 @@ class ApiCall(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             message = f"the answer to {self.method} {self.path} is not what this client expects: {error}"
             raise OperationError(f"{message}; are client and server of the same version?") from error
+
+
+def to_call(operation: Operation[..., Answer], fields: Mapping[str, Any]) -> ApiCall[Answer]:
+    """Return the call of an operation with the fields of its request."""
+    http, sent = operation.http, operation.to_wire(fields)
+    places = {place: [one.wire_name for one in operation.fields if one.place == place] for place in get_args(Place)}
+    names = {name: name_in_path(sent.pop(name)) for name in places["path"]}
+    body = {name: sent[name] for name in places["body"] if name in sent}
+    headers = {"content-type": JSON} if body else {}
+    if operation.takes_key:
+        headers["idempotency-key"] = str(uuid4())
+    return ApiCall(
+        method=http.method,
+        path=API_PATH + http.path.format(**names),
+        answer=None if operation.answer is type(None) else operation.answer,
+        query=encode_query({name: sent[name] for name in places["query"] if name in sent}),
+        content=encode(body) if body else None,
+        headers=headers,
+        is_repeatable=http.is_idempotent or operation.takes_key,
+    )
 
 
 def get(path: str, answer: type[Answer], **query: QueryValue) -> ApiCall[Answer]:
@@ -134,11 +145,3 @@ def _query_text(value: str | int | bool | Sequence[str]) -> str | list[str]:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, str | int) else [str(one) for one in value]
-
-
-def seconds(name: str, duration: Duration) -> float:
-    """Return a duration in seconds, as the API takes it; RequestError names the argument that is none."""
-    try:
-        return parse_positive_duration(duration)
-    except ValueError as error:
-        raise RequestError(f"{name}: {error}", code="invalid_duration") from None

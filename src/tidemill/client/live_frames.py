@@ -2,7 +2,7 @@
 
 import msgspec
 
-from tidemill.client.answers import ProblemAnswer
+from tidemill.api.errors import ProblemDetails
 from tidemill.graphs.state import ReactorState
 
 
@@ -11,4 +11,4 @@ class ReactorFrame(msgspec.Struct, frozen=True):
 
     id: int | None = None
     state: ReactorState | None = None
-    error: ProblemAnswer | None = None
+    error: ProblemDetails | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tidemill.client.answers import ProblemAnswer, to_error
+from tidemill.api.errors import ProblemDetails, to_error
 from tidemill.graphs.pushes import PushProblem
 from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.errors import OperationError, RequestError
@@ -59,7 +59,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     receipts: Mapping[str, int] = {}
     problems: list[PushProblem] = []
     resume_after: int | None = None
-    error: ProblemAnswer | None = None
+    error: ProblemDetails | None = None
     """Why nothing of the frame was pushed."""
 
 
@@ -141,7 +141,7 @@ class PushWindow:
     def acknowledge(self, ack: Acknowledgement) -> None:
         """Take an acknowledgement; raises the problem that it reports, and if it is not of the oldest frame."""
         if ack.error is not None:
-            raise to_error(ack.error, ack.error.status)
+            raise to_error(ack.error)
         if ack.seq is None:
             return
         if not self._unacknowledged or self._unacknowledged[0].seq != ack.seq:

@@ -25,6 +25,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     role: Role
     is_instance_admin: bool = False
+    may_upload: bool = False
     only: list[str] | None = None
     """The endpoints that its key is restricted to."""
 
@@ -46,9 +47,12 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
     slot: datetime | None = None
     backfill: str | None = None
-    params: dict[str, Any] = {}
+    params: dict[str, Any] | None = {}
+    """None if they cannot be read any more, or are omitted."""
     note: str | None = None
     reason: str = ""
+    omitted: dict[str, int] = {}
+    """Values that a list leaves out because they are large, with their bytes."""
 
 
 class RunTransition(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,66 +152,6 @@ class FiringCounts(msgspec.Struct, frozen=True):
 # -- access
 
 
-class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """An API key, without its secret part."""
-
-    id: str
-    tenant: str
-    role: Role
-    label: str = ""
-    only: list[str] | None = None
-    """The endpoints that it is restricted to."""
-    created_at: datetime | None = None
-    created_by: str | None = None
-    expires_at: datetime | None = None
-    revoked_at: datetime | None = None
-    last_used_at: datetime | None = None
-
-
-class IssuedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A new API key. The server answers with `key` this once."""
-
-    id: str
-    key: str
-    tenant: str
-    role: Role
-    label: str = ""
-    only: list[str] | None = None
-    expires_at: datetime | None = None
-
-    def __repr__(self) -> str:
-        return f"<key {self.id}>"  # without the key itself
-
-
-class VariableInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A variable."""
-
-    name: str
-    value: Any
-    updated_at: datetime
-    updated_by: str
-
-
-class SecretInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret, without its value."""
-
-    name: str
-    version: int
-    key_id: str
-    """The master key that protects it."""
-    updated_at: datetime
-    updated_by: str
-
-
-class RotatedCount(msgspec.Struct, frozen=True):
-    """How many secrets a rotation has changed."""
-
-    rotated: int
-
-
-# -- workflows and the clock
-
-
 class LatestRun(msgspec.Struct, frozen=True, kw_only=True):
     """The newest run of a workflow."""
 
@@ -295,19 +239,6 @@ class BackfillInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The number of its runs in each state."""
     limit: int = 1
     cancelled_at: datetime | None = None
-
-
-class PoolInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool, and how much of it the tenant uses."""
-
-    name: str
-    slots: int
-    used: int = 0
-    waiting: int = 0
-    """The task runs that wait for a slot."""
-
-
-# -- packages
 
 
 class PackageProblemInfo(msgspec.Struct, frozen=True, kw_only=True):

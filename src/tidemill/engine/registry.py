@@ -80,6 +80,11 @@ class Registry:
         """Return the keys under which sockets find reactors and accumulators."""
         return self._names(self._endpoints, tenant)
 
+    def has_tenant(self, tenant: str) -> bool:
+        """Return whether something is loaded for a tenant."""
+        loaded = (self._reactors, self._graphs, self._workflows, self._triggers, self._packages)
+        return any(owner == tenant for keys in loaded for owner, _ in keys)
+
     def _names(self, keys: Iterable[Key], tenant: str | None) -> list[str]:
         selected = self._tenant if tenant is None else tenant
         return sorted(name for owner, name in keys if owner == selected)

@@ -4,7 +4,7 @@ Results are kept as the compiled function returned them, and become names and di
 whose result is never read costs one tuple.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
@@ -47,6 +47,24 @@ class NodeError(OperationError):
         return type(self), (self.node, self.cause)
 
 
+class PlainNodeError(NodeError):
+    """The error of a node whose code is elsewhere, or is replaced: its message and its traceback are text."""
+
+    def __init__(self, node: str, message: str, traceback: str) -> None:
+        OperationError.__init__(self, message)
+        self.node = node
+        self.cause = OperationError(message)
+        self.__dict__["traceback"] = traceback
+
+    @classmethod
+    def of(cls, error: NodeError) -> "PlainNodeError":
+        """Return an error as text."""
+        return cls(error.node, str(error), error.traceback)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.node, str(self), self.traceback)
+
+
 class GraphResult(msgspec.Struct, frozen=True, eq=False):
     """The result of one call of a graph."""
 
@@ -84,6 +102,23 @@ class GraphResult(msgspec.Struct, frozen=True, eq=False):
 
     def __repr__(self) -> str:
         return f"GraphResult(outputs={self.outputs!r}, skipped={self.skipped!r}, error={self.error!r})"
+
+
+def plain_result(
+    outputs: Mapping[str, Any], ran: Sequence[str], skipped: Sequence[str], error: PlainNodeError | None
+) -> GraphResult:
+    """Return a result that was read already: it refers to no code of its graph."""
+    failed = () if error is None else (error.node,)
+    layout = ResultLayout(
+        names=(*ran, *failed, *skipped),
+        returned=(),
+        routed=(),
+        terminals=frozenset(outputs),
+        guards={},
+        variant_suffix="",
+        task_suffix="",
+    )
+    return GraphResult(layout, (), error, {name: outputs.get(name) for name in ran})
 
 
 Outcome = Literal["emitted", "suppressed", "buffered", "rejected", "dead_lettered"]
@@ -155,6 +190,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
     """The firing that could not start it."""
     key: Any = None
     """Of a keyed reactor: the key of the event or the firing; None if the event has none."""
+    omitted: dict[str, int] = {}
+    """By path, the bytes of values that a list leaves out because they are large."""
 
 
 def to_jsonable(value: Any, describe_unknown: Callable[[Any], Any] = repr) -> Any:

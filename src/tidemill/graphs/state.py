@@ -90,6 +90,8 @@ class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
     """Of a keyed reactor; without a key that was asked for, its cache is empty, because each key has its own."""
     partitions: list[PartitionState] = []
     """Those of a keyed reactor, by number; with a key that was asked for, none."""
+    omitted: dict[str, int] = {}
+    """By path, the bytes of values that a list leaves out because they are large."""
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):

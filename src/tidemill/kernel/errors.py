@@ -133,6 +133,10 @@ class DamagedStoreError(StoreError):
     """The database is damaged: repeating the call does not help."""
 
 
+class FullStoreError(StoreError):
+    """The disk of the database is full: repeating the call helps when there is space again."""
+
+
 class FencedError(StoreError):
     """Another node owns what was to be written: repeating the call does not help."""
 

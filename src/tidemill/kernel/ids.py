@@ -1,5 +1,6 @@
 """Identifiers: short, unique, and sortable by creation time where that matters."""
 
+import hashlib
 import os
 from datetime import datetime
 from itertools import count
@@ -17,6 +18,12 @@ def new_sortable_id(at: datetime) -> str:
     """Return a unique id that sorts by the millisecond of its creation, and within it by the order of calls."""
     millis = int(at.timestamp() * 1000)
     return f"{_encode_base32(millis, 10)}{_encode_base32(next(_sequence), 6)}{new_instance_id()}"
+
+
+def derive_sortable_id(at: datetime, *names: str) -> str:
+    """Return the id of something that was begun at a time, the same for the same names; it sorts by the millisecond."""
+    digest = hashlib.sha256("\0".join((at.isoformat(), *names)).encode()).digest()
+    return f"{_encode_base32(int(at.timestamp() * 1000), 10)}{''.join(_ALPHABET[byte & 31] for byte in digest[:14])}"
 
 
 def _encode_base32(number: int, length: int) -> str:

@@ -6,6 +6,10 @@ from tidemill.kernel.errors import RequestError
 
 MAX_INTEGER = 2**31 - 1
 """The largest integer that a store keeps in a column."""
+LISTED_VALUE_LIMIT = 16 * 1024
+"""Bytes of the largest value that lists show, such as the params of a run; a larger one only the item itself has."""
+MAX_TEXT_LENGTH = 10_000
+"""The length of the longest note or reason in characters: lists show them."""
 MAX_WORD_LENGTH = 200
 """The length of the longest word in characters."""
 

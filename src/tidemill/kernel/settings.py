@@ -3,7 +3,8 @@
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from ipaddress import ip_network
 from math import isclose
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -15,7 +16,7 @@ from tidemill.kernel.durations import format_duration, parse_duration, parse_pos
 from tidemill.kernel.errors import DefinitionError, Location
 from tidemill.kernel.limits import MAX_INTEGER, is_name
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.kernel.urls import mask_password
+from tidemill.kernel.urls import mask_credentials, mask_password
 
 EventLoop = Literal["auto", "asyncio", "uvloop"]
 """The event loop of a command that runs a node; "auto" is uvloop if it is installed."""
@@ -36,8 +37,12 @@ _ZERO_ALLOWED = frozenset(
 """Durations that may be zero. The others are waited for in a loop, which would spin."""
 _PATH_SETTINGS = frozenset(["kubernetes_config", "packages", "trusted_keys"])
 """Paths, made absolute when they are read: author code may change the working directory later."""
-_URL_SETTINGS = ("store", "postgres_url", "redis_url", "mqtt_url", "ray_host_store")
-"""Addresses that may hold a password."""
+_MASKS: dict[str, Callable[[str], str]] = {
+    **dict.fromkeys(["secret_keys", "oidc_client_secret"], lambda _: "***"),
+    **dict.fromkeys(["store", "postgres_url", "redis_url", "mqtt_url", "ray_host_store"], mask_password),
+    "nats_servers": mask_credentials,
+}
+"""How each setting that is a secret, or an address that may hold one, is shown."""
 _BOOLEAN_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _EDITION_DEFAULTS: dict[str, dict[str, int]] = {"lite": {}, "pro": {"dispatch_workers": 16, "dispatch_queue": 256}}
 _AT_LEAST_ONE = frozenset(
@@ -49,9 +54,12 @@ _AT_LEAST_ONE = frozenset(
         "reap_limit",
         "requests_per_second",
         "connections_per_key",
+        "body_bytes_per_second",
     ]
 )
 """Numbers that must not be 0: work would silently never be done."""
+_OPTIONAL_NUMBERS = {"ray_hosts": 0, "max_connections": 16}
+"""Numbers that may be unset, and the smallest of each."""
 _MIN_HEARTBEATS_PER_TIMEOUT = 3
 """The number of heartbeats that fit into a lease, at least: two of them may be late or lost."""
 
@@ -89,6 +97,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_limit: int = 1000
     retention: float = 90 * 86400.0
     tenant_retention: dict[str, float] = {}
+    tenant_weights: dict[str, int] = {}
     audit_retention: float = 365 * 86400.0
     kafka_servers: str | None = None
     nats_servers: str | None = None
@@ -112,10 +121,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     package_poll_interval: float = 5.0
     allow_downgrade: bool = False
     require_signatures: bool = False
+    tenant_uploads: bool = False
     trusted_keys: str | None = None
     secret_keys: str | None = None
     requests_per_second: int = 1000
     connections_per_key: int = 5000
+    max_connections: int | None = None
+    head_timeout: float = 10.0
+    keep_alive_timeout: float = 5.0
+    body_bytes_per_second: int = 500
+    trusted_proxies: str = "127.0.0.1, ::1"
     oidc_issuer: str | None = None
     oidc_client_id: str | None = None
     oidc_client_secret: str | None = None
@@ -125,16 +140,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     event_loop: EventLoop = "auto"
 
     def __repr__(self) -> str:
-        """Show everything but the passwords in addresses, and the keys of secrets."""
+        """Show everything but the credentials in addresses, and the keys of secrets."""
         fields = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
         return f"Settings({fields})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Return each field with the value to show."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
-        secrets = {name: values[name] and "***" for name in ("secret_keys", "oidc_client_secret")}
-        urls = {name: values[name] and mask_password(values[name]) for name in _URL_SETTINGS}
-        masked = {**urls, **secrets}
+        masked = {name: values[name] and mask(values[name]) for name, mask in _MASKS.items()}
         return list((values | masked).items())
 
     @classmethod
@@ -187,6 +200,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
+def secret_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return the variables that hold keys, or an address with a password, or that name a file with one of them."""
+    masks = {ENVIRONMENT_PREFIX + name.upper(): mask for name, mask in _MASKS.items()}
+    values = {name: environment[name] for name in masks if name in environment}
+    files = [name + FILE_SUFFIX for name in masks if name + FILE_SUFFIX in environment]
+    return [*(name for name, value in values.items() if masks[name](value) != value), *files]
+
+
 def _read_variable(environment: Mapping[str, str], name: str) -> str | None:
     """Return the value of a variable, or the content of the file that `<name>_FILE` names; None for an empty file."""
     path = environment.get(name + FILE_SUFFIX)
@@ -210,9 +231,13 @@ def _convert_setting(name: str, value: Any, kind: Any) -> Any:
         if name in _PATH_SETTINGS:
             return None if value is None else str(Path(os.fspath(value)).absolute())
         if name == "tenant_retention":
-            return _parse_tenant_durations(value)
-        if name == "ray_hosts":
-            return None if value is None else _parse_integer(value, minimum=0)
+            return {tenant: parse_duration(one) for tenant, one in _parse_by_tenant(value, "30d").items()}
+        if name == "tenant_weights":
+            return {tenant: _parse_integer(one, minimum=1) for tenant, one in _parse_by_tenant(value, "2").items()}
+        if name in _OPTIONAL_NUMBERS:
+            return None if value is None else _parse_integer(value, minimum=_OPTIONAL_NUMBERS[name])
+        if name == "trusted_proxies":
+            return _parse_networks(value)
         if name == "ray_runtime_env":
             return _parse_json_object(value)
         if kind is bool:
@@ -224,17 +249,28 @@ def _convert_setting(name: str, value: Any, kind: Any) -> Any:
         raise DefinitionError.single("settings", f"{name}: {error}") from error
 
 
-def _parse_tenant_durations(value: Any) -> dict[str, float]:
-    """Return durations by tenant from a mapping, or from a text such as "acme=30d, beta=7d"."""
+def _parse_by_tenant(value: Any, example: str) -> dict[str, Any]:
+    """Return what a mapping has for each tenant, or a text such as "acme=30d, beta=7d"."""
     if isinstance(value, str):
         parts = (part.partition("=") for part in value.split(",") if part.strip())
-        value = {name: duration for name, _, duration in parts}
+        value = {name: given.strip() for name, _, given in parts}
     if not isinstance(value, Mapping):
-        raise TypeError(f"{value!r} names no tenants: write it like 'acme=30d, beta=7d', or as a mapping")
-    durations = {name.strip() if isinstance(name, str) else name: duration for name, duration in value.items()}
-    if invalid := [name for name in durations if not is_name(name)]:
+        message = f"{value!r} names no tenants: write it like 'acme={example}, beta={example}', or as a mapping"
+        raise TypeError(message)
+    by_tenant = {name.strip() if isinstance(name, str) else name: given for name, given in value.items()}
+    if invalid := [name for name in by_tenant if not is_name(name)]:
         raise ValueError(f"{invalid[0]!r} cannot be the name of a tenant")
-    return {name: parse_duration(duration) for name, duration in durations.items()}
+    return by_tenant
+
+
+def _parse_networks(value: Any) -> str:
+    """Return addresses and networks, separated by commas; an empty text names none."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text: write it like '10.0.0.1, 10.1.2.0/24'")
+    parts = [part.strip() for part in value.split(",") if part.strip()]
+    for part in parts:
+        ip_network(part)
+    return ", ".join(parts)
 
 
 def _parse_json_object(value: Any) -> dict[str, Any]:

@@ -324,6 +324,21 @@ class PackageService:
                 reports.setdefault(PackageKey(status.tenant, status.name), []).append(report)
         return [self._merge_status(key, reported) for key, reported in sorted(reports.items())]
 
+    def find_unsettled(self) -> str:
+        """Return what is left to do before every package that was wanted at the start has been tried; "" if nothing.
+
+        A source that cannot be read has been tried.
+        """
+        watched = [one.reconciler for one in self._watched_sources]
+        unsettled = [one for one in watched if not one.is_settled and not one.source_error]
+        if number := sum(one.busy_count for one in unsettled):
+            return f"{number} {'is' if number == 1 else 'are'} still being loaded"
+        return "it was not read yet which are wanted" if unsettled else ""
+
+    def count_unreadable_sources(self) -> int:
+        """Return the number of sources that cannot be read at present."""
+        return sum(bool(one.reconciler.source_error) for one in self._watched_sources)
+
     def _merge_status(self, key: PackageKey, reports: Sequence[StatusReport]) -> PackageStatus:
         definitions = self.installer.definitions.get(key)
         if definitions is None:

@@ -61,8 +61,8 @@ class StandbyLoads:
             if lost.definition.is_partition:  # the sharing of partitions decides which node runs it
                 self._scheduler.sharing.wake()
                 continue
-            message = f"reactor '{lost.name}' is owned by another node now"
-            error = ReactorOwnedError(message, reactor_part_keys(lost.tenant, lost.definition), "")
+            part, parts = PartKey(lost.tenant, "reactor", lost.name), reactor_part_keys(lost.tenant, lost.definition)
+            error = ReactorOwnedError(part, "is owned by another node now", parts, "")
             self.wait(partial(self._reclaim, lost), error)
 
     async def _reclaim(self, lost: RunningReactor) -> None:
@@ -94,13 +94,13 @@ class StandbyLoads:
         while self._waiting:
             await self._runtime.clock.sleep(self._runtime.settings.lease_ttl * _RETRY_INTERVAL_SHARE)
             self.is_retrying = True
-            self._scheduler.holds_activation = True  # a reactor must not fire before the graphs behind it are loaded
+            self._scheduler.activation.is_held = True  # a reactor must not fire before the graphs behind it are loaded
             try:
                 for one in list(self._waiting):
                     await self._retry(one)
             finally:
                 self.is_retrying = False
-                self._scheduler.holds_activation = False
+                self._scheduler.activation.is_held = False
                 self._scheduler.activate()
         self._is_running = False
 

@@ -12,6 +12,7 @@ from tidemill.node import Node
 from tidemill.server.auditing import Auditing
 from tidemill.server.authentication import CredentialAuthentication, NoAuthentication
 from tidemill.server.authorization import Authorization
+from tidemill.server.connections import limit_per_key
 from tidemill.server.context import Authenticator, ContextInjection, ServerContext
 from tidemill.server.errors import answer_http_exception, answer_tidemill_error, answer_unexpected_error
 from tidemill.server.idempotency import Idempotency
@@ -21,6 +22,7 @@ from tidemill.server.oidc.login import OidcLogin
 from tidemill.server.oidc.provider import OidcProvider, make_provider
 from tidemill.server.openapi import openapi_document
 from tidemill.server.rate_limits import RateLimits
+from tidemill.server.request_body import BodyPace
 from tidemill.server.request_context import RequestContext
 from tidemill.server.requests import ApiRequest
 from tidemill.server.responses import ApiResponse
@@ -53,13 +55,13 @@ def make_app(
     context = ServerContext(
         node=node,
         authenticator=authenticator,
-        limits=RateLimits(node.access.clock, node.settings.requests_per_second, node.settings.connections_per_key),
+        limits=RateLimits(node.access.clock, node.settings.requests_per_second, limit_per_key(node.settings)),
         oidc=None if oidc is None else OidcLogin(oidc, node.settings),
         openapi_document=openapi_document,
         ui=StaticSite(static / "ui"),
         docs=StaticSite(static / "docs"),
     )
-    routes = ContextInjection(_routes(), context)
+    routes = BodyPace(ContextInjection(_routes(), context), node.settings.body_bytes_per_second)
     return cast("ASGIApp", RequestContext(routes, ServerMetrics(node), node.spans, node.event_feed.clock))
 
 

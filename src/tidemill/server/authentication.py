@@ -2,7 +2,7 @@
 
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
@@ -40,7 +40,8 @@ class NoAuthentication:
     async def authenticate(self, connection: Connection, /) -> Principal | None:
         """Return the local operator, or whom a ticket stands for; RequestError for a web page from elsewhere."""
         host = connection.headers.get("host", "")
-        if not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        parts = _parts_of(f"//{host}")
+        if parts is None or not is_loopback(parts.hostname or ""):
             message = f"this server has no authentication and answers on this machine only, not as '{host}'"
             raise RequestError(message, code="foreign_host", status=403)
         check_origin(connection)
@@ -115,5 +116,16 @@ def is_loopback(host: str) -> bool:
 def check_origin(connection: ASGIConnection[Any, Any, Any, Any]) -> None:
     """Raise RequestError if a browser sent the request for a page of another site."""
     origin = connection.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != connection.headers.get("host", ""):
+    if origin is None:
+        return
+    parts = _parts_of(origin)
+    if parts is None or parts.netloc != connection.headers.get("host", ""):
         raise RequestError("requests from pages of other sites are refused", code="foreign_origin", status=403)
+
+
+def _parts_of(url: str) -> SplitResult | None:
+    """Return the parts of a URL; None for one that is malformed."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return None

@@ -9,19 +9,29 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import Headers, State
 from litestar.enums import ScopeType
 from litestar.middleware import ASGIMiddleware
+from litestar.routes import HTTPRoute
 
-from tidemill.access.principal import Permission, Principal
+from tidemill.access.principal import INSTANCE_TENANT, Permission, Principal
 from tidemill.kernel.errors import RequestError
+from tidemill.kernel.settings import Settings
+from tidemill.server.connections import admit
 from tidemill.server.context import ServerContext, context_of
 from tidemill.server.event_stream import EVENT_STREAM
 from tidemill.server.open_streams import stream_while_valid
-from tidemill.server.routing import Route
+from tidemill.server.rate_limits import address_of
+from tidemill.server.requests import check_query
+from tidemill.server.routing import Route, allowed_methods
 from tidemill.storage.acting_tenant import EVERY_TENANT, acting_for
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Receive, Scope, Send
 
 TENANT_HEADER = "tidemill-tenant"
+_UPLOAD_REFUSAL = (
+    "may not upload packages: their code runs with the rights of the server, for all tenants. Let an admin of the "
+    f"tenant '{INSTANCE_TENANT}' upload it with the header Tidemill-Tenant, or set `require_signatures` and trust the "
+    "key of its author, or set `tenant_uploads`"
+)
 
 
 class Authorization(ASGIMiddleware):
@@ -31,6 +41,9 @@ class Authorization(ASGIMiddleware):
 
     async def handle(self, scope: "Scope", receive: "Receive", send: "Send", next_app: "ASGIApp") -> None:
         """Authorize a request, then handle it."""
+        if scope.get("method") == "OPTIONS":
+            await _answer_options(scope, send)
+            return
         context = context_of(scope)
         scope["user"] = principal = await authorize(ASGIConnection(scope, receive, send), context)
         if principal is None or scope.get("method") != "GET":
@@ -46,6 +59,15 @@ class Authorization(ASGIMiddleware):
                     await stream_while_valid(watch, credential, next_app, scope, receive, send)
 
 
+async def _answer_options(scope: "Scope", send: "Send") -> None:
+    """Say which methods a path has; answers to pages of other sites have no further headers."""
+    routes = (one for one in scope["litestar_app"].routes if isinstance(one, HTTPRoute))
+    methods = {method for one in routes if one.path_format == scope["path_template"] for method in one.methods}
+    headers = [(b"allow", allowed_methods(methods).encode())]
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
 async def authorize(
     connection: "ASGIConnection[object, Principal, object, State]", context: ServerContext
 ) -> Principal | None:
@@ -54,21 +76,39 @@ async def authorize(
     if route.permission is Permission.NONE:
         return None
     principal = await _authenticate(connection, context)
-    if not principal.has(route.permission, route.resource_of(connection.path_params)):
-        message = f"{principal.actor} may not do this: it needs the permission '{route.permission}'"
-        raise RequestError(message, code="not_allowed", status=403)
+    permission = _resolve_permission(route.permission, context.node.settings)
+    if not principal.has(permission, route.resource_of(connection.path_params)):
+        reason = f"may not do this: it needs the permission '{permission}'"
+        refusal = _UPLOAD_REFUSAL if permission is Permission.UPLOAD else reason
+        raise RequestError(f"{principal.actor} {refusal}", code="not_allowed", status=403)
+    check_query(connection)
     tenant = connection.headers.get(TENANT_HEADER)
-    return principal if tenant is None else context.node.access.tenants.act_for(principal, tenant)
+    if tenant is None:
+        return principal
+    return await context.node.access.tenants.act_for(principal, tenant, context.node.registry.has_tenant)
+
+
+def may_upload(principal: Principal, settings: Settings) -> bool:
+    """Return whether a principal may upload packages."""
+    return principal.has(_resolve_permission(Permission.UPLOAD, settings))
+
+
+def _resolve_permission(permission: Permission, settings: Settings) -> Permission:
+    """Return what a route needs here: uploads of tenants are trusted by a setting, or by the key that signed them."""
+    if permission is Permission.UPLOAD and (settings.tenant_uploads or settings.require_signatures):
+        return Permission.ADMIN
+    return permission
 
 
 async def _authenticate(
     connection: "ASGIConnection[object, Principal, object, State]", context: ServerContext
 ) -> Principal:
     """Return the principal of a connection; RequestError if it has none, or makes too many requests."""
-    with context.limits.counting_failures(connection.client.host if connection.client else ""):
+    with context.limits.counting_failures(address_of(connection)):
         principal = await context.authenticator.authenticate(connection)
     if principal is None:  # no failure of the address: a request without a credential guesses nothing
         raise RequestError("this needs a key: send `Authorization: Bearer KEY`", code="no_key", status=401)
+    admit(connection.scope)
     if principal.credential is not None:
         context.limits.count_request(principal.credential)
     return principal

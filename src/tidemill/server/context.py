@@ -11,8 +11,7 @@ import msgspec
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 
-from tidemill.access.principal import Principal
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller, Principal
 from tidemill.node import Node
 from tidemill.server.oidc.login import OidcLogin
 from tidemill.server.rate_limits import RateLimits

@@ -3,7 +3,10 @@
 from functools import cache
 from importlib.resources import files
 
-DOCS_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+DOCS_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
 """The content security policy of the page: its own inline script may fetch the document from this server."""
 
 

@@ -7,8 +7,7 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
-from tidemill.kernel.errors import RequestError, TidemillError
-from tidemill.server.problems import (
+from tidemill.api.errors import (
     PROBLEM_MEDIA_TYPE,
     RETRY_SECONDS,
     FieldProblem,
@@ -17,10 +16,13 @@ from tidemill.server.problems import (
     title_of,
     to_problem,
 )
+from tidemill.kernel.errors import RequestError, TidemillError
 from tidemill.server.request_context import request_id_of
+from tidemill.server.routing import allowed_methods
 
 logger = logging.getLogger("tidemill.server")
 
+REQUEST_TIMEOUT = 408
 _HTTP_CODES = {
     400: "malformed_request",
     404: "route_not_found",
@@ -37,9 +39,11 @@ def answer_tidemill_error(request: Request[Any, Any, Any], error: Exception) -> 
     if problem.status >= 500:
         logger.error("request.failed", exc_info=error, extra={"request_id": problem.request_id, "code": problem.code})
     headers = {}
-    if problem.status in (429, 503):
-        wait = error.facts.get("retry_after", RETRY_SECONDS) if isinstance(error, RequestError) else RETRY_SECONDS
-        headers["retry-after"] = str(wait)
+    wait = error.facts.get("retry_after") if isinstance(error, RequestError) else None
+    if wait is not None or problem.status in (429, 503):
+        headers["retry-after"] = str(RETRY_SECONDS if wait is None else wait)
+    if problem.status == REQUEST_TIMEOUT:
+        headers["connection"] = "close"  # the rest of its body may still come
     return _answer(problem, headers)
 
 
@@ -58,7 +62,8 @@ def answer_http_exception(request: Request[Any, Any, Any], error: Exception) -> 
         code=_HTTP_CODES.get(status, "http_error"),
         request_id=request_id_of(request.scope),
     )
-    return _answer(problem, {name: value for name, value in (error.headers or {}).items() if name == "allow"})
+    allow = (error.headers or {}).get("allow")
+    return _answer(problem, {} if allow is None else {"allow": allowed_methods(allow.split(", "))})
 
 
 _HTTP_DETAILS = {404: "there is no such route", 405: "this route does not have this method"}

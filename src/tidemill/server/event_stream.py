@@ -8,8 +8,8 @@ import msgspec
 from litestar import Request
 from litestar.response import ServerSentEvent, ServerSentEventMessage
 
+from tidemill.api.errors import code_and_status, detail_of
 from tidemill.kernel.errors import RequestError, TidemillError
-from tidemill.server.problems import code_and_status
 
 if TYPE_CHECKING:
     from litestar import Litestar
@@ -75,7 +75,7 @@ async def _messages(events: AsyncIterator[StreamEvent]) -> AsyncIterator[ServerS
         return
     except TidemillError as error:  # the answer has begun, so its status cannot say it any more
         code, status = code_and_status(error)
-        problem = {"code": code, "status": status, "detail": str(error)}
+        problem = {"code": code, "status": status, "detail": detail_of(error)}
         yield ServerSentEventMessage(event="error", data=msgspec.json.encode(problem).decode())
     finally:
         if following is not None:

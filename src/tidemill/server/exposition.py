@@ -8,6 +8,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS
+from tidemill.server.connections import CONNECTION_METRICS
 from tidemill.server.metrics import SERVER_METRICS
 from tidemill.telemetry.metrics import (
     GRAPH_METRICS,
@@ -24,6 +25,7 @@ HELP = {
     **WORKFLOW_METRICS,
     **PACKAGE_METRICS,
     **SERVER_METRICS,
+    **CONNECTION_METRICS,
     "push_seconds": "time from a push to its receipt, of pushes that were awaited",
     "reactor_firing_seconds": "duration of the newest firings of a reactor",
 }

@@ -1,4 +1,8 @@
-"""Idempotency keys: a request that is repeated with its key gets the first answer, and is not handled again."""
+"""Idempotency keys: a request that is repeated with its key gets the first answer, and has one effect.
+
+An answer is kept before it is sent. Only successes are kept: what a request failed for, such as a paused workflow or a
+name that is not loaded yet, may change. A request that is handled again finds the effect that it had before.
+"""
 
 from typing import TYPE_CHECKING, cast
 
@@ -6,8 +10,9 @@ from litestar.datastructures import Headers, MutableScopeHeaders
 from litestar.enums import ScopeType
 from litestar.middleware import ASGIMiddleware
 
-from tidemill.engine.access.idempotency import IdempotentRequests
+from tidemill.engine.access.idempotency import KeyedRequest
 from tidemill.kernel.errors import RequestError
+from tidemill.kernel.limits import make_storable
 from tidemill.server.authorization import route_of
 from tidemill.server.context import context_of
 
@@ -20,7 +25,7 @@ KEY_HEADER = "idempotency-key"
 REPLAYED_HEADER = "idempotent-replayed"
 KEPT_HEADERS = frozenset(["content-type", "location"])
 """The headers of an answer that are kept with it."""
-TOO_MANY_REQUESTS, FIRST_SERVER_ERROR = 429, 500
+FIRST_ERROR_STATUS, FIRST_SERVER_ERROR = 400, 500
 
 
 class Idempotency(ASGIMiddleware):
@@ -39,37 +44,57 @@ class Idempotency(ASGIMiddleware):
             return
         body = await _read_body(receive, route.body_limit or self._body_limit)
         requests = context_of(scope).node.access.requests
-        record = await requests.begin(scope["user"].tenant, key, f"{route.method} {scope['path']}", body)
-        if record.status is not None:
-            await _replay(record, send)
-            return
-        answer = _Answer(send)
-        try:
-            await next_app(scope, _Body(body, receive), answer)
-        finally:
-            await _keep(requests, record, answer)
+        keyed = await requests.begin(scope["user"].tenant, key, make_storable(f"{route.method} {scope['path']}"), body)
+        if keyed.record.status is None:
+            scope["state"]["keyed"] = keyed
+            answer = _Answer()
+            async with requests.handling(keyed):
+                await next_app(scope, _Body(body, receive), answer)
+                if answer.is_final(keyed):
+                    await requests.finish(keyed, answer.status, answer.headers, bytes(answer.body))
+                keyed.had_no_effect = FIRST_ERROR_STATUS <= answer.status < FIRST_SERVER_ERROR
+            if keyed.record.status is None or answer.is_kept_in(keyed.record):
+                await answer.send_to(send)
+                return
+        await _replay(keyed.record, send)
+
+
+def keyed_request_of(scope: "Scope") -> KeyedRequest | None:
+    """Return the request of a connection, if it has an idempotency key that its route takes."""
+    return cast("KeyedRequest | None", scope["state"].get("keyed"))
 
 
 class _Answer:
-    """Sends an answer, and keeps a copy of it."""
+    """Holds an answer back until it is kept."""
 
-    def __init__(self, send: "Send") -> None:
-        self._send = send
+    def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = bytearray()
-        self.is_complete = False
+        self._messages: list[Message] = []
 
     async def __call__(self, message: "Message") -> None:
-        """Send a message."""
+        """Take a message."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             headers = MutableScopeHeaders.from_message(message)
             self.headers = {name: value for name, value in headers.items() if name in KEPT_HEADERS}
         elif message["type"] == "http.response.body":
             self.body += message.get("body", b"")
-            self.is_complete = not message.get("more_body", False)
-        await self._send(message)
+        self._messages.append(message)
+
+    def is_final(self, keyed: KeyedRequest) -> bool:
+        """Return whether repetitions get this answer."""
+        return self.status < FIRST_ERROR_STATUS if keyed.is_final is None else keyed.is_final
+
+    def is_kept_in(self, record: "RequestRecord") -> bool:
+        """Return whether this answer was kept, and not that of another server which was faster."""
+        return (record.status, record.body) == (self.status, bytes(self.body))
+
+    async def send_to(self, send: "Send") -> None:
+        """Send the answer."""
+        for message in self._messages:
+            await send(message)
 
 
 class _Body:
@@ -98,14 +123,6 @@ async def _read_body(receive: "Receive", limit: int) -> bytes:
             raise RequestError(f"the body has more than {limit} bytes", code="body_too_large", status=413)
         if not message.get("more_body", False):
             return bytes(body)
-
-
-async def _keep(requests: IdempotentRequests, record: "RequestRecord", answer: _Answer) -> None:
-    """Keep an answer; forget the request if it had none, or one that another try may improve."""
-    if not answer.is_complete or answer.status == TOO_MANY_REQUESTS or answer.status >= FIRST_SERVER_ERROR:
-        await requests.abandon(record)
-    else:
-        await requests.finish(record, answer.status, answer.headers, bytes(answer.body))
 
 
 async def _replay(record: "RequestRecord", send: "Send") -> None:

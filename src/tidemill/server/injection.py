@@ -3,9 +3,10 @@
 from litestar.di import NamedDependency, Provide
 from litestar.types import Scope
 
-from tidemill.access.principal import Principal
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller, Principal
+from tidemill.engine.access.idempotency import KeyedRequest
 from tidemill.server.context import ServerContext, caller_of, context_of
+from tidemill.server.idempotency import keyed_request_of
 from tidemill.server.requests import ApiRequest
 
 InjectedContext = NamedDependency[ServerContext]
@@ -14,6 +15,8 @@ InjectedPrincipal = NamedDependency[Principal]
 """The annotation of a handler's parameter `principal`."""
 InjectedCaller = NamedDependency[Caller]
 """The annotation of a handler's parameter `caller`."""
+InjectedKeyed = NamedDependency[KeyedRequest | None]
+"""The annotation of a handler's parameter `keyed`: the request, if it has an idempotency key."""
 
 
 def dependencies() -> dict[str, Provide]:
@@ -22,6 +25,7 @@ def dependencies() -> dict[str, Provide]:
         "context": Provide(_provide_context, sync_to_thread=False),
         "principal": Provide(_provide_principal, sync_to_thread=False),
         "caller": Provide(_provide_caller, sync_to_thread=False),
+        "keyed": Provide(_provide_keyed, sync_to_thread=False),
     }
 
 
@@ -35,3 +39,7 @@ def _provide_principal(request: ApiRequest) -> Principal:
 
 def _provide_caller(request: ApiRequest) -> Caller:
     return caller_of(request.user)
+
+
+def _provide_keyed(scope: Scope) -> KeyedRequest | None:
+    return keyed_request_of(scope)

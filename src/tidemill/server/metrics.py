@@ -12,6 +12,7 @@ SERVER_METRICS = {
     "http_requests_total": "requests that were answered, by method, route and status",
     "http_request_duration_seconds": "time from a request to the end of its answer, event streams not included",
     "http_request_duration_seconds_count": "requests in it",
+    "http_answers_broken_total": "answers that failed after they had begun, by route",
     "websocket_connections": "open WebSocket connections, by route",
     "websocket_frames_total": "WebSocket frames, by route and direction",
     "event_feed_readers": "readers of the event feed",
@@ -32,6 +33,8 @@ class ServerMetrics:
         self._started = self._clock.monotonic()
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._durations: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
+        self.broken: Counter[str] = Counter()
+        """Answers that failed after they had begun, by route."""
         self.connections: Counter[str] = Counter()
         """Open WebSocket connections, by route."""
         self.frames: Counter[tuple[str, str]] = Counter()
@@ -50,6 +53,8 @@ class ServerMetrics:
             yield Sample("http_requests_total", count, (("method", method), ("route", route), ("status", str(status))))
         for (method, route), durations in self._durations.items():
             yield from durations.samples("http_request_duration_seconds", (("method", method), ("route", route)))
+        for route, count in self.broken.items():
+            yield Sample("http_answers_broken_total", count, (("route", route),))
         for route, count in self.connections.items():
             yield Sample("websocket_connections", count, (("route", route),))
         for (route, direction), count in self.frames.items():

@@ -1,93 +1,12 @@
-"""Pages of lists: items, the true total, and a cursor that survives inserts.
+"""The parameters of requests for a page of a list."""
 
-A cursor holds the sort key of the last item of its page, so the next page continues after that item, whatever was
-inserted or deleted meanwhile.
-"""
+from typing import Annotated
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Generic, TypeVar
-
-import msgspec
 from litestar.params import QueryParameter
 
-from tidemill.kernel.errors import RequestError
-
-DEFAULT_LIMIT = 50
-MAX_LIMIT = 500
+from tidemill.api.paging import MAX_LIMIT
 
 Limit = Annotated[int, QueryParameter(ge=1, le=MAX_LIMIT, description="The number of items of a page, 500 at most.")]
 Cursor = Annotated[
     str | None, QueryParameter(description="`next` of the page before; absent for the first page.", required=False)
 ]
-
-Item = TypeVar("Item")
-Source = TypeVar("Source")
-
-
-class Page(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
-    """A part of a list."""
-
-    items: list[Item]
-    total: int
-    """The number of all items that match, on all pages."""
-    next: str | None
-    """The cursor of the next page; null on the last one."""
-
-
-def encode_cursor(key: Any) -> str:
-    """Return the cursor for the sort key of the last item of a page."""
-    return urlsafe_b64encode(msgspec.msgpack.encode(key)).decode().rstrip("=")
-
-
-def decode_cursor(cursor: str | None, kind: Any = str) -> Any:
-    """Return the sort key of a cursor, None without one; RequestError if it is not a cursor of this list."""
-    if cursor is None:
-        return None
-    try:
-        return msgspec.msgpack.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)), type=kind)
-    except (ValueError, msgspec.MsgspecError) as error:
-        raise RequestError("this cursor is not one of this list", code="invalid_cursor") from error
-
-
-def page_of(
-    items: Sequence[Source],
-    *,
-    limit: int,
-    cursor: str | None,
-    key: Callable[[Source], str],
-    view: Callable[[Source], Item],
-    descending: bool = False,
-) -> Page[Item]:
-    """Return a page of a short list that is in memory as a whole, in the order of a unique key."""
-    after = decode_cursor(cursor)
-    ordered = sorted(items, key=key, reverse=descending)
-    rest = [one for one in ordered if after is None or (key(one) < after if descending else key(one) > after)]
-    shown = rest[:limit]
-    following = encode_cursor(key(shown[-1])) if len(rest) > limit else None
-    return Page(items=[view(one) for one in shown], total=len(items), next=following)
-
-
-def page_in_order(
-    items: Sequence[Item], *, limit: int, cursor: str | None, is_listed: Callable[[Item], bool] = lambda _: True
-) -> Page[Item]:
-    """Return a page of a list that is in memory in its own order, and grows only at its end.
-
-    A cursor is a position among all items, so that an item that leaves the selection moves no other to another page.
-    """
-    start = decode_cursor(cursor, Annotated[int, msgspec.Meta(ge=0)]) or 0
-    listed = [index for index, item in enumerate(items) if is_listed(item)]
-    rest = [index for index in listed if index >= start]
-    shown = rest[:limit]
-    following = encode_cursor(shown[-1] + 1) if len(rest) > limit else None
-    return Page(items=[items[index] for index in shown], total=len(listed), next=following)
-
-
-def page_after(items: Sequence[Item], *, limit: int, cursor: str | None, key: Callable[[Item], str]) -> Page[Item]:
-    """Return a page of a list that is in memory in its own order, newest first, and loses only its oldest items."""
-    after = decode_cursor(cursor)
-    positions = {key(one): index for index, one in enumerate(items)}
-    start = 0 if after is None else positions.get(after, len(items)) + 1
-    shown = list(items[start : start + limit])
-    following = encode_cursor(key(shown[-1])) if start + limit < len(items) else None
-    return Page(items=shown, total=len(items), next=following)

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
+from tidemill.graphs.pushes import PushSummary
 from tidemill.graphs.result import Receipt, Rejection
 from tidemill.kernel.errors import RequestError
 from tidemill.server.msgpack_stream import split_msgpack
@@ -13,6 +15,7 @@ from tidemill.server.requests import JSON_MEDIA_TYPES, MSGPACK_MEDIA_TYPES
 NDJSON_MEDIA_TYPES = frozenset(["application/x-ndjson", "application/ndjson", "application/jsonl"])
 MAX_EVENTS = 100_000
 """Events of one request."""
+NOT_STORED = "not stored: push it again. The log of the server has the reason"
 
 
 class RawEvents(NamedTuple):
@@ -63,6 +66,20 @@ def _check_count(items: list[bytes]) -> list[bytes]:
         message = f"a request has at most {MAX_EVENTS:,} events, not {len(items):,}: send several, or use a WebSocket"
         raise RequestError(message, code="too_many_events", status=413)
     return items
+
+
+def without_store(summary: PushSummary) -> PushSummary:
+    """Return the outcome of a push as callers learn it: why the store failed names its address."""
+    if not any(run.code == "not_stored" for run in summary.runs):
+        return summary
+    runs = (replace(run, reason=NOT_STORED) if run.code == "not_stored" else run for run in summary.runs)
+    return replace(summary, runs=tuple(runs))
+
+
+def receipt_without_store(receipt: Receipt) -> Receipt:
+    """Return the receipt of one event as callers learn it."""
+    is_hidden = isinstance(receipt, Rejection) and receipt.code == "not_stored"
+    return replace(receipt, reason=NOT_STORED) if is_hidden else receipt
 
 
 def rejection_error(receipt: Receipt) -> RequestError:

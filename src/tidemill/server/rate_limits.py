@@ -7,7 +7,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from ipaddress import IPv4Address, ip_address, ip_network
 from math import ceil
+from typing import Any
+
+from litestar.connection import ASGIConnection
 
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError
@@ -16,6 +20,11 @@ BUCKET_LIMIT = 10_000  # buckets that are kept, the last used; a new one is full
 BURST_SECONDS = 2.0  # of the allowed rate that may come at once
 FAILURE_RATE = 1.0  # failed authentications per second from one address
 FAILURE_BURST = 30.0  # failed authentications at once
+WRONG_PASSWORD_RATE = 1 / 60  # wrong passwords per second for one account from one address
+WRONG_PASSWORD_BURST = 5.0  # of them at once
+PASSWORD_RATE = 5.0  # passwords per second of one address that are looked at: each takes a core for a tenth of a second
+PASSWORD_BURST = 30.0  # of them at once
+IPV6_PREFIX = 64  # bits of an IPv6 address that its owner cannot choose
 
 
 class TokenBuckets:
@@ -35,10 +44,9 @@ class TokenBuckets:
         self._put(name, tokens - 1)
         return 0.0
 
-    def wait_of(self, name: str) -> float:
-        """Return the seconds until there is a token; takes none."""
-        tokens = self._count(name)
-        return 0.0 if tokens >= 1 else (1 - tokens) / self._rate
+    def give_back(self, name: str) -> None:
+        """Give a token back."""
+        self._put(name, min(self._burst, self._count(name) + 1))
 
     def _count(self, name: str) -> float:
         tokens, counted_at = self._buckets.get(name, (self._burst, 0.0))
@@ -57,6 +65,8 @@ class RateLimits:
     def __init__(self, clock: Clock, requests_per_second: float, connections_per_key: int) -> None:
         self._requests = TokenBuckets(clock, requests_per_second, requests_per_second * BURST_SECONDS)
         self._failures = TokenBuckets(clock, FAILURE_RATE, FAILURE_BURST)
+        self._wrong_passwords = TokenBuckets(clock, WRONG_PASSWORD_RATE, WRONG_PASSWORD_BURST)
+        self._passwords = TokenBuckets(clock, PASSWORD_RATE, PASSWORD_BURST)
         self._connections_per_key = connections_per_key
         self._connections: Counter[str] = Counter()
 
@@ -73,10 +83,29 @@ class RateLimits:
                 raise _too_many("too many requests from this address were refused", wait) from error
             raise
 
-    def check_address(self, address: str) -> None:
-        """Raise RequestError if an address has failed too often: before a password is hashed, which takes long."""
-        if wait := self._failures.wait_of(address):
-            raise _too_many("too many requests from this address were refused", wait)
+    @contextmanager
+    def counting_password(self, address: str, tenant: str, account: str) -> Iterator[None]:
+        """Check a password in this context; RequestError before it, since hashing takes long, for one too many.
+
+        Wrong passwords count for one account from one address, so that they keep no one else from signing in. Each
+        counts as wrong until it is checked, so that many at the same time do not get around the limit.
+        """
+        pair = f"{address} {hash((tenant, account))}"  # a name may be long
+        if wait := self._wrong_passwords.take(pair):
+            raise _too_many("too many wrong passwords for this account came from this address", wait)
+        if wait := self._passwords.take(address):
+            self._wrong_passwords.give_back(pair)
+            raise _too_many("too many passwords come from this address", wait)
+        is_wrong = False
+        try:
+            with self.counting_failures(address):
+                yield
+        except RequestError as error:
+            is_wrong = error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS)
+            raise
+        finally:
+            if not is_wrong:
+                self._wrong_passwords.give_back(pair)
 
     @contextmanager
     def counting_connection(self, credential: str) -> Iterator[None]:
@@ -96,6 +125,18 @@ class RateLimits:
         """Count a request; RequestError if its credential has made too many."""
         if wait := self._requests.take(credential):
             raise _too_many("this key or session makes too many requests", wait)
+
+
+def address_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+    """Return the address by which a client is limited: an owner of IPv6 addresses has at least a network of them."""
+    host = connection.client.host if connection.client else ""
+    try:
+        address = ip_address(host)
+    except ValueError:  # a proxy says what it likes
+        return host
+    if isinstance(address, IPv4Address):
+        return host
+    return str(address.ipv4_mapped or ip_network((int(address), IPV6_PREFIX), strict=False))
 
 
 def _too_many(reason: str, wait: float) -> RequestError:

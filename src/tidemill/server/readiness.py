@@ -1,21 +1,25 @@
 """Readiness: whether the server should get requests, and which part of it is not well, and why.
 
 A load balancer takes a server that is not ready out of service. So only what makes the server useless for everyone is
-essential: a store that does not answer, and the end of the server. A package that fails, or a reactor, concerns one
-tenant: it is reported, and the server stays in service.
+essential: a store that does not answer or takes no writes, the start of the server until all packages have been tried,
+and its end. A package that fails, or a reactor, concerns one tenant: it is reported, and the server stays in service.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Literal
 
 import msgspec
 
+from tidemill.api.errors import detail_of
 from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.graphs.health import ReactorHealth
 from tidemill.kernel.errors import OperationError
 from tidemill.node import Node
+
+logger = logging.getLogger(__name__)
 
 STORE_DEADLINE = 2.0
 """Seconds within which the store must answer."""
@@ -58,7 +62,8 @@ async def _check(name: str, find_problem: "FindProblem", node: Node, *, essentia
     except TimeoutError:
         reason = f"the store has not answered within {STORE_DEADLINE:g} s"
     except OperationError as error:
-        reason = str(error)
+        logger.warning("the check of '%s' failed: %s", name, error)
+        reason = detail_of(error)
     return ReadinessCheck(name, not reason, essential, reason)
 
 
@@ -68,6 +73,7 @@ async def _check_node(node: Node) -> str:
 
 async def _check_store(node: Node) -> str:
     await node.store.leases.current(LEASE_NAME)
+    await node.store.check_writable()
     return ""
 
 
@@ -84,7 +90,13 @@ async def _check_leader(node: Node) -> str:
     return "" if overdue < LEASE_SLACK else f"the leader has been silent for {overdue.total_seconds():.0f} s"
 
 
+async def _check_first_load(node: Node) -> str:
+    return node.find_unsettled_packages()
+
+
 async def _check_packages(node: Node) -> str:
+    if node.count_unreadable_package_sources():
+        return "it cannot be read which are wanted: see the log"
     failed = sum(one.state == "failed" for one in node.packages())
     return f"{failed} could not be loaded or removed: see GET /api/v1/packages" if failed else ""
 
@@ -102,7 +114,8 @@ CHECKS: dict[str, FindProblem] = {
     "store": _check_store,
     "schema": _check_schema,
     "leader": _check_leader,
+    "first_load": _check_first_load,
     "packages": _check_packages,
     "reactors": _check_reactors,
 }
-ESSENTIAL = frozenset(["node", "store", "schema"])
+ESSENTIAL = frozenset(["node", "store", "schema", "first_load"])

@@ -1,15 +1,18 @@
 """The context of a request: its id, which every answer and log record has."""
 
+import asyncio
 import logging
 import re
 import time
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from litestar.datastructures import MutableScopeHeaders
 from litestar.enums import ScopeType
 
 from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import TidemillError
+from tidemill.server.connections import CONNECTION_STATE
 from tidemill.server.event_stream import EVENT_STREAM
 from tidemill.server.metrics import UNMATCHED, ServerMetrics
 from tidemill.server.request_trace import RequestTrace
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 REQUEST_ID_HEADER = "x-request-id"
+HEAD = "HEAD"
 SWITCHING_PROTOCOLS = 101
 """The status of a connection that became a WebSocket."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
@@ -44,13 +48,20 @@ class RequestContext:
             return
         request_id = _choose_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
-        exchange = _Exchange(scope, receive, send, self._metrics)
+        method = str(scope.get("method", "WEBSOCKET"))
+        if method == HEAD:  # a copy: the HTTP server leaves the body out by the original
+            scope = cast("Scope", {**scope, "method": "GET"})
+        exchange = _Exchange(scope, receive, send, self._metrics, method)
         is_traced = self._spans.is_enabled and scope["type"] == ScopeType.HTTP  # a connection is no unit of work
         trace = RequestTrace(scope, self._clock) if is_traced else None
         began = time.perf_counter()
         with request_scope(request_id), trace_scope(None if trace is None else trace.context):
             try:
                 await self._app(scope, exchange.receive, exchange.send)
+                await exchange.finish_head()
+            except (Exception, asyncio.CancelledError) as error:  # a defect of ours, a store that fails, or the drain
+                if not await exchange.break_off(error):
+                    raise
             finally:
                 duration = round(time.perf_counter() - began, 6)
                 exchange.end(duration)
@@ -61,14 +72,16 @@ class RequestContext:
 class _Exchange:
     """One request with its answer, or one WebSocket connection with its frames."""
 
-    def __init__(self, scope: "Scope", receive: "Receive", send: "Send", metrics: ServerMetrics) -> None:
+    def __init__(self, scope: "Scope", receive: "Receive", send: "Send", metrics: ServerMetrics, method: str) -> None:
         self._scope = scope
+        self._method = method
         self._send = send
         self._receive = receive
         self._metrics = metrics
-        self.receive = receive if scope["type"] == ScopeType.HTTP else self._receive_frame
+        self.receive = self._choose_receive()
+        self._is_head_read = False
         self.status = 0
-        self._is_stream = self._is_connected = False
+        self._is_stream = self._is_connected = self._is_complete = False
 
     @property
     def _route(self) -> str:
@@ -80,10 +93,13 @@ class _Exchange:
             message.setdefault("headers", [])
             headers = MutableScopeHeaders.from_message(message)
             headers[REQUEST_ID_HEADER] = request_id_of(self._scope)
+            headers.add("x-content-type-options", "nosniff")
             self._on_answered(message, headers.get("content-type", ""))
         elif message["type"] == "websocket.send":
             self._metrics.frames[self._route, "sent"] += 1
         await self._send(message)
+        if message["type"] == "http.response.body":
+            self._is_complete = not message.get("more_body", False)
 
     def _on_answered(self, message: "Message", content_type: str) -> None:
         if message["type"] == "websocket.accept":
@@ -93,21 +109,56 @@ class _Exchange:
             self.status = message["status"]
             self._is_stream = content_type.startswith(EVENT_STREAM)
 
+    def _choose_receive(self) -> "Receive":
+        if self._method == HEAD:
+            return self._receive_head
+        return self._receive if self._scope["type"] == ScopeType.HTTP else self._receive_frame
+
+    async def _receive_head(self) -> Any:
+        """Return an empty body, then that the client has left: a stream of events ends at once."""
+        if self._is_head_read:
+            return {"type": "http.disconnect"}
+        self._is_head_read = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def finish_head(self) -> None:
+        """End the answer to a request for a head, if it is a stream that has been left."""
+        if self._method == HEAD and self.status and not self._is_complete:
+            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+
     async def _receive_frame(self) -> Any:
         message = await self._receive()
         if message["type"] == "websocket.receive":
             self._metrics.frames[self._route, "received"] += 1
         return message
 
+    async def break_off(self, error: BaseException) -> bool:
+        """Handle an error that no answer can tell: one has begun, or the server stops. Return whether it was one.
+
+        The client must see that the answer is not complete, so the connection is dropped.
+        """
+        connection = self._scope["state"].get(CONNECTION_STATE)
+        if connection is None or not (self.status or isinstance(error, asyncio.CancelledError)):
+            return False
+        cause = error.__cause__ or error
+        is_expected = isinstance(cause, TidemillError | asyncio.CancelledError)
+        fields = {"request_id": request_id_of(self._scope), "route": self._route, "error": repr(cause)}
+        logger.error("answer.broken", exc_info=None if is_expected else cause, extra=fields)
+        self._metrics.broken[self._route] += 1
+        if not self._is_complete:
+            connection.drop()
+            while not (await self._receive())["type"].endswith(".disconnect"):
+                pass
+        return True
+
     def end(self, duration: float) -> None:
         """Count and log the request after its answer."""
         if self._is_connected:
             self._metrics.connections[self._route] -= 1
-        method = str(self._scope.get("method", "WEBSOCKET"))
-        self._metrics.count_request(method, self._route, self.status, None if self._is_stream else duration)
+        self._metrics.count_request(self._method, self._route, self.status, None if self._is_stream else duration)
         principal = self._scope.get("user")
         fields = {
-            "method": method,
+            "method": self._method,
             "route": self._route,  # never the query, which may hold a ticket
             "status": self.status,
             "duration": duration,

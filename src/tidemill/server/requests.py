@@ -1,27 +1,23 @@
 """Requests: bodies are decoded strictly, from JSON or msgpack, and every invalid field is named by its path."""
 
-import re
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import msgspec
 from litestar import Request
+from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 
 from tidemill.access.principal import Principal
+from tidemill.api.errors import FieldProblem, InvalidRequestError, invalid_field_error
 from tidemill.kernel.errors import RequestError
-from tidemill.kernel.suggestions import did_you_mean
-from tidemill.server.problems import FieldProblem, InvalidRequestError
+from tidemill.kernel.limits import is_storable, make_storable
 
 JSON_MEDIA_TYPES = frozenset(["", "application/json"])
 MSGPACK = "application/msgpack"
 MSGPACK_MEDIA_TYPES = frozenset([MSGPACK, "application/x-msgpack", "application/vnd.msgpack"])
-
-_PATH_PATTERN = re.compile(r"^(?P<message>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
-_UNKNOWN_FIELD_PATTERN = re.compile(r"unknown field `(?P<name>.*)`$")
-_UNKNOWN_VALUE_PATTERN = re.compile(r"Invalid enum value '(?P<value>.*)'$")
 
 
 class ApiRequest(Request[Principal, Any, State]):
@@ -45,15 +41,24 @@ def decode_body(body: bytes, media_type: str, kind: Any) -> Any:
         message = f"the body is application/json or application/msgpack, not {media_type}"
         raise RequestError(message, code="unsupported_media_type", status=415)
     try:
-        return decode(body, type=kind)
+        value = decode(body, type=kind)
+        if decode is not msgspec.json.decode:
+            _check_names(value)
     except msgspec.ValidationError as error:
-        problem = field_problem(error, kind)
-        where = f" at `{problem.path}`" if problem.path else ""
-        raise InvalidRequestError(f"the body is invalid{where}: {problem.message}", [problem]) from error
+        raise invalid_field_error(error, kind, "the body is invalid") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"the body is not {name}: {error}", code="malformed_body") from error
     except RecursionError as error:
         raise RequestError("the body is nested too deeply", code="malformed_body") from error
+    return value
+
+
+def check_query(connection: ASGIConnection[Any, Any, Any, Any]) -> None:
+    """Raise a RequestError for a parameter of the query that no store can hold, so that none is asked for it."""
+    for name, value in connection.query_params.multi_items():
+        if not is_storable(value):
+            message = "a text without the character NUL"
+            raise InvalidRequestError(f"`{make_storable(name)}`: {message}", [FieldProblem(name, message)])
 
 
 def require_offset(name: str, time: datetime | None) -> None:
@@ -67,21 +72,17 @@ def _refuse_extension(code: int, _: memoryview) -> Any:
     raise msgspec.ValidationError(f"extension {code} is not a value here")
 
 
-def field_problem(error: Exception, kind: Any = Any) -> FieldProblem:
-    """Return the path and the message of a validation error, with a suggestion for an unknown field."""
-    match = _PATH_PATTERN.match(str(error))
-    path, message = (match["path"] or "", match["message"]) if match else ("", str(error))
-    path = path.removeprefix(".")
-    if unknown := _UNKNOWN_FIELD_PATTERN.search(message):
-        known = getattr(kind, "__struct_fields__", ())
-        message += did_you_mean(unknown["name"], known)
-        path = f"{path}.{unknown['name']}" if path else unknown["name"]
-    elif wrong := _UNKNOWN_VALUE_PATTERN.search(message):
-        message += did_you_mean(wrong["value"], _known_values(kind, path))
-    return FieldProblem(path, message)
-
-
-def _known_values(kind: Any, field: str) -> list[str]:
-    """Return the values that a field of a body may have, if it declares them."""
-    annotation = get_type_hints(kind).get(field) if isinstance(kind, type) else None
-    return [one for one in get_args(annotation) if isinstance(one, str)]
+def _check_names(value: Any) -> None:
+    """Raise msgspec.ValidationError for a map with a name that is not a text: msgpack has such maps, JSON has not."""
+    remaining = [value]
+    while remaining:
+        one = remaining.pop()
+        if isinstance(one, dict):
+            for name in one:
+                if not isinstance(name, str):
+                    raise msgspec.ValidationError(f"the names in a map are texts, not {type(name).__name__}")
+            remaining.extend(one.values())
+        elif isinstance(one, list | tuple):
+            remaining.extend(one)
+        elif isinstance(one, msgspec.Struct):
+            remaining.extend(msgspec.structs.astuple(one))

@@ -1,42 +1,37 @@
 """The route table: every route of the server, with its permission and its audit event.
 
-This is the only list of routes. The application serves nothing else, the OpenAPI document describes these, and the
-tests of authorization walk them.
+The routes of operations are derived. The application serves nothing else, the OpenAPI document describes these routes,
+and the tests of authorization walk them.
 """
 
 from tidemill.access.principal import Permission, ResourceKind
+from tidemill.api.table import OPERATIONS
+from tidemill.server.derive import to_route
 from tidemill.server.live import event_socket, push_socket, reactor_socket
 from tidemill.server.routes import (
-    accounts,
     accumulators,
     attempts,
-    audit,
     backfills,
     dead_letters,
     events,
     graphs,
-    keys,
     meta,
     nodes,
     overview,
     packages,
     pages,
-    pools,
     reactors,
     runs,
     schedules,
-    secrets,
     sessions,
     system,
     tasks,
-    tenants,
     triggers,
-    variables,
     workflows,
 )
 from tidemill.server.routing import Handler, Route, delete, get, patch, post, put, websocket
 
-NONE, KNOWN, READ, WRITE, ADMIN, INSTANCE, ATTEMPT = Permission
+NONE, KNOWN, READ, WRITE, ADMIN, INSTANCE, UPLOAD, ATTEMPT = Permission
 
 META = (
     get("/version", meta.get_version, NONE),
@@ -44,7 +39,7 @@ META = (
     get("/me", meta.get_me, KNOWN),
     get("//api/docs", meta.get_api_docs, NONE, media_type="text/html"),
     get("//health/live", meta.get_health_live, NONE),
-    get("//health/ready", meta.get_health_ready, NONE),
+    get("//health/ready", meta.get_health_ready, NONE, answers=(503,)),
     get("//metrics", meta.get_metrics, READ, media_type="text/plain"),
 )
 
@@ -59,12 +54,12 @@ WORKFLOWS = (
 
 RUNS = (
     get("/runs", runs.list_runs, READ),
-    get("/runs/{run:str}", runs.get_run, READ, statuses=(304,)),
+    get("/runs/{run:str}", runs.get_run, READ, answers=(304,)),
     get("/runs/{run:str}/events", runs.list_run_events, READ),
-    post("/runs/{run:str}/cancel", runs.cancel_run, WRITE, audit="run.cancel", statuses=(412,)),
-    post("/runs/{run:str}/retry", runs.retry_run, WRITE, audit="run.retry", statuses=(412,)),
-    post("/runs/{run:str}/clear", runs.clear_run, WRITE, audit="run.clear", statuses=(412,)),
-    put("/runs/{run:str}/note", runs.put_run_note, WRITE, audit="run.note", statuses=(412,)),
+    post("/runs/{run:str}/cancel", runs.cancel_run, WRITE, audit="run.cancel", errors=(412,)),
+    post("/runs/{run:str}/retry", runs.retry_run, WRITE, audit="run.retry", errors=(412,)),
+    post("/runs/{run:str}/clear", runs.clear_run, WRITE, audit="run.clear", errors=(412,)),
+    put("/runs/{run:str}/note", runs.put_run_note, WRITE, audit="run.note", errors=(412,)),
 )
 
 TASKS = (
@@ -73,7 +68,7 @@ TASKS = (
     get("/runs/{run:str}/tasks/{task:str}", tasks.get_task, READ),
     get("/runs/{run:str}/tasks/{task:str}/why", tasks.explain_task, READ),
     get("/runs/{run:str}/tasks/{task:str}/attempts", tasks.list_attempts, READ),
-    get("/runs/{run:str}/tasks/{task:str}/output", tasks.get_output, READ, statuses=(409,)),
+    get("/runs/{run:str}/tasks/{task:str}/output", tasks.get_output, READ, errors=(409,)),
     get("/runs/{run:str}/tasks/{task:str}/logs", tasks.list_logs, READ),
 )
 
@@ -96,18 +91,11 @@ BACKFILLS = (
         WRITE,
         audit="backfill.start",
         status=201,
-        statuses=(200,),
+        answers=(200,),
         takes_key=True,
     ),
     get("/backfills/{id:str}", backfills.get_backfill, READ),
     post("/backfills/{id:str}/cancel", backfills.cancel_backfill, WRITE, audit="backfill.cancel"),
-)
-
-POOLS = (
-    get("/pools", pools.list_pools, READ),
-    get("/pools/{name:str}", pools.get_pool, READ),
-    put("/pools/{name:str}", pools.put_pool, INSTANCE, audit="pool.set"),
-    delete("/pools/{name:str}", pools.delete_pool, INSTANCE, audit="pool.delete"),
 )
 
 OVERVIEW = (get("/overview", overview.get_overview, READ),)
@@ -202,7 +190,7 @@ PACKAGES = (
     put(
         "/packages/{name:str}",
         packages.put_package,
-        ADMIN,
+        UPLOAD,
         audit="package.upload",
         body_limit=packages.UPLOAD_LIMIT,
         bodies=packages.UPLOAD_BODIES,
@@ -213,35 +201,13 @@ PACKAGES = (
 
 BY_SERVICE = {"is_audited_by_service": True}
 
-ACCESS = (
-    get("/tenants", tenants.list_tenants, READ),
-    post("/tenants", tenants.create_tenant, INSTANCE, audit="tenant.create", **BY_SERVICE, status=201, takes_key=True),
-    delete("/tenants/{name:str}", tenants.delete_tenant, INSTANCE, audit="tenant.delete", **BY_SERVICE),
-    get("/keys", keys.list_keys, ADMIN),
-    post("/keys", keys.create_key, ADMIN, audit="key.create", **BY_SERVICE, status=201),
-    delete("/keys/{key:str}", keys.revoke_key, ADMIN, audit="key.revoke", **BY_SERVICE),
-    get("/accounts", accounts.list_accounts, ADMIN),
-    post("/accounts", accounts.create_account, ADMIN, audit="account.create", **BY_SERVICE, status=201, takes_key=True),
-    delete("/accounts/{name:str}", accounts.delete_account, ADMIN, audit="account.delete", **BY_SERVICE),
+SESSIONS = (
     get("/session", sessions.get_session, NONE),
     post("/session", sessions.open_session, NONE, audit="session.open", **BY_SERVICE, status=201),
     delete("/session", sessions.close_session, KNOWN, audit="session.close", **BY_SERVICE),
-    get("/session/oidc", sessions.begin_oidc_login, NONE, status=302, statuses=(401, 404)),
-    get("/session/oidc/callback", sessions.finish_oidc_login, NONE, status=302, statuses=(401, 404)),
+    get("/session/oidc", sessions.begin_oidc_login, NONE, status=302, errors=(401, 404)),
+    get("/session/oidc/callback", sessions.finish_oidc_login, NONE, status=302, errors=(401, 404)),
     post("/tickets", sessions.create_ticket, KNOWN, audit=None, status=201),
-    get("/audit", audit.list_audit_entries, ADMIN),
-)
-
-VARIABLES = (
-    get("/variables", variables.list_variables, READ),
-    get("/variables/{name:str}", variables.get_variable, READ),
-    put("/variables/{name:str}", variables.put_variable, WRITE, audit="variable.set", **BY_SERVICE),
-    delete("/variables/{name:str}", variables.delete_variable, WRITE, audit="variable.delete", **BY_SERVICE),
-    get("/secrets", secrets.list_secrets, READ),
-    get("/secrets/{name:str}", secrets.get_secret, READ),
-    put("/secrets/{name:str}", secrets.put_secret, ADMIN, audit="secret.set", **BY_SERVICE),
-    delete("/secrets/{name:str}", secrets.delete_secret, ADMIN, audit="secret.delete", **BY_SERVICE),
-    post("/secrets/rotate", secrets.rotate_secrets, INSTANCE, audit="secret.rotate", **BY_SERVICE),
 )
 
 LIVE = (
@@ -255,16 +221,16 @@ LIVE = (
 
 # What attempts do is recorded with their runs, not in the audit log.
 ATTEMPTS = (
-    post("/attempts/start", attempts.start_attempt, ATTEMPT, audit=None, status=200, statuses=(409,)),
-    post("/attempts/heartbeat", attempts.beat_attempt, ATTEMPT, audit=None, status=200, statuses=(409,)),
-    post("/attempts/logs", attempts.add_attempt_logs, ATTEMPT, audit=None, status=204, statuses=(409,)),
+    post("/attempts/start", attempts.start_attempt, ATTEMPT, audit=None, status=200, errors=(409,)),
+    post("/attempts/heartbeat", attempts.beat_attempt, ATTEMPT, audit=None, status=200, errors=(409,)),
+    post("/attempts/logs", attempts.add_attempt_logs, ATTEMPT, audit=None, status=204, errors=(409,)),
     post(
         "/attempts/result",
         attempts.report_attempt,
         ATTEMPT,
         audit=None,
         status=204,
-        statuses=(409,),
+        errors=(409,),
         body_limit=attempts.REPORT_LIMIT,
     ),
     post(
@@ -273,12 +239,10 @@ ATTEMPTS = (
         ATTEMPT,
         audit=None,
         status=200,
-        statuses=(409,),
+        errors=(409,),
         body_limit=attempts.REPORT_LIMIT,
     ),
-    get(
-        "/attempts/code", attempts.get_attempt_code, ATTEMPT, media_type="application/octet-stream", statuses=(404, 409)
-    ),
+    get("/attempts/code", attempts.get_attempt_code, ATTEMPT, media_type="application/octet-stream", errors=(404, 409)),
 )
 
 PAGES = (
@@ -298,15 +262,14 @@ ROUTES: tuple[Route, ...] = (
     *SCHEDULES,
     *TRIGGERS,
     *BACKFILLS,
-    *POOLS,
     *NODES,
     *GRAPHS,
     *REACTORS,
     *ACCUMULATORS,
     *DEAD_LETTERS,
     *PACKAGES,
-    *ACCESS,
-    *VARIABLES,
+    *SESSIONS,
+    *map(to_route, OPERATIONS),
     *LIVE,
     *ATTEMPTS,
     *PAGES,

@@ -4,7 +4,7 @@ A route names its permission and its audit event beside its path, so that one ta
 can walk it. A route that is not in the table does not exist.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal, NamedTuple, get_args, get_type_hints
@@ -15,7 +15,7 @@ from litestar.openapi.spec import Example, OpenAPIMediaType, Operation, RequestB
 from litestar.types import Empty
 
 from tidemill.access.principal import Permission, Resource, ResourceKind
-from tidemill.server.problems import PROBLEM_MEDIA_TYPE, ProblemDetails
+from tidemill.api.errors import PROBLEM_MEDIA_TYPE, ProblemDetails
 
 BASE_PATH = "/api/v1"
 
@@ -54,8 +54,10 @@ class Route(NamedTuple):
     """The limit of the body in bytes, if it is not the server's."""
     bodies: tuple[RawBody, ...] = ()
     """The forms of a body that the handler does not declare as `data`."""
-    statuses: tuple[int, ...] = ()
-    """Statuses of answers that other routes of the method do not have, for the OpenAPI document."""
+    answers: tuple[int, ...] = ()
+    """Further statuses with the answer of the route, or without a body, for the OpenAPI document."""
+    errors: tuple[int, ...] = ()
+    """Statuses of errors that other routes of the method do not have, for the OpenAPI document."""
     is_page: bool = False
     """Whether it answers browsers with pages and files: the OpenAPI document, which programs read, leaves it out."""
 
@@ -107,6 +109,12 @@ def websocket(path: str, handler: Handler, permission: Permission, **options: An
 def _full_path(path: str) -> str:
     """Return a path from the root; a path that begins with // is one already, without one slash."""
     return path.removeprefix("/") if path.startswith("//") else BASE_PATH + path
+
+
+def allowed_methods(methods: Iterable[str]) -> str:
+    """Return the header `Allow` of a path that has methods; HEAD is answered wherever GET is."""
+    names = {"OPTIONS", *methods} - {"websocket"}
+    return ", ".join(sorted(names | ({"HEAD"} if "GET" in names else set())))
 
 
 def to_handler(route: Route) -> HTTPRouteHandler | WebsocketRouteHandler:
@@ -163,19 +171,19 @@ _ERRORS = {
 }
 
 
-def _other_successes(route: Route) -> dict[int, ResponseSpec]:
-    """Return the further answers of a route that are no errors: a body of the usual kind, or none."""
-    if not (statuses := [status for status in route.statuses if status < 400]):
+def _other_answers(route: Route) -> dict[int, ResponseSpec]:
+    """Return the further answers of a route that are not problems: a body of the usual kind, or none."""
+    if not route.answers:
         return {}
     (answer,) = get_args(get_type_hints(route.handler)["return"])
     return {
-        status: ResponseSpec(answer if status == 200 else None, description=HTTPStatus(status).phrase)
-        for status in statuses
+        status: ResponseSpec(None if status == 304 else answer, description=HTTPStatus(status).phrase)
+        for status in route.answers
     }
 
 
 def _other_responses(route: Route) -> dict[int, ResponseSpec]:
-    """Return the answers of a route beside the usual one: errors, each with an example, and its own statuses."""
+    """Return the answers of a route besides the usual one: errors, each with an example, and its own statuses."""
     left_out = {412}
     if route.permission is Permission.NONE and route.audit is None:
         left_out |= {401, 403}
@@ -185,8 +193,9 @@ def _other_responses(route: Route) -> dict[int, ResponseSpec]:
         left_out |= {409}
     if route.method in ("GET", "DELETE"):
         left_out |= {413, 415}
-    left_out -= set(route.statuses)
-    return _other_successes(route) | {
+    left_out -= set(route.errors)
+    left_out |= set(route.answers)
+    return _other_answers(route) | {
         status: ResponseSpec(
             ProblemDetails,
             description=meaning,

@@ -20,7 +20,7 @@ from tidemill.sources.interface import Delivery, Event, Moved, SourceContext, re
 from tidemill.sources.mqtt_connection import CONNECT_TIMEOUT, MqttConnection, open_connection
 from tidemill.sources.mqtt_packets import (
     REFUSED_SUBSCRIPTION,
-    Message,
+    MqttMessage,
     Packet,
     PacketKind,
     encode_acknowledgement,
@@ -208,7 +208,7 @@ class _MqttSession:
     def _checkpoint(self) -> Any:
         return msgspec.to_builtins(msgspec.structs.replace(self._now, unreleased=self._unreleased))
 
-    def _is_repetition(self, message: Message) -> bool:
+    def _is_repetition(self, message: MqttMessage) -> bool:
         """Return whether a message was delivered before, and the broker has not heard of it.
 
         An id alone does not tell: a broker may give it to another message when it has released the first.
@@ -216,7 +216,7 @@ class _MqttSession:
         known = self._unreleased.get(str(message.packet_id)) if message.qos == 2 else None
         return message.is_duplicate and known == _checksum(message)
 
-    def _make_event(self, message: Message) -> bytes:
+    def _make_event(self, message: MqttMessage) -> bytes:
         """Return the event of a message. A payload that does not fit into an envelope is no event: a dead letter."""
         if not self._source.envelope:
             return message.payload
@@ -253,5 +253,5 @@ def _check_answer(answer: Packet, title: str) -> bool:
     return bool(session_present)
 
 
-def _checksum(message: Message) -> str:
+def _checksum(message: MqttMessage) -> str:
     return blake2b(message.topic.encode() + b"\0" + message.payload, digest_size=4).hexdigest()

@@ -48,7 +48,7 @@ class Packet(NamedTuple):
         return int.from_bytes(self.body[:2])
 
 
-class Message(NamedTuple):
+class MqttMessage(NamedTuple):
     """A message that the broker has published to this client."""
 
     topic: str
@@ -97,14 +97,14 @@ def _read_header(buffer: bytearray) -> tuple[int, int] | None:
     return None
 
 
-def parse_message(packet: Packet) -> Message:
+def parse_message(packet: Packet) -> MqttMessage:
     """Return the message of a PUBLISH packet."""
     qos = packet.flags >> 1 & 0x03
     topic_end = 2 + int.from_bytes(packet.body[:2])
     payload_start = topic_end + (2 if qos else 0)
     if len(packet.body) < payload_start or qos > 2:
         raise ValueError("a published message is malformed")
-    return Message(
+    return MqttMessage(
         topic=packet.body[2:topic_end].decode(),
         payload=packet.body[payload_start:],
         qos=qos,

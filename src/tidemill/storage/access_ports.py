@@ -6,21 +6,21 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from tidemill.access.audit import AuditEntry
+from tidemill.access.audit import AuditRow
 from tidemill.access.keys import ApiKey
-from tidemill.access.tenants import Tenant
+from tidemill.access.tenants import TenantRow
 
 
 class Tenants(Protocol):
     """The tenants of a store. The tenant `public` exists from the beginning."""
 
-    async def add(self, tenant: Tenant) -> bool:
+    async def add(self, tenant: TenantRow) -> bool:
         """Add a tenant; return False, with nothing changed, if there is one with this name."""
 
-    async def get(self, name: str) -> Tenant | None:
+    async def get(self, name: str) -> TenantRow | None:
         """Return a tenant."""
 
-    async def list_all(self) -> list[Tenant]:
+    async def list_all(self) -> list[TenantRow]:
         """Return every tenant, by name."""
 
     async def delete(self, name: str) -> bool:
@@ -71,10 +71,10 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
 class AuditEntries(Protocol):
     """The audit log: entries are added, read, and deleted only when they are older than the retention."""
 
-    async def append(self, entry: AuditEntry) -> None:
+    async def append(self, entry: AuditRow) -> None:
         """Add an entry."""
 
-    async def find(self, audit_filter: AuditFilter) -> list[AuditEntry]:
+    async def find(self, audit_filter: AuditFilter) -> list[AuditRow]:
         """Return entries, newest first."""
 
     async def count(self, audit_filter: AuditFilter) -> int:

@@ -120,6 +120,8 @@ class GroupCommitter(Generic[WriteT]):
         self._in_flight: list[_PendingUnit[WriteT]] = []
         self._task: asyncio.Task[None] | None = None
         self._is_open = self._is_busy = False
+        self.has_failed = False
+        """Whether a write has failed since the store was last found to take writes."""
         self._expected_group_size = 0
         """How many units the last groups had: the next group stays open for as many, for a few turns of the loop."""
 
@@ -213,7 +215,7 @@ class GroupCommitter(Generic[WriteT]):
             self._start_task(self._commit_each(group))
             return
         else:
-            _set_errors(group, self._visible_error(error))
+            self._fail(group, error)
         self._in_flight = []
         self._start_next_group()
 
@@ -239,9 +241,13 @@ class GroupCommitter(Generic[WriteT]):
                 for one in group:
                     await self._commit_group([one])
             else:
-                _set_errors(group, self._visible_error(error))
+                self._fail(group, error)
         else:
             _set_values(group, results)
+
+    def _fail(self, group: "list[_PendingUnit[WriteT]]", error: BaseException) -> None:
+        self.has_failed = True
+        _set_errors(group, self._visible_error(error))
 
     def _visible_error(self, error: BaseException) -> BaseException:
         """Return the error that a caller sees: the database's as it is, a unit's own translated."""

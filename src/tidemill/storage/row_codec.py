@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
 import msgspec
 
+from tidemill.kernel.limits import LISTED_VALUE_LIMIT
+
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 _PLAIN = (str, int, float, bytes)
@@ -52,6 +54,18 @@ def make_fragments(codecs: Mapping[str, RowCodec[Any]], parameter: Callable[[int
         fragments[f"{name}_parameters"] = ", ".join(parameters)
         fragments[f"{name}_next_parameter"] = next_one
     return fragments
+
+
+def list_columns(codec: RowCodec[Any], value: str, size: str) -> str:
+    """Return the columns of a list: NULL for a value that is too large for one, and behind them its bytes.
+
+    `size` is the expression for the bytes of the value.
+    """
+    is_large = f"{size} > {LISTED_VALUE_LIMIT}"
+    listed = (
+        f'CASE WHEN {is_large} THEN NULL ELSE "{name}" END' if name == value else f'"{name}"' for name in codec.names
+    )
+    return ", ".join([*listed, f"CASE WHEN {is_large} THEN {size} END"])
 
 
 def _decode(decode: Callable[[Any], Any], value: Any) -> Any:

@@ -13,6 +13,11 @@ EARLIEST = datetime.min.replace(tzinfo=UTC)
 LATEST = datetime.max.replace(tzinfo=UTC)
 
 
+def clamp_to_calendar(time: datetime) -> datetime:
+    """Return a time that is one in UTC too, which a time of another zone at either end of the calendar is not."""
+    return min(max(time, EARLIEST), LATEST)
+
+
 class RunPosition(NamedTuple):
     """The position of a run in a list: lists are sorted by it. It never changes."""
 
@@ -56,6 +61,8 @@ class RunPage(NamedTuple):
     """Newest first."""
     total: int
     """The number of all runs that match, on all pages."""
+    large_params: dict[str, int]
+    """By run, the bytes of params that are too large for a list: their rows have none."""
 
 
 class WorkflowActivity(NamedTuple):
@@ -63,7 +70,7 @@ class WorkflowActivity(NamedTuple):
 
     active: int
     recent: list[RunRow]
-    """Newest first."""
+    """Newest first, without params."""
 
     @property
     def newest(self) -> RunRow | None:

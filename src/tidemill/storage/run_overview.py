@@ -65,7 +65,7 @@ class RunOverview(NamedTuple):
     active: Mapping[RunState, int]
     """The number of active runs by state; a state that no run has may be missing."""
     oldest: list[RunRow]
-    """The oldest active runs of each state, oldest first."""
+    """The oldest active runs of each state, oldest first, without params."""
     ended: list[EndedCount]
     last_ended: list[EndedRun]
     """By workflow, then newest first. The newest run is the one that was created last."""

@@ -5,14 +5,14 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from tidemill.access.accounts import Account
+from tidemill.access.accounts import AccountRow
 from tidemill.access.sessions import Session, Ticket
 
 
 class StoredAccount(NamedTuple):
     """An account, and the hash of its password."""
 
-    account: Account
+    account: AccountRow
     password_hash: str
 
 
@@ -31,10 +31,10 @@ class LoginAttempt(msgspec.Struct, frozen=True, kw_only=True):
 class Accounts(Protocol):
     """Local accounts."""
 
-    async def add(self, account: Account, password_hash: str) -> bool:
+    async def add(self, account: AccountRow, password_hash: str) -> bool:
         """Add an account; return False, with nothing changed, if the tenant has one with this name."""
 
-    async def for_tenant(self, tenant: str) -> list[Account]:
+    async def for_tenant(self, tenant: str) -> list[AccountRow]:
         """Return the accounts of a tenant, by name."""
 
     async def delete(self, tenant: str, name: str) -> bool:

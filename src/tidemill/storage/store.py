@@ -64,6 +64,9 @@ class Store(WorkflowStore, Protocol):
     async def read_schema_state(self) -> SchemaState:
         """Return the version of the schema without changing anything; works on a store that is not open."""
 
+    async def check_writable(self) -> None:
+        """Raise a StoreError if a write has failed, and the store still takes none; free while no write fails."""
+
     def read_local_keys(self) -> str | None:
         """Return the master keys that a local store keeps for its secrets, and makes on first use; blocks.
 

@@ -1,12 +1,12 @@
 """Ports of variables and secrets, which operators set and author code reads."""
 
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 
-class Variable(msgspec.Struct, frozen=True, kw_only=True):
+class VariableRow(msgspec.Struct, frozen=True, kw_only=True):
     """A value that is not secret."""
 
     tenant: str
@@ -17,17 +17,25 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     updated_by: str
 
 
+class ListedVariable(NamedTuple):
+    """A variable as lists show it."""
+
+    variable: VariableRow
+    large_value: int | None
+    """The bytes of a value that is too large for a list: the variable has None instead."""
+
+
 class Variables(Protocol):
     """Variables by tenant and name."""
 
-    async def upsert(self, variable: Variable) -> None:
+    async def upsert(self, variable: VariableRow) -> None:
         """Write a variable in place of the previous one."""
 
-    async def get(self, tenant: str, name: str) -> Variable | None:
+    async def get(self, tenant: str, name: str) -> VariableRow | None:
         """Return a variable."""
 
-    async def for_tenant(self, tenant: str) -> list[Variable]:
-        """Return the variables of a tenant, by name."""
+    async def for_tenant(self, tenant: str) -> list[ListedVariable]:
+        """Return the variables of a tenant, by name, without large values."""
 
     async def delete(self, tenant: str, name: str) -> bool:
         """Delete a variable; return whether it was there."""

@@ -121,9 +121,21 @@ def _format_value(value: Any) -> str:
 LogFormat = Literal["text", "json"]
 
 
+class StandardErrorHandler(logging.StreamHandler[Any]):
+    """Writes to standard error as it is at the time of each record: secrets that tasks have read are masked there."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> Any:
+        """The standard error."""
+        return sys.stderr
+
+
 def write_logs(log_format: LogFormat = "json", level: int = logging.INFO) -> logging.Handler:
     """Send all logs of this process to standard error, a line each; return the handler, so that it can be removed."""
-    handler = logging.StreamHandler()
+    handler = StandardErrorHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logger = logging.getLogger()
     logger.addHandler(handler)

@@ -94,6 +94,8 @@ METRIC_LABELS = {
     },
     "http_requests_total": ("method", "route", "status"),
     "http_request_duration_seconds": ("method", "route"),
+    "http_answers_broken_total": ("route",),
+    "http_connections_dropped_total": ("reason",),
     "websocket_connections": ("route",),
     "websocket_frames_total": ("route", "direction"),
     "build_info": ("version", "python"),

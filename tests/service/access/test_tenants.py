@@ -25,11 +25,11 @@ async def test_an_admin_of_the_instance_sees_every_tenant_and_others_their_own(a
 async def test_an_admin_of_the_instance_acts_for_every_tenant(access: AccessServices) -> None:
     """S-5: by the header Tidemill-Tenant; what it does there is recorded under its own name."""
     acme = await admin_of(access, "acme")
-    acting = access.tenants.act_for(LOCAL_PRINCIPAL, "acme")
+    acting = await access.tenants.act_for(LOCAL_PRINCIPAL, "acme")
     assert (acting.tenant, acting.role, acting.actor) == ("acme", Role.ADMIN, "local")
-    assert access.tenants.act_for(acme, "acme") == acme
+    assert await access.tenants.act_for(acme, "acme") == acme
     with pytest.raises(tm.RequestError) as caught:
-        access.tenants.act_for(acme, "public")
+        await access.tenants.act_for(acme, "public")
     assert (caught.value.code, caught.value.status) == ("not_allowed", 403)
     with pytest.raises(tm.RequestError, match="did you mean 'acme'") as caught:
         await access.keys.create(LOCAL_PRINCIPAL, Role.READ, tenant="acne")
@@ -43,7 +43,7 @@ async def test_a_tenant_learns_nothing_about_the_names_of_others(access: AccessS
     texts = []
     for name in ("beta", "zeta"):
         with pytest.raises(tm.RequestError) as caught:
-            access.tenants.act_for(acme, name)
+            await access.tenants.act_for(acme, name)
         texts.append(str(caught.value).replace(name, "NAME"))
     assert texts[0] == texts[1]
 

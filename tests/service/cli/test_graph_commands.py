@@ -1,7 +1,9 @@
 """`tidemill reactor` and `tidemill accumulator` with a server."""
 
 import asyncio
+import io
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -50,8 +52,10 @@ async def test_a_reactor_is_shown_and_commanded(server: Served, cli: CommandLine
     assert await cli.code("reactor", "fire-with", "market", "[1]") == 2
 
 
-async def test_events_are_pushed_from_a_file(server: Served, cli: CommandLine, tmp_path: Path) -> None:
-    """server.md: one event per line; what was not accepted is named by its line, with exit code 1."""
+async def test_events_are_pushed_from_a_file(
+    server: Served, cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """server.md: one event per line; what was not accepted is named by its line, with exit code 1. "-" reads stdin."""
     file = tmp_path / "events.ndjson"
     file.write_text("".join(json.dumps({"bid": number}) + "\n" for number in range(1, 301)))
     assert await cli.text("accumulator", "push", "orderbook", str(file)) == "300 events pushed: 300 emitted\n"
@@ -62,6 +66,8 @@ async def test_events_are_pushed_from_a_file(server: Served, cli: CommandLine, t
     file.write_text('{"bid": 1}\n{"bid"\n')
     assert "line 2 is no JSON" in await cli.error("accumulator", "push", "orderbook", str(file))
     assert (await cli.json("accumulator", "list"))[0]["emitted"] == 303
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"bid": 1}\n{"bid": 2}\n')))
+    assert await cli.text("accumulator", "push", "orderbook", "-") == "2 events pushed: 2 emitted\n"
     assert "cannot be read" in await cli.error("accumulator", "push", "orderbook", str(tmp_path / "nothing"))
     assert "orderbok" in await cli.error("accumulator", "push", "orderbok", str(file))
 

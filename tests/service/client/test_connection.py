@@ -9,7 +9,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.client.cutting_proxy import cutting_proxy
-from tests.service.server.serving_node import Served, served
+from tests.service.server.serving_node import Served, create_tenant, served
 from tidemill.client import AsyncClient, Client
 from tidemill.client.asynchronous.transport import AsyncTransport
 from tidemill.client.calls import get
@@ -41,6 +41,7 @@ async def test_both_clients_ask_who_they_are(server: Served) -> None:
 
 async def test_an_instance_admin_acts_for_another_tenant(server: Served) -> None:
     """http.md: the header `Tidemill-Tenant` names the tenant."""
+    await create_tenant(server)
     async with AsyncClient(server.url, tenant="acme") as client:
         assert (await client.me()).tenant == "acme"
 

@@ -7,7 +7,7 @@ import pytest
 import tidemill as tm
 from tests.service.server.graph_samples import market
 from tests.service.server.live_client import end_of, live, receive
-from tests.service.server.serving_node import Served, served
+from tests.service.server.serving_node import Served, create_tenant, served
 
 
 @pytest.fixture
@@ -40,9 +40,16 @@ async def test_a_reader_that_comes_back_continues_after_its_last_event(server: S
             assert (event["type"], event["id"] != last) == ("dead_letter.added", True)
 
 
+async def test_an_empty_id_is_that_of_no_event(server: Served) -> None:
+    """http.md: `?after=` resumes; a reader that has none yet begins now."""
+    async with live(server, "/ws/events?after=&types=dead_letter.added") as socket:
+        await server.node.push("orderbook", {"bid": "one"})
+        assert (await receive(socket))["type"] == "dead_letter.added"
+
+
 async def test_events_of_other_tenants_are_not_sent(server: Served) -> None:
     """S-5: a feed shows the events of its tenant."""
-    headers = {"Tidemill-Tenant": "acme"}
+    headers = await create_tenant(server)
     async with live(server, "/ws/events?types=dead_letter.*", additional_headers=headers) as socket:
         await server.node.push("orderbook", {"bid": "x"})
         await server.node.load(market()[0], tenant="acme")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.service.server.serving_node import Served, served
+from tests.service.server.serving_node import Served, create_tenant, served
 
 
 def flow() -> tm.Workflow:
@@ -88,6 +88,7 @@ async def test_changes_of_others_are_events(server: Served) -> None:
 
 async def test_changes_are_events_of_their_tenant_only(server: Served) -> None:
     """S-5: no tenant learns what another one has changed."""
+    await create_tenant(server)
     async with following(server, params={"types": "change.made"}) as lines:
         for tenant, name in (("acme", "theirs"), ("public", "ours")):
             headers = {"tidemill-tenant": tenant}

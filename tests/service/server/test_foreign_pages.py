@@ -11,6 +11,8 @@ from tests.service.server.serving_node import served
     [
         ({"origin": "https://evil.example"}, "foreign_origin"),
         ({"origin": "null"}, "foreign_origin"),
+        ({"origin": "http://["}, "foreign_origin"),
+        ({"host": "["}, "foreign_host"),
         ({"host": "evil.example"}, "foreign_host"),
         ({"host": "127.0.0.1.evil.example:80"}, "foreign_host"),
     ],

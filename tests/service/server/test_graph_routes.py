@@ -12,7 +12,7 @@ import pytest
 import tidemill as tm
 from tests.service.package_folders import package, without_child_processes
 from tests.service.server.graph_samples import double, market
-from tests.service.server.serving_node import Served, served
+from tests.service.server.serving_node import Served, create_tenant, served
 from tidemill.server.routes import accumulators
 
 RECEIPT_FIELDS = {"accepted", "sequence", "outcome", "reason"}
@@ -286,6 +286,7 @@ MISSPELT = [
 
 async def test_unknown_names_have_suggestions_and_other_tenants_have_none(server: Served) -> None:
     """http.md: 404 with the name that was meant; S-5: what belongs to another tenant is unknown."""
+    acme = await create_tenant(server)
     for method, path in MISSPELT:
         kind, meant = ("reactor", "market") if path.startswith("/reactors") else ("accumulator", "orderbook")
         body = {} if method == "POST" else None
@@ -293,7 +294,7 @@ async def test_unknown_names_have_suggestions_and_other_tenants_have_none(server
         assert problem_of(answer) == (404, f"{kind}_not_found"), path
         assert answer.json()["suggestions"] == [meant]
         correct = path.replace("markt", "market").replace("orderbok", "orderbook")
-        elsewhere = await server.http.request(method, correct, json=body, headers={"Tidemill-Tenant": "acme"})
+        elsewhere = await server.http.request(method, correct, json=body, headers=acme)
         assert (problem_of(elsewhere), elsewhere.json()["suggestions"]) == ((404, f"{kind}_not_found"), [])
 
 

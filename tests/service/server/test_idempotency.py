@@ -16,10 +16,27 @@ def only() -> None:
     """Do nothing."""
 
 
+later = tm.Workflow("later")
+
+
+@later.task
+def also() -> None:
+    """Do nothing."""
+
+
+@tm.passthrough
+def numbers(event: int) -> int:
+    """Pass a number on."""
+    return event
+
+
+sums = tm.Reactor("sums", [numbers], durability="boundary")
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[Served]:
     """A served node with a workflow."""
-    async with tm.Node(load=[flow]) as node, served(node) as one:
+    async with tm.Node(load=[flow, sums]) as node, served(node) as one:
         yield one
 
 
@@ -40,6 +57,33 @@ async def test_the_same_key_with_another_body_is_a_conflict(server: Served) -> N
     await server.http.post("/workflows/flow/runs", json={"params": {}}, headers=key)
     other = await server.http.post("/workflows/flow/runs", json={"params": {}, "note": "other"}, headers=key)
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+
+
+async def test_an_answer_that_may_change_is_not_kept(server: Served) -> None:
+    """A name that is not loaded yet, and a paused workflow: the same key starts the run later, once."""
+    key = {"Idempotency-Key": "k1"}
+    missing = await server.http.post("/workflows/later/runs", json={}, headers=key)
+    assert (missing.status_code, missing.json()["code"]) == (404, "workflow_not_found")
+    await server.node.load(later)
+    await server.node.pause("later")
+    paused = await server.http.post("/workflows/later/runs", json={}, headers=key)
+    assert (paused.status_code, paused.json()["code"]) == (409, "workflow_paused")
+    await server.node.resume("later")
+    started = [await server.http.post("/workflows/later/runs", json={}, headers=key) for _ in range(2)]
+    assert [one.status_code for one in started] == [201, 201]
+    assert started[0].content == started[1].content
+
+
+async def test_the_events_of_a_batch_are_applied_once(server: Served) -> None:
+    """A batch is numbered by its key, also one with an event that becomes a dead letter."""
+    key = {"Idempotency-Key": "k1", "Content-Type": "application/x-ndjson"}
+    answers = [
+        await server.http.post("/accumulators/numbers/events", content=b"1\ntwo\n3\n", headers=key) for _ in range(2)
+    ]
+    outcomes = [[receipt["outcome"] for receipt in one.json()["receipts"]] for one in answers]
+    assert outcomes == [["emitted", "dead_lettered", "emitted"]] * 2
+    last = await server.http.post("/accumulators/numbers/events", json=4)
+    assert last.json()["sequence"] == 3
 
 
 async def test_a_malformed_key_is_rejected(server: Served) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import tidemill as tm
-from tests.service.server.serving_node import Served, served
+from tests.service.server.serving_node import Served, create_tenant, served
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def test_without_authentication_requests_act_as_the_local_admin(server: Se
     """http.md: a node without authentication acts as an admin of tenant `public`."""
     me = (await server.http.get("/me")).json()
     assert (me["tenant"], me["role"], me["is_instance_admin"]) == ("public", "admin", True)
-    other = (await server.http.get("/me", headers={"Tidemill-Tenant": "acme"})).json()
+    other = (await server.http.get("/me", headers=await create_tenant(server))).json()
     assert other["tenant"] == "acme"
 
 

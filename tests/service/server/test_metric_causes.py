@@ -15,6 +15,7 @@ from tests.service.workflows.test_figures import STORIES as WORKFLOW_STORIES
 from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.graphs.keys import partition_of
 from tidemill.kernel.clock import SystemClock
+from tidemill.server.connections import connections_of
 from tidemill.server.exposition import METRICS
 from tidemill.server.metrics import ServerMetrics
 from tidemill.server.request_context import RequestContext
@@ -295,11 +296,33 @@ async def test_requests_and_readers_change_their_metrics_and_no_others() -> None
             assert changes(answered, node.metrics()) == {"event_feed_readers"}
 
 
+async def test_connections_change_their_metrics_and_no_others() -> None:
+    """Open ones, and those that the server dropped; test_hostile_connections has those that it could not accept."""
+    async with tm.Node(settings={"head_timeout": "500ms"}) as node:
+        connections = connections_of(node)
+        before = node.metrics()
+        async with serving(echo, "127.0.0.1", 0, connections) as url:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            async with asyncio.timeout(10):
+                assert await reader.read() == b""
+            writer.close()
+        assert changes(before, node.metrics()) == {"http_connections_dropped_total"}
+        async with serving(echo, "127.0.0.1", 0, connections) as url, websockets.connect(url.replace("http", "ws")):
+            assert node.metrics()["http_connections"] == 1
+
+
+CONNECTIONS = {"http_connections", "http_connections_dropped_total", "http_accept_errors_total"}
 SERVER = {"websocket_connections", "websocket_frames_total", "http_requests_total", "http_request_duration_seconds"}
 
 
 def test_every_metric_has_a_cause() -> None:
     """Contract 72: a metric that nothing raises is a defect. test_reconciler raises those of packages."""
     caused = set[str]().union(*(cause.changed for cause in CAUSES.values()), WORKFLOW_STORIES, PACKAGE_METRICS)
-    caused |= SERVER | NODE | {"event_feed_readers", "checkpoint_failures_total", "reactor_keys_stored"}
+    caused |= (
+        SERVER
+        | CONNECTIONS
+        | {"http_answers_broken_total"}
+        | NODE
+        | {"event_feed_readers", "checkpoint_failures_total", "reactor_keys_stored"}
+    )
     assert {split_name(name)[0] for name in caused} == set(METRICS)

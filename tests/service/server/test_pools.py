@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.service.server.serving_node import Served, served
+from tests.service.server.serving_node import Served, create_tenant, served
 from tests.service.server.workflow_samples import start
 
 
@@ -28,7 +28,7 @@ async def test_pools_are_listed_with_their_use(server: Served) -> None:
     runs = [(await start(server, "busy"))["id"] for _ in range(2)]
     page = (await server.http.get("/pools")).json()
     assert page["items"] == [{"name": "gpu", "slots": 1, "used": 1, "waiting": 1}]
-    other = (await server.http.get("/pools/gpu", headers={"tidemill-tenant": "acme"})).json()
+    other = (await server.http.get("/pools/gpu", headers=await create_tenant(server))).json()
     assert (other["used"], other["waiting"]) == (0, 0)
     for run in runs:
         await server.http.post(f"/runs/{run}/cancel")

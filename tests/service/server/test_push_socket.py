@@ -22,6 +22,7 @@ from tidemill.engine.access.services import LOCAL_PRINCIPAL
 from tidemill.kernel.errors import StoreError
 from tidemill.server.authentication import CredentialAuthentication
 from tidemill.server.live import connection, push_socket
+from tidemill.server.pushes import NOT_STORED
 from tidemill.server.server_node import ServerNode
 
 SOCKET = "/ws/accumulators/orderbook"
@@ -152,7 +153,7 @@ async def test_no_frame_overtakes_a_numbered_one_that_was_rejected(tmp_path: Pat
                 await send(socket, {"seq": seq, "event": {"bid": seq}})
             rejected = await receive(socket)
             assert (rejected["seq"], rejected["receipt"]["outcome"]) == (7, "rejected")
-            assert await end_of(socket) == (1013, "not stored: refused on purpose")
+            assert await end_of(socket) == (1013, NOT_STORED)
         async with live(server, f"{SOCKET}?client=c") as socket:
             assert await receive(socket) == {"resume_after": 6}
             for seq in (7, 8, 9):

@@ -9,7 +9,7 @@ import pytest
 import tidemill as tm
 from tests.service.server.graph_samples import market
 from tests.service.server.live_client import FixedPrincipal, ask, end_of, live, receive, send
-from tests.service.server.serving_node import Served, served
+from tests.service.server.serving_node import Served, create_tenant, served
 from tidemill.access.principal import Principal, Resource, Role
 from tidemill.engine.graphs.client.values import FiringView
 from tidemill.server.authentication import NoAuthentication
@@ -51,6 +51,7 @@ async def test_every_command_has_a_typed_answer(server: Served) -> None:
 async def test_without_authentication_a_ticket_stands_for_the_chosen_tenant() -> None:
     """S-5: a page that acts for another tenant sees nothing of this one."""
     async with tm.Node(load=market()) as node, served(node, NoAuthentication(node.access.tickets)) as server:
+        await create_tenant(server)
         for tenant, expected in (("public", None), ("acme", 4404)):
             headers = {"tidemill-tenant": tenant}
             answer = await server.http.post("/tickets", json={"endpoint": SOCKET}, headers=headers)

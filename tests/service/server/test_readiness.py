@@ -11,6 +11,7 @@ from tests.postgres import PostgresServer
 from tests.service.samples import single
 from tests.service.server.serving_node import Served, served
 from tidemill.engine.workflows.leader.election import LEASE_NAME
+from tidemill.packages.reconcile.folder import FolderSource
 from tidemill.server import readiness
 from tidemill.server.readiness import CHECKS, check_readiness
 
@@ -31,8 +32,13 @@ async def test_a_node_that_is_well_is_ready(tmp_path: Path) -> None:
         assert await ready(server) == (200, {})
 
 
-async def test_a_store_that_is_away_is_the_part_that_is_not_ready(own_postgres: PostgresServer) -> None:
-    """Ops: 503 with the part and the reason; the process is alive; ready again when the store is back."""
+async def test_a_store_that_is_away_is_the_part_that_is_not_ready(
+    own_postgres: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ops: 503 with the part and the reason; the process is alive; ready again when the store is back.
+
+    Anyone may ask, so only the log says where the store is.
+    """
     async with tm.Node(await own_postgres.fresh_store()) as node, served(node) as server:
         assert await ready(server) == (200, {})
         own_postgres.stop("immediate")
@@ -40,6 +46,9 @@ async def test_a_store_that_is_away_is_the_part_that_is_not_ready(own_postgres: 
         assert status == 503
         assert reasons.keys() >= {"store", "schema"}
         assert "password" not in str(reasons)
+        assert f":{own_postgres.port}" not in str(reasons)
+        logged = [one.getMessage() for one in caplog.records if one.name == readiness.__name__]
+        assert f":{own_postgres.port}" in str(logged)
         assert (await server.http.get(f"{server.url}/health/live")).status_code == 200
         own_postgres.start()
         async with asyncio.timeout(20):
@@ -103,3 +112,27 @@ async def test_a_node_that_is_closed_is_not_ready() -> None:
     found = await check_readiness(node)
     assert found.status == "not_ready"
     assert found.checks[0].reason == "the node is shutting down"
+
+
+async def test_a_source_that_cannot_be_read_is_reported_and_the_server_stays_in_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ops: also before the first pass."""
+
+    async def refuse(self: FolderSource) -> None:
+        raise OSError("secret")
+
+    async with tm.testing.node() as node:
+        with monkeypatch.context() as patch:
+            patch.setattr(FolderSource, "desired_packages", refuse)
+            reconciler = await node.watch_folder(tmp_path)
+            await node.advance("1ms")
+            assert "secret" in reconciler.source_error
+            found = await check_readiness(node)
+        await node.advance("1m")
+        await reconciler.wait_until_settled()
+        after = await check_readiness(node)
+    assert [one.status for one in (found, after)] == ["ready", "ready"]
+    reasons = {one.name: one.reason for one in found.checks if not one.ok}
+    assert reasons == {"packages": "it cannot be read which are wanted: see the log"}
+    assert all(one.ok for one in after.checks)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.service.server.serving_node import Served, served
-from tidemill.engine.workflows.client.values import Caller
+from tests.service.server.serving_node import Served, create_tenant, served
+from tidemill.access.principal import Caller
 from tidemill.kernel.clock import SystemClock
 
 HOUR = timedelta(hours=1)
@@ -78,7 +78,7 @@ async def test_schedules_are_listed_with_their_next_slots(server: Served) -> Non
     assert (page["total"], hourly["workflow"], hourly["key"], hourly["paused"]) == (1, "hourly", "default", False)
     slots = [time_of(slot) for slot in hourly["next"]]
     assert [after - before for before, after in pairwise(slots)] == [HOUR] * 4
-    assert (await server.http.get("/schedules", headers={"tidemill-tenant": "acme"})).json()["total"] == 0
+    assert (await server.http.get("/schedules", headers=await create_tenant(server))).json()["total"] == 0
 
 
 async def test_a_schedule_is_previewed(server: Served) -> None:
@@ -170,8 +170,9 @@ async def test_what_is_no_polled_trigger_is_not_paused(
 ) -> None:
     answer = await server.http.patch(f"/triggers/{name}", json=body)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
-    other = await server.http.patch("/triggers/new_file", json={"paused": True}, headers={"tidemill-tenant": "acme"})
-    assert other.status_code == 404
+    acme = await create_tenant(server)
+    other = await server.http.patch("/triggers/new_file", json={"paused": True}, headers=acme)
+    assert (other.status_code, other.json()["code"]) == (404, "trigger_not_found")
 
 
 async def test_a_paused_trigger_is_not_polled() -> None:
@@ -262,7 +263,7 @@ async def test_a_wrong_backfill_is_refused(server: Served, change: dict[str, Any
 async def test_a_backfill_of_another_tenant_is_unknown(server: Served) -> None:
     body = {"workflow": "hourly", "from": past(1), "to": past(1)}
     made = (await server.http.post("/backfills", json=body)).json()["id"]
-    acme = {"tidemill-tenant": "acme"}
+    acme = await create_tenant(server)
     assert (await server.http.get("/backfills", headers=acme)).json()["items"] == []
     for answer in [
         await server.http.get(f"/backfills/{made}", headers=acme),

@@ -1,14 +1,19 @@
-"""How a server stops: at once if nothing is open, and after a while in any case."""
+"""How a server accepts connections, and how it stops: at once if nothing is open, and after a while in any case."""
 
 import asyncio
+import errno
+import socket
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from tests.service.server.serving_node import client_of
+from tests.service.server.test_connections import CLOSE_FRAME, UPGRADE
 from tidemill.server import serving as module
-from tidemill.server.serving import serving
+from tidemill.server.connections import Connections
+from tidemill.server.serving import LOOPBACK, serving, serving_on
 
 
 class SlowApp:
@@ -69,3 +74,64 @@ async def test_a_request_that_does_not_end_is_cancelled_and_told(
         assert answer.cancel()
     assert app.was_cancelled
     assert "1 requests had not ended" in caplog.text
+
+
+async def test_a_connection_that_cannot_say_goodbye_does_not_keep_a_server_from_its_end() -> None:
+    """Its client has closed a WebSocket, and does not take what was sent before: there is no other close frame."""
+    is_closed = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "bytes": bytes(64 * 1024 * 1024)})
+        while (await receive())["type"] != "websocket.disconnect":
+            pass
+        is_closed.set()
+
+    async with serving(app, "127.0.0.1", 0) as url:
+        reader, writer = await asyncio.open_connection(urlsplit(url).hostname, urlsplit(url).port, limit=1)
+        writer.write(UPGRADE + b"\r\n")
+        async with asyncio.timeout(10):
+            await reader.read(1)  # the upgrade is accepted
+            writer.write(CLOSE_FRAME)
+            await is_closed.wait()
+    writer.close()
+
+
+class RefusingListener(socket.socket):
+    """A socket on which one connection fails while it is accepted."""
+
+    failures = 1
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Fail once."""
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EPROTO, "Protocol error")
+        return super().accept()
+
+
+async def test_a_connection_that_fails_costs_no_other_its_place() -> None:
+    """Only a system that is out of descriptors or memory makes strangers leave."""
+    app, connections = SlowApp(), Connections()
+    app.go.set()
+    with RefusingListener(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.bind((LOOPBACK, 0))
+        async with serving_on(app, listener, connections) as url, client_of("") as client:
+            assert (await client.get(url)).text == "done"
+            assert (connections.accept_errors, connections.dropped) == (0, {})
+
+
+async def test_a_proxy_is_known_by_its_ipv4_address_on_a_socket_for_both_families() -> None:
+    """The socket names it as an IPv6 address."""
+    clients = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        clients.append(scope["client"][0])
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
+        async with serving_on(app, listener, Connections()), client_of("") as client:
+            url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
+            await client.get(url, headers={"x-forwarded-for": "203.0.113.7"})
+    assert clients == ["203.0.113.7"]

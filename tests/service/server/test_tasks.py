@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.service.server.serving_node import Served, served
+from tests.service.server.serving_node import Served, create_tenant, served
 from tests.service.server.workflow_samples import finish, make_report, read_stream, start
-from tidemill.server.paging import encode_cursor
+from tidemill.api.paging import encode_cursor
 
 
 def make_talking(gate: asyncio.Event) -> tm.Workflow:
@@ -142,7 +142,7 @@ async def test_an_unknown_task_is_not_found(server: Served, route: str) -> None:
     ]:
         answer = await server.http.get(path, params=query)
         assert (answer.status_code, answer.json()["code"]) == (404, code)
-    other = await server.http.get(f"/runs/{run}/tasks/load{route}", headers={"tidemill-tenant": "acme"})
+    other = await server.http.get(f"/runs/{run}/tasks/load{route}", headers=await create_tenant(server))
     assert (other.status_code, other.json()["code"]) == (404, "run_not_found")
     wrong = await server.http.get(f"/runs/{run}/tasks/clean{route}", params={"index": -1})
     assert (wrong.status_code, wrong.json()["errors"][0]["path"]) == (400, "index")
@@ -169,7 +169,7 @@ async def test_why_of_a_run_explains_every_task_that_has_not_ended(server: Serve
     gate.set()
     await server.node.run_handle(run).wait(timeout="10s")
     assert (await server.http.get(f"/runs/{run}/why")).json() == {"reasons": {}}
-    other = await server.http.get(f"/runs/{run}/why", headers={"tidemill-tenant": "acme"})
+    other = await server.http.get(f"/runs/{run}/why", headers=await create_tenant(server))
     assert (other.status_code, other.json()["code"]) == (404, "run_not_found")
 
 

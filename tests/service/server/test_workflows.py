@@ -8,7 +8,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.server import workflow_samples
-from tests.service.server.serving_node import Served, served
+from tests.service.server.serving_node import Served, create_tenant, served
 from tests.service.server.workflow_samples import finish, make_report, start
 
 
@@ -93,7 +93,7 @@ async def test_workflows_are_filtered(server: Served) -> None:
     assert await found(tag="dail") == []
     assert await found(paused="true") == ["sales"]
     assert await found(paused="false", q="s") == ["report"]
-    assert (await server.http.get("/workflows", headers={"tidemill-tenant": "acme"})).json()["total"] == 0
+    assert (await server.http.get("/workflows", headers=await create_tenant(server))).json()["total"] == 0
 
 
 async def test_a_workflow_has_everything_that_is_declared(server: Served) -> None:
@@ -134,7 +134,7 @@ async def test_params_are_a_json_schema(server: Served) -> None:
 
 
 async def test_an_unknown_workflow_or_version_is_not_found(server: Served) -> None:
-    acme = {"tidemill-tenant": "acme"}
+    acme = await create_tenant(server)
     unknown = await server.http.get("/workflows/reprot")
     assert (unknown.status_code, unknown.json()["code"], unknown.json()["suggestions"]) == (
         404,

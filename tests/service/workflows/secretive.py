@@ -1,5 +1,6 @@
 """Workflows whose tasks read secrets and are careless with them, in a module that another process can import."""
 
+import logging
 import os
 import sys
 
@@ -27,6 +28,20 @@ async def fail(ctx: tm.Context) -> None:
         raise KeyError(secret)
     except KeyError as error:
         raise ValueError(f"cannot sign in with {secret}") from error
+
+
+printing = tm.Workflow("printing")
+
+
+@printing.task
+def print_all(ctx: tm.Context) -> None:
+    print("before the secret is read")
+    secret = ctx.secret("password")
+    print("it is", secret, [secret])
+    for number in range(0, len(secret), 3):
+        sys.stdout.write(secret[number : number + 3])
+    print("\nto stderr:", secret, file=sys.stderr)
+    logging.getLogger("library").warning("signs in with %s", secret)
 
 
 careless_away = tm.Workflow("careless_away")

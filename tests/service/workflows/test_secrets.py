@@ -1,15 +1,17 @@
 """Secrets and variables in tasks: read with `ctx.secret` and `ctx.variable`, and masked in everything they leave."""
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
 
 import tidemill as tm
-from tests.service.workflows.secretive import careless, careless_away, reading
+from tests.service.workflows.secretive import careless, careless_away, printing, reading
 from tidemill.access.principal import Principal, Role
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
 from tidemill.kernel.settings import Settings
+from tidemill.telemetry.logs import writing_logs
 from tidemill.worker import WorkerNode
 
 CANARY = "canary-5f1d8c-do-not-leak"
@@ -61,6 +63,22 @@ async def test_a_canary_is_in_nothing_that_a_careless_task_leaves_on_a_worker(
         lines = [line async for line in run.logs("talk")]
     assert result.state == "failed"
     check_for_canary(repr((lines, result)), tmp_path, caplog)
+
+
+async def test_what_an_in_process_task_prints_is_masked(capsys: pytest.CaptureFixture[str]) -> None:
+    """S-6: in the node's output and its logs, in pieces too; the streams are replaced only while they need to be."""
+    streams = sys.stdout, sys.stderr
+    with writing_logs("text", logging.WARNING):
+        async with tm.Node(load=[printing]) as node:
+            await node.access.secrets.set(LOCAL_PRINCIPAL, "password", CANARY)
+            assert (sys.stdout, sys.stderr) == streams
+            assert (await (await node.start("printing")).wait(timeout=60)).state == "success"
+    assert (sys.stdout, sys.stderr) == streams
+    out, err = capsys.readouterr()
+    assert out == "before the secret is read\nit is *** ['***']\n***"
+    assert "to stderr: ***\n" in err
+    assert "signs in with ***" in err
+    assert CANARY not in err
 
 
 def check_for_canary(told: str, folder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,6 @@
 """Runs and backfills belong to one tenant: to the callers of another they do not exist."""
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 import tidemill as tm
 from tests.service.workflows.acting import START
 from tests.service.workflows.faults import blocked_flow, plain_flow
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller
 
 OWN, OTHER = Caller("public", "ann"), Caller("acme", "bob")
 
@@ -73,3 +74,33 @@ async def test_an_action_is_recorded_with_its_caller(store: str | None) -> None:
         last = (await client.load_events(OWN, run))[-1]
         assert (last.actor, last.after, last.reason) == ("ann", "cancelled", "not needed")
         blocked.go.set()
+
+
+def numbered_flow(begun: list[str], name: str) -> tm.Workflow:
+    """Return a workflow with two tasks in a row, which note that a run of a tenant goes on."""
+    flow = tm.Workflow("numbered")
+
+    @flow.task
+    async def first() -> None:
+        begun.append(name)
+
+    @flow.task(after=[first])
+    async def second() -> None:
+        begun.append(name)
+
+    return flow
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_a_tenant_does_not_wait_for_all_runs_of_another(store: str | None, concurrency: int) -> None:
+    """W-6: tenants take turns while slots are short."""
+    begun: list[str] = []
+    async with tm.testing.node(store, concurrency=concurrency) as node:
+        for tenant in ("acme", "public"):
+            await node.load(numbered_flow(begun, tenant), tenant=tenant)
+        await asyncio.gather(*(node.start("numbered", tenant="acme") for _ in range(100)))
+        run = await node.start("numbered")
+        await node.settle()
+        assert (await run.state()).ok
+    assert len(begun) == 202
+    assert "public" not in begun[100:]

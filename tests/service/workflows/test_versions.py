@@ -8,7 +8,7 @@ import pytest
 import tidemill as tm
 from tests.service.workflows.acting import Gate, start_and_pause, states
 from tests.service.workflows.faults import replacing
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller
 from tidemill.engine.workflows.starts.starter import StartRequest
 
 

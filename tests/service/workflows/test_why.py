@@ -5,7 +5,7 @@ import pytest
 import tidemill as tm
 from tests.service.workflows.acting import Gate, start_and_pause
 from tests.service.workflows.faults import QUICK
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller
 
 
 async def test_every_state(store: str | None) -> None:

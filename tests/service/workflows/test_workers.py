@@ -88,6 +88,25 @@ def state_is(run: RunHandle, task: str, state: str) -> Callable[[], Any]:
 # -- claiming
 
 
+async def test_a_tenant_does_not_wait_for_all_tasks_of_another(fleet: Fleet) -> None:
+    """W-6: a worker with one slot takes turns between tenants, although the tasks of one are all older."""
+    node, worker = await fleet.add_node(), await fleet.add_worker(concurrency=1, labels=["gpu"])
+    for tenant in ("acme", "public"):
+        await node.load(worker_flows.mixed, tenant=tenant)
+    runs = [await node.start("mixed", tenant="acme") for _ in range(8)]
+    own = await node.start("mixed")
+
+    async def are_scheduled() -> bool:
+        states = [(await run.state()).tasks["anywhere"].state for run in (*runs, own)]
+        return all(state is TaskState.SCHEDULED for state in states)
+
+    await until(are_scheduled)
+    for tenant in ("acme", "public"):
+        await worker.load(worker_flows.mixed, tenant=tenant)
+    assert (await own.wait(PATIENCE)).ok
+    assert not any([(await run.state()).state.is_terminal for run in runs[4:]])
+
+
 async def test_a_worker_runs_what_it_has_the_labels_for(fleet: Fleet) -> None:
     """W-1, W-2: values go there and back; logs, attempts and states are those of any executor."""
     node = await fleet.add_node(worker_flows.mixed)

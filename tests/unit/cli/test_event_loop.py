@@ -39,7 +39,7 @@ def test_a_collector_that_was_not_postponed_is_left_alone() -> None:
     gc.enable()
     frozen = gc.get_freeze_count()
     assert run_async(is_collecting())
-    assert gc.get_freeze_count() == frozen
+    assert gc.get_freeze_count() <= frozen  # fewer, when frozen objects of earlier tests are freed
 
 
 async def loop_module() -> str:

@@ -83,6 +83,11 @@ def test_durations_are_written_as_people_do(text: str, seconds: float) -> None:
         ("tick_interval", -1),
         ("reap_limit", "many"),
         ("reap_limit", 0),
+        ("max_connections", 15),
+        ("body_bytes_per_second", 0),
+        ("trusted_proxies", "proxy.example"),
+        ("trusted_proxies", "10.0.0.1/8"),
+        ("trusted_proxies", 10),
         ("dispatch_workers", 0),
         ("dispatch_queue", 0),
         ("reap_limit", -1),
@@ -122,6 +127,19 @@ def test_retention_is_set_per_tenant(given: Any) -> None:
     found = tm.Settings.read({"tenant_retention": given}, environment={})
     assert found.tenant_retention == {"acme": 30 * 86400.0, "beta": 3600.0}
     assert tm.Settings.read({"tenant_retention": ""}, environment={}).tenant_retention == {}
+
+
+@pytest.mark.parametrize("given", ["acme=2, beta = 1", {"acme": 2, "beta": "1"}])
+def test_weights_are_set_per_tenant(given: Any) -> None:
+    """In the environment they are a text."""
+    assert tm.Settings.read({"tenant_weights": given}, environment={}).tenant_weights == {"acme": 2, "beta": 1}
+
+
+@pytest.mark.parametrize("given", ["acme", "acme=0", "acme=1.5", {"acme": 0.5}, 3])
+def test_an_invalid_tenant_weight_is_rejected(given: Any) -> None:
+    """With the name of the setting."""
+    with pytest.raises(tm.DefinitionError, match="tenant_weights: "):
+        tm.Settings.read({"tenant_weights": given}, environment={})
 
 
 @pytest.mark.parametrize("given", ["acme", "=30d", "acme=soon", "a/b=1d", 3, {"acme": None}, {3: "1d"}])

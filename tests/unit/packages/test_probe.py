@@ -3,6 +3,8 @@
 import os
 import pickle
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -360,18 +362,51 @@ async def test_a_package_sees_little_of_where_it_is_tried(tmp_path: Path, monkey
         held.write("x")
         code = """
 import os, sys
-print(sorted(os.environ), os.listdir(), os.getpgid(0) == os.getpid(), sys.stdin.read() == "", sys.argv[1:])
+print(sorted(os.environ), os.listdir(), os.getpgid(0) == GROUP, sys.stdin.read() == "", sys.argv[1:])
 links = [f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd") if int(n) > 2]
 print([os.readlink(one).partition("[")[0] for one in links if os.path.lexists(one)])
 print([one for one in sys.path if "elsewhere" in one or "staged" in one])
 raise ValueError
 """
-        (told,) = await problems_of(tmp_path / "staged", code)
+        (told,) = await problems_of(tmp_path / "staged", code.replace("GROUP", str(os.getpgid(0))))
     environment, descriptors, path = told.splitlines()[-3:]
     assert "SECRET" not in environment
-    assert environment.endswith("[] True True []")
+    assert environment.endswith("[] False True []")
     assert descriptors.strip() == "['pipe:', 'pipe:']"  # for the answer, and to hear of the end of its parent
     assert path.strip() == "[]"
+
+
+LEAVE = """\
+import ctypes, os
+from pathlib import Path
+is_refused = ctypes.CDLL(None).umount2(b'/proc', 2) != 0
+rights = [line for line in Path('/proc/self/status').read_text().splitlines() if line.startswith('CapEff')]
+print(is_refused, int(rights[0].split()[1], 16) & (1 << 19 | 1 << 21))
+"""
+
+
+async def test_a_package_cannot_leave_its_namespace(tmp_path: Path) -> None:
+    """P-7: neither root nor a program that the package starts may unmount its /proc, and see the node, or trace it."""
+    start = "import subprocess, sys\nprint(subprocess.check_output([sys.executable, '-c', CODE], text=True))\n"
+    (told,) = await problems_of(tmp_path, f"CODE = {LEAVE!r}\n{LEAVE}{start}raise ValueError")
+    assert [line.strip() for line in told.splitlines() if line.strip()][-2:] == ["True 0", "True 0"]
+
+
+ISOLATE = """\
+import os, threading
+from tidemill.packages.loading.probe_isolation import drop_capabilities, isolate
+drop_capabilities(all_of_them=False)  # root, too, needs a user namespace now
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+isolate(os.pipe()[0])
+print('imported', flush=True)
+os._exit(0)
+"""
+
+
+def test_a_probe_with_a_thread_does_without_a_namespace() -> None:
+    """P-7: a library that starts a thread with Python keeps the system from making a user namespace."""
+    done = subprocess.run([sys.executable, "-c", ISOLATE], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.stdout, done.returncode) == ("imported\n", 0), done.stderr
 
 
 def test_an_error_travels_whole() -> None:

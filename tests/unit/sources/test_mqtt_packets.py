@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.sources.mqtt_packets import (
-    Message,
+    MqttMessage,
     Packet,
     PacketKind,
     PacketParser,
@@ -39,7 +39,7 @@ def test_a_message_is_read_with_its_flags(topic: str, payload: bytes, qos: int, 
     name = topic.encode()
     body = len(name).to_bytes(2) + name + (b"\x01\x02" if qos else b"") + payload
     packet = Packet(PacketKind.PUBLISH, again << 3 | qos << 1 | retained, body)
-    assert parse_message(packet) == Message(topic, payload, qos, 0x0102 if qos else 0, retained, again)
+    assert parse_message(packet) == MqttMessage(topic, payload, qos, 0x0102 if qos else 0, retained, again)
 
 
 @pytest.mark.parametrize(

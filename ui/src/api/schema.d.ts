@@ -270,7 +270,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List runs, newest first */
+        /** List runs, newest first; `omitted` names params that are too large for a list */
         get: operations["list_runs"];
         put?: never;
         post?: never;
@@ -644,42 +644,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/pools": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List pools by name, and how much of each the tenant uses */
-        get: operations["list_pools"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/pools/{name}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Return a pool, and how much of it the tenant uses */
-        get: operations["get_pool"];
-        /** Make a pool, or change its size; tasks that have a slot keep it */
-        put: operations["put_pool"];
-        post?: never;
-        /** Delete a pool that neither a loaded workflow nor a task of an active run needs */
-        delete: operations["delete_pool"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/v1/nodes": {
         parameters: {
             query?: never;
@@ -952,7 +916,7 @@ export interface paths {
         put?: never;
         /**
          * Push one event, or many
-         * @description One event as JSON or msgpack is answered with its receipt. Events as NDJSON, or several in msgpack, are answered with one receipt each; an event that is malformed or of the wrong type becomes a dead letter, and the others count.
+         * @description One event as JSON or msgpack is answered with its receipt. Events as NDJSON, or several in msgpack, are answered with one receipt each; an event that is malformed or of the wrong type becomes a dead letter, and the others count. With an idempotency key, a batch that was rejected as a whole can be pushed again under it.
          */
         post: operations["push_events"];
         delete?: never;
@@ -1110,7 +1074,7 @@ export interface paths {
         get: operations["get_package"];
         /**
          * Upload a package, which every node on the store loads
-         * @description The archive is checked first, up to an import in a process of its own. The answer shows the package once this node has loaded it, or has failed to, or after ten seconds. Status 201 if it is new, 200 if it was published already.
+         * @description Its code runs with the rights of the server. So this needs an admin of the instance, unless the server requires signatures or has the setting `tenant_uploads`: then an admin of the tenant suffices. The archive is checked first, up to an import in a process of its own. The answer shows the package once this node has loaded it, or has failed to, or after ten seconds. Status 201 if it is new, 200 if it was published already.
          */
         put: operations["put_package"];
         post?: never;
@@ -1133,111 +1097,6 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/tenants": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the tenants: all of them for an admin of the instance, else the caller's own */
-        get: operations["list_tenants"];
-        put?: never;
-        /** Create a tenant */
-        post: operations["create_tenant"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/tenants/{name}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        /** Delete a tenant with everything it owns; refused while it has packages or active runs */
-        delete: operations["delete_tenant"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/keys": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the keys of the tenant, without their secrets, including those that are revoked or expired */
-        get: operations["list_keys"];
-        put?: never;
-        /** Create a key; the answer is the only one that has it */
-        post: operations["create_key"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/keys/{key}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        /** Revoke a key: it is refused from now on, and its open connections are closed */
-        delete: operations["revoke_key"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/accounts": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the accounts of the tenant */
-        get: operations["list_accounts"];
-        put?: never;
-        /** Create an account */
-        post: operations["create_account"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/accounts/{name}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        /** Delete an account, and end its sessions */
-        delete: operations["delete_account"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1313,6 +1172,147 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/pools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List pools by name, and how much of each the tenant uses */
+        get: operations["list_pools"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/pools/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return a pool, and how much of it the tenant uses */
+        get: operations["get_pool"];
+        /** Create a pool, or change its size; tasks that have a slot keep it */
+        put: operations["set_pool"];
+        post?: never;
+        /** Delete a pool that neither a loaded workflow nor a task of an active run needs */
+        delete: operations["delete_pool"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tenants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the tenants: all of them for an admin of the instance, else the caller's own */
+        get: operations["list_tenants"];
+        put?: never;
+        /** Create a tenant */
+        post: operations["create_tenant"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tenants/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Delete a tenant with everything it owns; refused while it has packages or active runs */
+        delete: operations["delete_tenant"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the API keys of the tenant, newest first, without their secrets; revoked and expired ones too */
+        get: operations["list_keys"];
+        put?: never;
+        /** Create an API key. The answer is the only one that has it; Tidemill stores a hash */
+        post: operations["create_key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/keys/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Revoke an API key: requests with it are refused from now on, and its open connections are closed */
+        delete: operations["revoke_key"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/accounts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the accounts of the tenant */
+        get: operations["list_accounts"];
+        put?: never;
+        /** Create an account for a person who signs in with a password */
+        post: operations["create_account"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/accounts/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Delete an account, and end its sessions */
+        delete: operations["delete_account"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/audit": {
         parameters: {
             query?: never;
@@ -1320,8 +1320,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the changes of the tenant, newest first */
-        get: operations["list_audit_entries"];
+        /** List who has changed what, newest first */
+        get: operations["list_audit"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1337,7 +1337,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the variables of the tenant */
+        /** List the variables of the tenant; `omitted` names values that are too large for a list */
         get: operations["list_variables"];
         put?: never;
         post?: never;
@@ -1356,8 +1356,8 @@ export interface paths {
         };
         /** Return a variable */
         get: operations["get_variable"];
-        /** Set a variable */
-        put: operations["put_variable"];
+        /** Set a variable to anything that JSON can express */
+        put: operations["set_variable"];
         post?: never;
         /** Delete a variable */
         delete: operations["delete_variable"];
@@ -1393,7 +1393,7 @@ export interface paths {
         /** Return everything about a secret but its value */
         get: operations["get_secret"];
         /** Set a secret */
-        put: operations["put_secret"];
+        put: operations["set_secret"];
         post?: never;
         /** Delete a secret */
         delete: operations["delete_secret"];
@@ -1411,7 +1411,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Rotate the master key: wrap the keys of all secrets of all tenants with the current one */
+        /**
+         * Protect all secrets of all tenants with the current master key, the first of the setting secret_keys
+         * @description Afterwards the older keys can be removed from the setting. An interrupted rotation continues where it was.
+         */
         post: operations["rotate_secrets"];
         delete?: never;
         options?: never;
@@ -1548,8 +1551,8 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** AccountView */
-        AccountView: {
+        /** Account */
+        Account: {
             name: string;
             tenant: string;
             role: components["schemas"]["Role"];
@@ -1611,20 +1614,6 @@ export interface components {
             pushes: number;
             push_seconds: number;
             upstream_lag: number | null;
-        };
-        /** ApiKeyView */
-        ApiKeyView: {
-            id: string;
-            tenant: string;
-            role: components["schemas"]["Role"];
-            label: string;
-            only: string[] | null;
-            /** Format: date-time */
-            created_at: string;
-            created_by: string;
-            expires_at: string | null;
-            revoked_at: string | null;
-            last_used_at: string | null;
         };
         /** AttemptCall */
         AttemptCall: {
@@ -1797,8 +1786,64 @@ export interface components {
             firing: components["schemas"]["FiringView"] | null;
             state: components["schemas"]["ReactorState"];
         };
-        /** CreatedApiKey */
-        CreatedApiKey: {
+        /** CreateAccountRequest */
+        CreateAccountRequest: {
+            /**
+             * @description The name of the account.
+             * @example ada
+             */
+            name: string;
+            /** @description What the account may do in its tenant. */
+            role: components["schemas"]["Role"];
+            /**
+             * @description The password.
+             * @example correct horse battery
+             */
+            password: string;
+            /**
+             * @description The caller's tenant by default; only an admin of the instance names another one.
+             * @example acme
+             */
+            tenant?: string | null;
+        };
+        /** CreateKeyRequest */
+        CreateKeyRequest: {
+            /** @description What the key may do in its tenant. */
+            role: components["schemas"]["Role"];
+            /**
+             * @description The caller's tenant by default; only an admin of the instance names another one.
+             * @example acme
+             */
+            tenant?: string | null;
+            /**
+             * @description How long the key is valid: 90d. Default: until it is revoked.
+             * @example 7776000
+             */
+            expires?: number | null;
+            /**
+             * @description The only endpoints that the key reaches: accumulators:orderbook,reactors:market.
+             * @example [
+             *       "accumulators:orderbook",
+             *       "reactors:market"
+             *     ]
+             */
+            only?: string[] | null;
+            /**
+             * @description What the key is for.
+             * @default
+             */
+            label: string;
+        };
+        /** CreateTenantRequest */
+        CreateTenantRequest: {
+            /**
+             * @description The name of the tenant.
+             * @example acme
+             */
+            name: string;
+        };
+        /** CreatedKey */
+        CreatedKey: {
             id: string;
             key: string;
             tenant: string;
@@ -1825,6 +1870,9 @@ export interface components {
             workflow?: string | null;
             firing_id?: string | null;
             key?: unknown;
+            omitted?: {
+                [key: string]: number;
+            };
         };
         /** DenseSchedule */
         DenseSchedule: {
@@ -1892,6 +1940,9 @@ export interface components {
                 [key: string]: components["schemas"]["GraphResultView"];
             };
             key?: unknown;
+            omitted?: {
+                [key: string]: number;
+            };
         };
         /** GraphCall */
         GraphCall: {
@@ -2011,6 +2062,20 @@ export interface components {
             settings: components["schemas"]["SettingView"][];
             process: components["schemas"]["ProcessUsage"];
         };
+        /** Key */
+        Key: {
+            id: string;
+            tenant: string;
+            role: components["schemas"]["Role"];
+            label: string;
+            only: string[] | null;
+            /** Format: date-time */
+            created_at: string;
+            created_by: string;
+            expires_at: string | null;
+            revoked_at: string | null;
+            last_used_at: string | null;
+        };
         /** KeyCounts */
         KeyCounts: {
             total: number;
@@ -2086,6 +2151,7 @@ export interface components {
             tenant: string;
             role: components["schemas"]["Role"];
             is_instance_admin: boolean;
+            may_upload: boolean;
             only: string[] | null;
         };
         /** MetricValues */
@@ -2095,37 +2161,6 @@ export interface components {
             values: {
                 [key: string]: number;
             };
-        };
-        /** NewAccount */
-        NewAccount: {
-            /** @example ada */
-            name: string;
-            role: components["schemas"]["Role"];
-            /** @example correct horse battery */
-            password: string;
-            tenant?: string | null;
-        };
-        /** NewApiKey */
-        NewApiKey: {
-            role: components["schemas"]["Role"];
-            /** @example acme */
-            tenant?: string | null;
-            /** @example 7776000 */
-            expires?: number | null;
-            /**
-             * @example [
-             *       "accumulators:orderbook",
-             *       "reactors:market"
-             *     ]
-             */
-            only?: string[] | null;
-            /** @default  */
-            label: string;
-        };
-        /** NewTenant */
-        NewTenant: {
-            /** @example acme */
-            name: string;
         };
         /** NodeCounts */
         NodeCounts: {
@@ -2225,15 +2260,45 @@ export interface components {
             failures: number;
             again_at?: string | null;
         };
+        /** Page[Account] */
+        "Page_tidemill.api.accounts.Account_": {
+            items: components["schemas"]["Account"][];
+            total: number;
+            next: string | null;
+        };
         /** Page[AuditEntry] */
-        "Page_tidemill.access.audit.AuditEntry_": {
+        "Page_tidemill.api.audit.AuditEntry_": {
             items: components["schemas"]["AuditEntry"][];
             total: number;
             next: string | null;
         };
-        /** Page[SecretStatus] */
-        "Page_tidemill.engine.access.secrets.SecretStatus_": {
-            items: components["schemas"]["SecretStatus"][];
+        /** Page[Key] */
+        "Page_tidemill.api.keys.Key_": {
+            items: components["schemas"]["Key"][];
+            total: number;
+            next: string | null;
+        };
+        /** Page[Pool] */
+        "Page_tidemill.api.pools.Pool_": {
+            items: components["schemas"]["Pool"][];
+            total: number;
+            next: string | null;
+        };
+        /** Page[Secret] */
+        "Page_tidemill.api.secrets.Secret_": {
+            items: components["schemas"]["Secret"][];
+            total: number;
+            next: string | null;
+        };
+        /** Page[Tenant] */
+        "Page_tidemill.api.tenants.Tenant_": {
+            items: components["schemas"]["Tenant"][];
+            total: number;
+            next: string | null;
+        };
+        /** Page[Variable] */
+        "Page_tidemill.api.variables.Variable_": {
+            items: components["schemas"]["Variable"][];
             total: number;
             next: string | null;
         };
@@ -2246,12 +2311,6 @@ export interface components {
         /** Page[GraphSummary] */
         "Page_tidemill.engine.graphs.client.values.GraphSummary_": {
             items: components["schemas"]["GraphSummary"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[PoolSummary] */
-        "Page_tidemill.engine.workflows.client.pool_operations.PoolSummary_": {
-            items: components["schemas"]["PoolSummary"][];
             total: number;
             next: string | null;
         };
@@ -2285,18 +2344,6 @@ export interface components {
             total: number;
             next: string | null;
         };
-        /** Page[AccountView] */
-        "Page_tidemill.server.routes.accounts.AccountView_": {
-            items: components["schemas"]["AccountView"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[ApiKeyView] */
-        "Page_tidemill.server.routes.keys.ApiKeyView_": {
-            items: components["schemas"]["ApiKeyView"][];
-            total: number;
-            next: string | null;
-        };
         /** Page[PackageProblem] */
         "Page_tidemill.server.routes.packages.PackageProblem_": {
             items: components["schemas"]["PackageProblem"][];
@@ -2306,18 +2353,6 @@ export interface components {
         /** Page[PackageView] */
         "Page_tidemill.server.routes.packages.PackageView_": {
             items: components["schemas"]["PackageView"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[TenantView] */
-        "Page_tidemill.server.routes.tenants.TenantView_": {
-            items: components["schemas"]["TenantView"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[VariableView] */
-        "Page_tidemill.server.routes.variables.VariableView_": {
-            items: components["schemas"]["VariableView"][];
             total: number;
             next: string | null;
         };
@@ -2394,13 +2429,8 @@ export interface components {
         PauseState: {
             paused: boolean;
         };
-        /** PoolSize */
-        PoolSize: {
-            /** @example 4 */
-            slots: number;
-        };
-        /** PoolSummary */
-        PoolSummary: {
+        /** Pool */
+        Pool: {
             name: string;
             slots: number;
             used: number;
@@ -2466,6 +2496,9 @@ export interface components {
             key?: unknown;
             keys?: components["schemas"]["KeyCounts"] | null;
             partitions?: components["schemas"]["PartitionState"][];
+            omitted?: {
+                [key: string]: number;
+            };
         };
         /** Readiness */
         Readiness: {
@@ -2589,6 +2622,9 @@ export interface components {
             } | null;
             note: string | null;
             reason: string;
+            omitted: {
+                [key: string]: number;
+            };
             tasks: {
                 [key: string]: components["schemas"]["TaskResult"];
             };
@@ -2647,6 +2683,9 @@ export interface components {
             } | null;
             note: string | null;
             reason: string;
+            omitted: {
+                [key: string]: number;
+            };
         };
         /** ScheduleView */
         ScheduleView: {
@@ -2663,19 +2702,14 @@ export interface components {
             dropped: number;
             next: string[];
         };
-        /** SecretStatus */
-        SecretStatus: {
+        /** Secret */
+        Secret: {
             name: string;
             version: number;
             key_id: string;
             /** Format: date-time */
             updated_at: string;
             updated_by: string;
-        };
-        /** SecretValue */
-        SecretValue: {
-            /** @example a password */
-            value: string;
         };
         /** ServerVersion */
         ServerVersion: {
@@ -2690,6 +2724,30 @@ export interface components {
             role: components["schemas"]["Role"];
             /** Format: date-time */
             expires_at: string;
+        };
+        /** SetPoolRequest */
+        SetPoolRequest: {
+            /**
+             * @description The number of slots.
+             * @example 4
+             */
+            slots: number;
+        };
+        /** SetSecretRequest */
+        SetSecretRequest: {
+            /**
+             * @description The value.
+             * @example a password
+             */
+            value: string;
+        };
+        /** SetVariableRequest */
+        SetVariableRequest: {
+            /**
+             * @description The value: JSON, or else a text. 3 is a number, '"3"' and eu are texts.
+             * @example eu
+             */
+            value: unknown;
         };
         /** SettingView */
         SettingView: {
@@ -2876,8 +2934,8 @@ export interface components {
             priority: number;
             worker: string | null;
         };
-        /** TenantView */
-        TenantView: {
+        /** Tenant */
+        Tenant: {
             name: string;
             /** Format: date-time */
             created_at: string;
@@ -2939,18 +2997,16 @@ export interface components {
             items: components["schemas"]["ComingSlot"][];
             more: boolean;
         };
-        /** VariableValue */
-        VariableValue: {
-            /** @example eu */
-            value: unknown;
-        };
-        /** VariableView */
-        VariableView: {
+        /** Variable */
+        Variable: {
             name: string;
             value: unknown;
             /** Format: date-time */
             updated_at: string;
             updated_by: string;
+            omitted?: {
+                [key: string]: number;
+            };
         };
         /** VersionDetails */
         VersionDetails: {
@@ -4307,131 +4363,6 @@ export interface operations {
             };
         };
     };
-    list_pools: {
-        parameters: {
-            query?: {
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.engine.workflows.client.pool_operations.PoolSummary_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    get_pool: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PoolSummary"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    put_pool: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["PoolSize"];
-            };
-        };
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PoolSummary"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    delete_pool: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, nothing follows */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
     list_nodes: {
         parameters: {
             query?: {
@@ -5419,285 +5350,6 @@ export interface operations {
             };
         };
     };
-    list_tenants: {
-        parameters: {
-            query?: {
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.routes.tenants.TenantView_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    create_tenant: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewTenant"];
-            };
-        };
-        responses: {
-            /** @description Document created, URL follows */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TenantView"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    delete_tenant: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, nothing follows */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    list_keys: {
-        parameters: {
-            query?: {
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.routes.keys.ApiKeyView_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    create_key: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewApiKey"];
-            };
-        };
-        responses: {
-            /** @description Document created, URL follows */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CreatedApiKey"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    revoke_key: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                key: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, nothing follows */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    list_accounts: {
-        parameters: {
-            query?: {
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.routes.accounts.AccountView_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    create_account: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewAccount"];
-            };
-        };
-        responses: {
-            /** @description Document created, URL follows */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["AccountView"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    delete_account: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, nothing follows */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
     get_session: {
         parameters: {
             query?: never;
@@ -5858,15 +5510,9 @@ export interface operations {
             };
         };
     };
-    list_audit_entries: {
+    list_pools: {
         parameters: {
             query?: {
-                /** @description Only changes of this actor, such as `key:4f2a91c0`. */
-                actor?: string | null;
-                /** @description Only changes of this kind, such as `run.cancel`. */
-                action?: string | null;
-                /** @description Only changes of this name or id. */
-                target?: string | null;
                 /** @description The number of items of a page, 500 at most. */
                 limit?: number;
                 /** @description `next` of the page before; absent for the first page. */
@@ -5884,7 +5530,417 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_tidemill.access.audit.AuditEntry_"];
+                    "application/json": components["schemas"]["Page_tidemill.api.pools.Pool_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_pool: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pool"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    set_pool: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetPoolRequest"];
+            };
+        };
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pool"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    delete_pool: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, nothing follows */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_tenants: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.tenants.Tenant_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    create_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateTenantRequest"];
+            };
+        };
+        responses: {
+            /** @description Document created, URL follows */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tenant"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    delete_tenant: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, nothing follows */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_keys: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.keys.Key_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    create_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateKeyRequest"];
+            };
+        };
+        responses: {
+            /** @description Document created, URL follows */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedKey"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    revoke_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, nothing follows */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_accounts: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.accounts.Account_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    create_account: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateAccountRequest"];
+            };
+        };
+        responses: {
+            /** @description Document created, URL follows */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Account"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    delete_account: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, nothing follows */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_audit: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+                /** @description Only changes of this actor, such as key:4f2a91c0 or account:ada. */
+                actor?: string | null;
+                /** @description Only changes of this kind, such as run.cancel. */
+                action?: string | null;
+                /** @description Only changes of this name or id. */
+                target?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.audit.AuditEntry_"];
                 };
             };
             default: {
@@ -5917,7 +5973,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.routes.variables.VariableView_"];
+                    "application/json": components["schemas"]["Page_tidemill.api.variables.Variable_"];
                 };
             };
             default: {
@@ -5947,7 +6003,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["VariableView"];
+                    "application/json": components["schemas"]["Variable"];
                 };
             };
             default: {
@@ -5960,7 +6016,7 @@ export interface operations {
             };
         };
     };
-    put_variable: {
+    set_variable: {
         parameters: {
             query?: never;
             header?: never;
@@ -5971,7 +6027,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["VariableValue"];
+                "application/json": components["schemas"]["SetVariableRequest"];
             };
         };
         responses: {
@@ -5981,7 +6037,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["VariableView"];
+                    "application/json": components["schemas"]["Variable"];
                 };
             };
             default: {
@@ -6042,7 +6098,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_tidemill.engine.access.secrets.SecretStatus_"];
+                    "application/json": components["schemas"]["Page_tidemill.api.secrets.Secret_"];
                 };
             };
             default: {
@@ -6072,7 +6128,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SecretStatus"];
+                    "application/json": components["schemas"]["Secret"];
                 };
             };
             default: {
@@ -6085,7 +6141,7 @@ export interface operations {
             };
         };
     };
-    put_secret: {
+    set_secret: {
         parameters: {
             query?: never;
             header?: never;
@@ -6096,7 +6152,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["SecretValue"];
+                "application/json": components["schemas"]["SetSecretRequest"];
             };
         };
         responses: {
@@ -6106,7 +6162,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SecretStatus"];
+                    "application/json": components["schemas"]["Secret"];
                 };
             };
             default: {

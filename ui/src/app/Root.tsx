@@ -42,7 +42,7 @@ function useSignedOut(): boolean {
 /** The tenant that was chosen is gone, or someone else has signed in, who may not act for it. */
 function useOwnTenantWhenRefused({ error, refetch }: ReturnType<typeof useMe>): void {
   useEffect(() => {
-    if (!(error instanceof Problem) || error.status !== 403 || actingTenant() === null) return;
+    if (!(error instanceof Problem) || ![403, 404].includes(error.status) || actingTenant() === null) return;
     actAs(null);
     void refetch();
   }, [error, refetch]);

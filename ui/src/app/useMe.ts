@@ -23,10 +23,16 @@ export function useMayWrite(): boolean {
   return data === undefined || data.role !== "read";
 }
 
-/** Whether the page should offer what only admins of the tenant may do: keys, accounts, secrets, packages. */
+/** Whether the page should offer what only admins of the tenant may do: keys, accounts, secrets. */
 export function useMayAdminister(): boolean {
   const { data } = useMe();
   return data === undefined || data.role === "admin";
+}
+
+/** Whether the page should offer uploads of packages, which tenants may do only if the server trusts them. */
+export function useMayUpload(): boolean {
+  const { data } = useMe();
+  return data === undefined || data.may_upload;
 }
 
 /** Whether the page should offer what belongs to the whole instance: tenants and pools. */

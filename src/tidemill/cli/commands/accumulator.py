@@ -64,7 +64,7 @@ def push(
     name: NameArgument,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="Events as JSON, one per line. Default: standard input."),
+        typer.Argument(metavar="[FILE]", help='Events as JSON, one per line. Default, and "-": standard input.'),
     ] = None,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="The number of events of a frame.")] = 256,
     output: Output = Format.TABLE,
@@ -78,7 +78,7 @@ def push(
     from tidemill.cli.push_progress import PushReport, push_lines
 
     async def work(client: "AsyncClient") -> PushReport:
-        return await push_lines(client, name, file, batch)
+        return await push_lines(client, name, None if str(file) == "-" else file, batch)
 
     report = with_client(tenant, work)
     if output is Format.JSON:

@@ -8,7 +8,6 @@ from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.output import Format, Output, print_text, show, show_json, terminal_width
 from tidemill.cli.stores import StoreOption, TenantOption
-from tidemill.kernel.errors import RequestError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,15 +48,11 @@ def show_dead_letter(
     tenant: TenantOption = None,
 ) -> None:
     """Show a dead letter as JSON: what failed, why, and the values that it failed on."""
-    from tidemill.cli.dead_letter_reader import read_dead_letters
+    from tidemill.cli.dead_letter_reader import read_dead_letter
 
     with exit_on_error():
-        found = [one for one in run_async(read_dead_letters(store, tenant)) if one.id.endswith(dead_letter)]
-        if len(found) != 1:
-            problem = "several dead letters have" if found else "there is no dead letter with"
-            message = f"{problem} an id that ends in '{dead_letter}': `tidemill dead-letters list` shows the ids"
-            raise RequestError(message, code="dead_letter_not_found", status=404)
-    show_json(_plain(found[0]))
+        found = run_async(read_dead_letter(store, tenant, dead_letter))
+    show_json(_plain(found))
 
 
 def _plain(one: "DeadLetter") -> dict[str, Any]:
@@ -65,7 +60,10 @@ def _plain(one: "DeadLetter") -> dict[str, Any]:
 
     from tidemill.graphs.result import to_jsonable
 
-    return {name: to_jsonable(value) for name, value in asdict(one).items() if value is not None}
+    fields = asdict(one)
+    if not one.omitted:
+        del fields["omitted"]
+    return {name: to_jsonable(value) for name, value in fields.items() if value is not None}
 
 
 def _build_table(found: "list[DeadLetter]", width: int) -> "Table":

@@ -9,6 +9,7 @@ from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.interrupts import HANDLED_SIGNALS
 from tidemill.cli.node_options import LogFormatChoice, LogFormatOption, LogLevel, LogLevelOption
 from tidemill.cli.output import Format, Output, print_text
+from tidemill.cli.private_process import keep_secrets_private
 from tidemill.cli.stores import StoreOption, resolve_address
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def host(
     with writing_logs(log_format.value, log_level.number), exit_on_error():
         given: dict[str, Any] = {} if packages is None else {"packages": packages}
         node = HostNode(resolve_address(store), load=load or (), settings=given, name=name)
+        keep_secrets_private()
         run_async(_run_host(node, output), node.settings.event_loop)
 
 

@@ -20,6 +20,7 @@ from tidemill.cli.node_options import (
     parse_pools,
 )
 from tidemill.cli.output import Format, Output, print_error, print_text, ready_line
+from tidemill.cli.private_process import keep_secrets_private
 from tidemill.cli.stores import StoreOption, resolve_address
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import DEFAULT_CONCURRENCY
@@ -72,6 +73,7 @@ def server(
             concurrency=concurrency or DEFAULT_CONCURRENCY,
             pools=parse_pools(pool),
         )
+        keep_secrets_private()
         app = make_server_app(node, has_authentication=not no_auth)
         with interrupts.handling_signals():
             run_async(_serve(node, app, host, port, interrupts, output), node.settings.event_loop)
@@ -83,6 +85,7 @@ async def _serve(node: "Node", app: "ASGIApp", host: str, port: int, interrupts:
     import asyncio
 
     from tidemill.cli.service_manager import READY, STOPPING, feeding_watchdog, report_state
+    from tidemill.server.connections import connections_of
     from tidemill.server.serving import bind, reachable_url, serving_on, url_of
 
     loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
@@ -90,7 +93,7 @@ async def _serve(node: "Node", app: "ASGIApp", host: str, port: int, interrupts:
     with feeding_watchdog(), bind(host, port) as listener:
         # before the node opens: it may launch units at once, and tells them the address
         node.server_url = node.server_url or reachable_url(url_of(listener))
-        async with node, serving_on(app, listener) as url:
+        async with node, serving_on(app, listener, connections_of(node)) as url:
             print_text(json.dumps({"url": url}) if output is Format.JSON else ready_line(url))
             report_state(READY)
             await stop_requested.wait()

@@ -11,6 +11,7 @@ from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.interrupts import HANDLED_SIGNALS
 from tidemill.cli.node_options import LogFormatChoice, LogFormatOption, LogLevel, LogLevelOption
 from tidemill.cli.output import Format, Output, print_text
+from tidemill.cli.private_process import keep_secrets_private
 from tidemill.cli.stores import StoreOption, resolve_address
 from tidemill.kernel.durations import parse_duration
 
@@ -75,6 +76,7 @@ def worker(
             labels=filter(None, (one.strip() for one in labels.split(","))),
             name=name,
         )
+        keep_secrets_private()
         run_async(_run_worker(node, output, _parse_timeout(drain_timeout)), node.settings.event_loop)
 
 

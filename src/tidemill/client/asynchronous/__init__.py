@@ -1,1 +1,1 @@
-"""The asynchronous client. `make client` writes the blocking one from it."""
+"""The asynchronous client. `make api` writes the blocking one from it."""

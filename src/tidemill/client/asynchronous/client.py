@@ -5,11 +5,13 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self
 
+from tidemill.api.port import AsyncApi
 from tidemill.client import calls
-from tidemill.client.asynchronous.access_calls import AsyncAccessCalls
 from tidemill.client.asynchronous.clock_calls import AsyncClockCalls
 from tidemill.client.asynchronous.graph_calls import AsyncGraphCalls
+from tidemill.client.asynchronous.operations import AsyncOperations
 from tidemill.client.asynchronous.package_calls import AsyncPackageCalls
+from tidemill.client.asynchronous.remote_api import AsyncRemoteApi
 from tidemill.client.asynchronous.transport import AsyncTransport
 from tidemill.client.asynchronous.workflow_calls import AsyncWorkflowCalls
 from tidemill.client.connection import DEFAULT_RETRY, DEFAULT_TIMEOUT, Connection
@@ -18,7 +20,7 @@ from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
 
 
-class AsyncClient(AsyncWorkflowCalls, AsyncClockCalls, AsyncGraphCalls, AsyncPackageCalls, AsyncAccessCalls):
+class AsyncClient(AsyncWorkflowCalls, AsyncClockCalls, AsyncGraphCalls, AsyncPackageCalls, AsyncOperations):
     """A client of a Tidemill server.
 
     `key` is an API key; `tenant` names the tenant that an admin of the instance acts for. `timeout` is that of one
@@ -36,6 +38,7 @@ class AsyncClient(AsyncWorkflowCalls, AsyncClockCalls, AsyncGraphCalls, AsyncPac
         retry: Retry = DEFAULT_RETRY,
     ) -> None:
         self._transport = AsyncTransport(Connection(url, key=key, tenant=tenant, timeout=timeout, retry=retry))
+        self._api = AsyncRemoteApi(self._transport)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._transport.connection.url}>"
@@ -51,6 +54,11 @@ class AsyncClient(AsyncWorkflowCalls, AsyncClockCalls, AsyncGraphCalls, AsyncPac
     async def aclose(self) -> None:
         """Close the connections to the server."""
         await self._transport.aclose()
+
+    @property
+    def api(self) -> AsyncApi:
+        """Carries any operation out at the server: for code that does not name one."""
+        return self._api
 
     async def version(self) -> ServerInfo:
         """Return the version of the server."""

@@ -1,10 +1,11 @@
-"""Methods of the client for schedules, triggers, backfills, pools and nodes."""
+"""Methods of the client for schedules, triggers, backfills and nodes."""
 
 from datetime import datetime
 
+from tidemill.api.paging import Page
 from tidemill.client.asynchronous.transport import AsyncTransport
-from tidemill.client.calls import ItemPage, command, delete, get, make, name_in_path, patch, put
-from tidemill.client.values import BackfillInfo, PoolInfo, ScheduleInfo, TriggerInfo, UpcomingSlot
+from tidemill.client.calls import command, get, make, name_in_path, patch
+from tidemill.client.values import BackfillInfo, ScheduleInfo, TriggerInfo, UpcomingSlot
 from tidemill.engine.workflows.client.values import BackfillPlan, NodeSummary
 
 
@@ -17,16 +18,16 @@ class AsyncClockCalls:
 
     async def schedules(self) -> list[ScheduleInfo]:
         """Return the schedules of the loaded workflows, with their next slots."""
-        return await self._transport.collect(get("/schedules", ItemPage[ScheduleInfo]))
+        return await self._transport.collect(get("/schedules", Page[ScheduleInfo]))
 
     async def preview_schedule(self, workflow: str, count: int = 10) -> list[UpcomingSlot]:
         """Return the next slots of a workflow, of all its schedules."""
         path = f"/workflows/{name_in_path(workflow)}/schedule/preview"
-        return (await self._transport.send(get(path, ItemPage[UpcomingSlot], count=count))).items
+        return (await self._transport.send(get(path, Page[UpcomingSlot], count=count))).items
 
     async def triggers(self) -> list[TriggerInfo]:
         """Return the triggers of the loaded workflows by name."""
-        return await self._transport.collect(get("/triggers", ItemPage[TriggerInfo]))
+        return await self._transport.collect(get("/triggers", Page[TriggerInfo]))
 
     async def pause_trigger(self, name: str) -> TriggerInfo:
         """Pause a trigger: it starts nothing until it is resumed."""
@@ -66,26 +67,14 @@ class AsyncClockCalls:
 
     async def backfills(self, limit: int | None = 50) -> list[BackfillInfo]:
         """Return the newest backfills, newest first, with the states of their runs."""
-        return await self._transport.collect(get("/backfills", ItemPage[BackfillInfo]), limit)
+        return await self._transport.collect(get("/backfills", Page[BackfillInfo]), limit)
 
     async def cancel_backfill(self, id: str) -> BackfillInfo:
         """Start no more runs of a backfill, and cancel its active ones."""
         return await self._transport.send(command(f"/backfills/{name_in_path(id)}/cancel", BackfillInfo))
 
-    # -- pools and nodes
-
-    async def pools(self) -> list[PoolInfo]:
-        """Return the pools by name, and how much of each the tenant uses."""
-        return await self._transport.collect(get("/pools", ItemPage[PoolInfo]))
-
-    async def set_pool(self, name: str, slots: int) -> PoolInfo:
-        """Make a pool, or change its size; tasks that have a slot keep it."""
-        return await self._transport.send(put(f"/pools/{name_in_path(name)}", PoolInfo, {"slots": slots}))
-
-    async def delete_pool(self, name: str) -> None:
-        """Delete a pool that nothing needs."""
-        await self._transport.send(delete(f"/pools/{name_in_path(name)}"))
+    # -- nodes
 
     async def nodes(self) -> list[NodeSummary]:
         """Return the servers, workers and other nodes of the store: which one leads, their load, their last beat."""
-        return await self._transport.collect(get("/nodes", ItemPage[NodeSummary]))
+        return await self._transport.collect(get("/nodes", Page[NodeSummary]))

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tidemill.api.paging import Page
 from tidemill.client.async_pusher import AsyncEventPusher
 from tidemill.client.asynchronous.reactor import AsyncRemoteReactor
 from tidemill.client.asynchronous.transport import AsyncTransport
-from tidemill.client.calls import NDJSON, ItemPage, command, delete, encode, get, make, name_in_path
+from tidemill.client.calls import NDJSON, command, delete, encode, get, make, name_in_path
 from tidemill.client.push_window import PusherOptions
 from tidemill.client.values import PushAnswer
 from tidemill.engine.graphs.client.values import (
@@ -57,7 +58,7 @@ class AsyncGraphCalls:
 
     async def accumulators(self) -> list[AccumulatorState]:
         """Return the state of every accumulator by name."""
-        return await self._transport.collect(get("/accumulators", ItemPage[AccumulatorState]))
+        return await self._transport.collect(get("/accumulators", Page[AccumulatorState]))
 
     async def accumulator(self, name: str) -> AccumulatorDetails:
         """Return the state of an accumulator, and the JSON Schema of its events."""
@@ -70,7 +71,12 @@ class AsyncGraphCalls:
     async def dead_letters(self, accumulator: str, limit: int | None = None) -> list[DeadLetter]:
         """Return the dead letters of an accumulator, newest first; `client.reactor(name)` has those of a reactor."""
         path = f"/accumulators/{name_in_path(accumulator)}/dead-letters"
-        return await self._transport.collect(get(path, ItemPage[DeadLetter]), limit)
+        return await self._transport.collect(get(path, Page[DeadLetter]), limit)
+
+    async def dead_letter(self, accumulator: str, dead_letter: str) -> DeadLetter:
+        """Return a dead letter of an accumulator, with values that are too large for a list."""
+        path = f"/accumulators/{name_in_path(accumulator)}/dead-letters/{name_in_path(dead_letter)}"
+        return await self._transport.send(get(path, DeadLetter))
 
     async def replay(self, accumulator: str, dead_letter: str) -> ReplayResult:
         """Process a dead letter of an accumulator again."""
@@ -90,11 +96,11 @@ class AsyncGraphCalls:
 
     async def reactors(self) -> list[ReactorState]:
         """Return the state of every reactor by name."""
-        return await self._transport.collect(get("/reactors", ItemPage[ReactorState]))
+        return await self._transport.collect(get("/reactors", Page[ReactorState]))
 
     async def graphs(self) -> list[GraphSummary]:
         """Return the loaded graphs by name."""
-        return await self._transport.collect(get("/graphs", ItemPage[GraphSummary]))
+        return await self._transport.collect(get("/graphs", Page[GraphSummary]))
 
     async def graph(self, name: str) -> GraphDetails:
         """Return a loaded graph with its nodes, its edges and its generated source."""

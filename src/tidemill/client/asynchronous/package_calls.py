@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from tidemill.api.paging import Page
 from tidemill.client.asynchronous.transport import AsyncTransport
-from tidemill.client.calls import ARCHIVE, ItemPage, delete, get, name_in_path, put
+from tidemill.client.calls import ARCHIVE, delete, get, name_in_path, put
 from tidemill.client.values import PackageInfo
 from tidemill.packages.format.archive import read_folder_or_archive
 
@@ -15,7 +16,7 @@ class AsyncPackageCalls:
 
     async def packages(self) -> list[PackageInfo]:
         """Return the packages that are published, loaded or wanted."""
-        return await self._transport.collect(get("/packages", ItemPage[PackageInfo]))
+        return await self._transport.collect(get("/packages", Page[PackageInfo]))
 
     async def package(self, name: str) -> PackageInfo:
         """Return a package: its state, the six steps with their times, and problems by file and line."""

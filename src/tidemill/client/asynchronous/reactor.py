@@ -7,9 +7,11 @@ import msgspec
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from tidemill.client.answers import to_error, unreachable
+from tidemill.api.errors import to_error
+from tidemill.api.paging import Page
+from tidemill.client.answers import unreachable
 from tidemill.client.asynchronous.transport import AsyncTransport
-from tidemill.client.calls import ItemPage, command, delete, encode, get, name_in_path
+from tidemill.client.calls import command, delete, encode, get, make, name_in_path
 from tidemill.client.close_codes import error_of_close
 from tidemill.client.live_frames import ReactorFrame
 from tidemill.client.pauses import async_pause
@@ -39,7 +41,7 @@ class AsyncRemoteReactor:
 
     async def firings(self, limit: int = 50, key: Any = None) -> list[FiringView]:
         """Return the newest firings that are kept, newest first; of a keyed reactor, also those of one key."""
-        call = get(f"{self._path}/firings", ItemPage[FiringView], key=_in_query(key))
+        call = get(f"{self._path}/firings", Page[FiringView], key=_in_query(key))
         return await self._transport.collect(call, limit)
 
     async def timeseries(self) -> list[int]:
@@ -48,7 +50,7 @@ class AsyncRemoteReactor:
 
     async def recoveries(self, limit: int = 50) -> list[Recovery]:
         """Return the newest actions of the supervisor on the reactor and its accumulators, newest first."""
-        return await self._transport.collect(get(f"{self._path}/recoveries", ItemPage[Recovery]), limit)
+        return await self._transport.collect(get(f"{self._path}/recoveries", Page[Recovery]), limit)
 
     async def pause(self) -> ReactorState:
         """Pause the reactor: it keeps its inputs, and does not fire."""
@@ -80,12 +82,19 @@ class AsyncRemoteReactor:
     ) -> CommandResult:
         given = {"inputs": inputs, "key": key_to_json(key)}
         body = {"command": name} | {field: value for field, value in given.items() if value is not None}
-        call = command(f"{self._path}/commands", CommandResult, body, is_repeatable=is_repeatable)
+        path = f"{self._path}/commands"
+        call = (
+            command(path, CommandResult, body, is_repeatable=True) if is_repeatable else make(path, CommandResult, body)
+        )
         return await self._transport.send(call)
 
     async def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
         """Return the dead letters of the reactor and its accumulators, newest first."""
-        return await self._transport.collect(get(f"{self._path}/dead-letters", ItemPage[DeadLetter]), limit)
+        return await self._transport.collect(get(f"{self._path}/dead-letters", Page[DeadLetter]), limit)
+
+    async def dead_letter(self, dead_letter: str) -> DeadLetter:
+        """Return a dead letter, with values that are too large for a list."""
+        return await self._transport.send(get(f"{self._path}/dead-letters/{name_in_path(dead_letter)}", DeadLetter))
 
     async def replay(self, dead_letter: str) -> ReplayResult:
         """Process a dead letter again."""
@@ -138,5 +147,5 @@ def _watched_state(text: str | bytes) -> ReactorState | None:
     """Return the state in a frame; None if it only confirms the command. Raises the problem that it reports."""
     frame = msgspec.json.decode(text, type=ReactorFrame)
     if frame.error is not None:
-        raise to_error(frame.error, frame.error.status)
+        raise to_error(frame.error)
     return frame.state

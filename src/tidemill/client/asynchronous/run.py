@@ -5,8 +5,9 @@ from contextlib import aclosing, suppress
 
 import msgspec
 
+from tidemill.api.paging import Page
 from tidemill.client.asynchronous.transport import STREAM_IDLE_LIMIT, AsyncTransport
-from tidemill.client.calls import ApiCall, ItemPage, QueryValue, command, get, name_in_path, put
+from tidemill.client.calls import ApiCall, QueryValue, command, get, name_in_path, put
 from tidemill.client.pauses import Deadline
 from tidemill.client.values import AttemptInfo, Reasons, Rerun, RunInfo, RunTransition, TaskLogLine
 from tidemill.kernel.durations import Duration
@@ -65,7 +66,7 @@ class AsyncRemoteRun:
     async def events(self, *, follow: bool = False) -> AsyncIterator[RunTransition]:
         """Yield the transitions of the run and its tasks, oldest first; with `follow` until the run has ended."""
         if not follow:
-            async for event in self._transport.items(get(f"{self._path}/events", ItemPage[RunTransition])):
+            async for event in self._transport.items(get(f"{self._path}/events", Page[RunTransition])):
                 yield event
             return
         async with aclosing(self._follow_events()) as events:
@@ -82,7 +83,7 @@ class AsyncRemoteRun:
         """Yield the log of a task, or of one element of it (`"clean[7]"`); with `follow` until the task has ended."""
         path, index = self._task_path(task)
         if not follow:
-            call = get(f"{path}/logs", ItemPage[TaskLogLine], index=index, attempt=attempt)
+            call = get(f"{path}/logs", Page[TaskLogLine], index=index, attempt=attempt)
             async for line in self._transport.items(call):
                 yield line
             return
@@ -94,7 +95,7 @@ class AsyncRemoteRun:
     async def attempts(self, task: str) -> list[AttemptInfo]:
         """Return the attempts of a task, or of one element of it, oldest first."""
         path, index = self._task_path(task)
-        return await self._transport.collect(get(f"{path}/attempts", ItemPage[AttemptInfo], index=index))
+        return await self._transport.collect(get(f"{path}/attempts", Page[AttemptInfo], index=index))
 
     async def why(self, task: str) -> list[str]:
         """Return why a task has not run, or how it ended: one sentence per reason."""

@@ -8,8 +8,9 @@ from typing import Any, Self, TypeVar
 import httpx
 from msgspec.structs import replace
 
+from tidemill.api.paging import Page
 from tidemill.client.answers import FailedAnswer, StreamRefusedError, read_failed_answer, unreachable
-from tidemill.client.calls import ApiCall, ItemPage
+from tidemill.client.calls import ApiCall
 from tidemill.client.connection import Connection, tls_context
 from tidemill.client.event_stream import StreamMessage, StreamParser
 from tidemill.client.pauses import async_pause
@@ -66,11 +67,13 @@ class AsyncTransport:
             if response.is_success:
                 return call.read(response.content)
             failed = self._read_failed(response)
+            if failed.is_in_progress:
+                attempts = 0
             if attempts > retry.times or not failed.may_repeat(call):
                 raise failed.error
             await async_pause(failed.delay(retry, attempts))
 
-    async def items(self, call: ApiCall[ItemPage[Answer]], limit: int | None = None) -> AsyncIterator[Answer]:
+    async def items(self, call: ApiCall[Page[Answer]], limit: int | None = None) -> AsyncIterator[Answer]:
         """Yield the items of a list, page by page, `limit` at most."""
         left, cursor = limit, None
         while left is None or left > 0:
@@ -85,7 +88,7 @@ class AsyncTransport:
             if cursor is None:
                 return
 
-    async def collect(self, call: ApiCall[ItemPage[Answer]], limit: int | None = None) -> list[Answer]:
+    async def collect(self, call: ApiCall[Page[Answer]], limit: int | None = None) -> list[Answer]:
         """Return the items of a list, `limit` at most."""
         return [item async for item in self.items(call, limit)]
 

@@ -4,9 +4,10 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
+from tidemill.api.paging import Page
 from tidemill.client.asynchronous.run import AsyncRemoteRun
 from tidemill.client.asynchronous.transport import AsyncTransport
-from tidemill.client.calls import ItemPage, get, make, name_in_path, patch
+from tidemill.client.calls import get, make, name_in_path, patch
 from tidemill.client.values import RunInfo, WorkflowDescription, WorkflowInfo
 from tidemill.kernel.errors import RequestError
 from tidemill.workflows.states import RunState
@@ -30,7 +31,7 @@ class AsyncWorkflowCalls:
         self, *, text: str | None = None, tag: str | None = None, paused: bool | None = None
     ) -> list[WorkflowInfo]:
         """Return the workflows by name; `text` is a part of a name or a tag."""
-        call = get("/workflows", ItemPage[WorkflowInfo], q=text, tag=tag, paused=paused)
+        call = get("/workflows", Page[WorkflowInfo], q=text, tag=tag, paused=paused)
         return await self._transport.collect(call)
 
     async def workflow(self, name: str) -> WorkflowDescription:
@@ -63,7 +64,7 @@ class AsyncWorkflowCalls:
         states = [state] if isinstance(state, str) else state
         call = get(
             "/runs",
-            ItemPage[RunInfo],
+            Page[RunInfo],
             workflow=workflow,
             state=None if states is None else [str(one) for one in states],
             from_=None if since is None else since.isoformat(),

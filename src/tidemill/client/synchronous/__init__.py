@@ -1,1 +1,1 @@
-"""The blocking client, written from the asynchronous one by `make client`."""
+"""The blocking client, written from the asynchronous one by `make api`."""

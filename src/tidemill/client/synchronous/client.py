@@ -6,12 +6,14 @@ from contextlib import closing
 from types import TracebackType
 from typing import Any, Self
 
+from tidemill.api.port import Api
 from tidemill.client import calls
 from tidemill.client.connection import DEFAULT_RETRY, DEFAULT_TIMEOUT, Connection
-from tidemill.client.synchronous.access_calls import AccessCalls
 from tidemill.client.synchronous.clock_calls import ClockCalls
 from tidemill.client.synchronous.graph_calls import GraphCalls
+from tidemill.client.synchronous.operations import Operations
 from tidemill.client.synchronous.package_calls import PackageCalls
+from tidemill.client.synchronous.remote_api import RemoteApi
 from tidemill.client.synchronous.transport import Transport
 from tidemill.client.synchronous.workflow_calls import WorkflowCalls
 from tidemill.client.values import Identity, ServerInfo
@@ -19,7 +21,7 @@ from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
 
 
-class Client(WorkflowCalls, ClockCalls, GraphCalls, PackageCalls, AccessCalls):
+class Client(WorkflowCalls, ClockCalls, GraphCalls, PackageCalls, Operations):
     """A client of a Tidemill server.
 
     `key` is an API key; `tenant` names the tenant that an admin of the instance acts for. `timeout` is that of one
@@ -37,6 +39,7 @@ class Client(WorkflowCalls, ClockCalls, GraphCalls, PackageCalls, AccessCalls):
         retry: Retry = DEFAULT_RETRY,
     ) -> None:
         self._transport = Transport(Connection(url, key=key, tenant=tenant, timeout=timeout, retry=retry))
+        self._api = RemoteApi(self._transport)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._transport.connection.url}>"
@@ -52,6 +55,11 @@ class Client(WorkflowCalls, ClockCalls, GraphCalls, PackageCalls, AccessCalls):
     def close(self) -> None:
         """Close the connections to the server."""
         self._transport.close()
+
+    @property
+    def api(self) -> Api:
+        """Carries any operation out at the server: for code that does not name one."""
+        return self._api
 
     def version(self) -> ServerInfo:
         """Return the version of the server."""

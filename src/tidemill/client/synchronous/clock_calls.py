@@ -1,11 +1,12 @@
 # Written by scripts/blocking_client.py from client/asynchronous: change it there.
-"""Methods of the client for schedules, triggers, backfills, pools and nodes."""
+"""Methods of the client for schedules, triggers, backfills and nodes."""
 
 from datetime import datetime
 
-from tidemill.client.calls import ItemPage, command, delete, get, make, name_in_path, patch, put
+from tidemill.api.paging import Page
+from tidemill.client.calls import command, get, make, name_in_path, patch
 from tidemill.client.synchronous.transport import Transport
-from tidemill.client.values import BackfillInfo, PoolInfo, ScheduleInfo, TriggerInfo, UpcomingSlot
+from tidemill.client.values import BackfillInfo, ScheduleInfo, TriggerInfo, UpcomingSlot
 from tidemill.engine.workflows.client.values import BackfillPlan, NodeSummary
 
 
@@ -18,16 +19,16 @@ class ClockCalls:
 
     def schedules(self) -> list[ScheduleInfo]:
         """Return the schedules of the loaded workflows, with their next slots."""
-        return self._transport.collect(get("/schedules", ItemPage[ScheduleInfo]))
+        return self._transport.collect(get("/schedules", Page[ScheduleInfo]))
 
     def preview_schedule(self, workflow: str, count: int = 10) -> list[UpcomingSlot]:
         """Return the next slots of a workflow, of all its schedules."""
         path = f"/workflows/{name_in_path(workflow)}/schedule/preview"
-        return (self._transport.send(get(path, ItemPage[UpcomingSlot], count=count))).items
+        return (self._transport.send(get(path, Page[UpcomingSlot], count=count))).items
 
     def triggers(self) -> list[TriggerInfo]:
         """Return the triggers of the loaded workflows by name."""
-        return self._transport.collect(get("/triggers", ItemPage[TriggerInfo]))
+        return self._transport.collect(get("/triggers", Page[TriggerInfo]))
 
     def pause_trigger(self, name: str) -> TriggerInfo:
         """Pause a trigger: it starts nothing until it is resumed."""
@@ -67,26 +68,14 @@ class ClockCalls:
 
     def backfills(self, limit: int | None = 50) -> list[BackfillInfo]:
         """Return the newest backfills, newest first, with the states of their runs."""
-        return self._transport.collect(get("/backfills", ItemPage[BackfillInfo]), limit)
+        return self._transport.collect(get("/backfills", Page[BackfillInfo]), limit)
 
     def cancel_backfill(self, id: str) -> BackfillInfo:
         """Start no more runs of a backfill, and cancel its active ones."""
         return self._transport.send(command(f"/backfills/{name_in_path(id)}/cancel", BackfillInfo))
 
-    # -- pools and nodes
-
-    def pools(self) -> list[PoolInfo]:
-        """Return the pools by name, and how much of each the tenant uses."""
-        return self._transport.collect(get("/pools", ItemPage[PoolInfo]))
-
-    def set_pool(self, name: str, slots: int) -> PoolInfo:
-        """Make a pool, or change its size; tasks that have a slot keep it."""
-        return self._transport.send(put(f"/pools/{name_in_path(name)}", PoolInfo, {"slots": slots}))
-
-    def delete_pool(self, name: str) -> None:
-        """Delete a pool that nothing needs."""
-        self._transport.send(delete(f"/pools/{name_in_path(name)}"))
+    # -- nodes
 
     def nodes(self) -> list[NodeSummary]:
         """Return the servers, workers and other nodes of the store: which one leads, their load, their last beat."""
-        return self._transport.collect(get("/nodes", ItemPage[NodeSummary]))
+        return self._transport.collect(get("/nodes", Page[NodeSummary]))

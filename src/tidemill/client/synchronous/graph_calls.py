@@ -4,7 +4,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tidemill.client.calls import NDJSON, ItemPage, command, delete, encode, get, make, name_in_path
+from tidemill.api.paging import Page
+from tidemill.client.calls import NDJSON, command, delete, encode, get, make, name_in_path
 from tidemill.client.push_window import PusherOptions
 from tidemill.client.pusher import EventPusher
 from tidemill.client.synchronous.reactor import RemoteReactor
@@ -58,7 +59,7 @@ class GraphCalls:
 
     def accumulators(self) -> list[AccumulatorState]:
         """Return the state of every accumulator by name."""
-        return self._transport.collect(get("/accumulators", ItemPage[AccumulatorState]))
+        return self._transport.collect(get("/accumulators", Page[AccumulatorState]))
 
     def accumulator(self, name: str) -> AccumulatorDetails:
         """Return the state of an accumulator, and the JSON Schema of its events."""
@@ -71,7 +72,12 @@ class GraphCalls:
     def dead_letters(self, accumulator: str, limit: int | None = None) -> list[DeadLetter]:
         """Return the dead letters of an accumulator, newest first; `client.reactor(name)` has those of a reactor."""
         path = f"/accumulators/{name_in_path(accumulator)}/dead-letters"
-        return self._transport.collect(get(path, ItemPage[DeadLetter]), limit)
+        return self._transport.collect(get(path, Page[DeadLetter]), limit)
+
+    def dead_letter(self, accumulator: str, dead_letter: str) -> DeadLetter:
+        """Return a dead letter of an accumulator, with values that are too large for a list."""
+        path = f"/accumulators/{name_in_path(accumulator)}/dead-letters/{name_in_path(dead_letter)}"
+        return self._transport.send(get(path, DeadLetter))
 
     def replay(self, accumulator: str, dead_letter: str) -> ReplayResult:
         """Process a dead letter of an accumulator again."""
@@ -91,11 +97,11 @@ class GraphCalls:
 
     def reactors(self) -> list[ReactorState]:
         """Return the state of every reactor by name."""
-        return self._transport.collect(get("/reactors", ItemPage[ReactorState]))
+        return self._transport.collect(get("/reactors", Page[ReactorState]))
 
     def graphs(self) -> list[GraphSummary]:
         """Return the loaded graphs by name."""
-        return self._transport.collect(get("/graphs", ItemPage[GraphSummary]))
+        return self._transport.collect(get("/graphs", Page[GraphSummary]))
 
     def graph(self, name: str) -> GraphDetails:
         """Return a loaded graph with its nodes, its edges and its generated source."""

@@ -3,7 +3,8 @@
 
 from pathlib import Path
 
-from tidemill.client.calls import ARCHIVE, ItemPage, delete, get, name_in_path, put
+from tidemill.api.paging import Page
+from tidemill.client.calls import ARCHIVE, delete, get, name_in_path, put
 from tidemill.client.synchronous.transport import Transport
 from tidemill.client.values import PackageInfo
 from tidemill.packages.format.archive import read_folder_or_archive
@@ -16,7 +17,7 @@ class PackageCalls:
 
     def packages(self) -> list[PackageInfo]:
         """Return the packages that are published, loaded or wanted."""
-        return self._transport.collect(get("/packages", ItemPage[PackageInfo]))
+        return self._transport.collect(get("/packages", Page[PackageInfo]))
 
     def package(self, name: str) -> PackageInfo:
         """Return a package: its state, the six steps with their times, and problems by file and line."""

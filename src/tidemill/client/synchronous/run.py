@@ -6,7 +6,8 @@ from contextlib import closing, suppress
 
 import msgspec
 
-from tidemill.client.calls import ApiCall, ItemPage, QueryValue, command, get, name_in_path, put
+from tidemill.api.paging import Page
+from tidemill.client.calls import ApiCall, QueryValue, command, get, name_in_path, put
 from tidemill.client.pauses import Deadline
 from tidemill.client.synchronous.transport import STREAM_IDLE_LIMIT, Transport
 from tidemill.client.values import AttemptInfo, Reasons, Rerun, RunInfo, RunTransition, TaskLogLine
@@ -66,7 +67,7 @@ class RemoteRun:
     def events(self, *, follow: bool = False) -> Iterator[RunTransition]:
         """Yield the transitions of the run and its tasks, oldest first; with `follow` until the run has ended."""
         if not follow:
-            for event in self._transport.items(get(f"{self._path}/events", ItemPage[RunTransition])):
+            for event in self._transport.items(get(f"{self._path}/events", Page[RunTransition])):
                 yield event
             return
         with closing(self._follow_events()) as events:
@@ -83,7 +84,7 @@ class RemoteRun:
         """Yield the log of a task, or of one element of it (`"clean[7]"`); with `follow` until the task has ended."""
         path, index = self._task_path(task)
         if not follow:
-            call = get(f"{path}/logs", ItemPage[TaskLogLine], index=index, attempt=attempt)
+            call = get(f"{path}/logs", Page[TaskLogLine], index=index, attempt=attempt)
             for line in self._transport.items(call):
                 yield line
             return
@@ -95,7 +96,7 @@ class RemoteRun:
     def attempts(self, task: str) -> list[AttemptInfo]:
         """Return the attempts of a task, or of one element of it, oldest first."""
         path, index = self._task_path(task)
-        return self._transport.collect(get(f"{path}/attempts", ItemPage[AttemptInfo], index=index))
+        return self._transport.collect(get(f"{path}/attempts", Page[AttemptInfo], index=index))
 
     def why(self, task: str) -> list[str]:
         """Return why a task has not run, or how it ended: one sentence per reason."""

@@ -9,8 +9,9 @@ from typing import Any, Self, TypeVar
 import httpx
 from msgspec.structs import replace
 
+from tidemill.api.paging import Page
 from tidemill.client.answers import FailedAnswer, StreamRefusedError, read_failed_answer, unreachable
-from tidemill.client.calls import ApiCall, ItemPage
+from tidemill.client.calls import ApiCall
 from tidemill.client.connection import Connection, tls_context
 from tidemill.client.event_stream import StreamMessage, StreamParser
 from tidemill.client.pauses import pause
@@ -67,11 +68,13 @@ class Transport:
             if response.is_success:
                 return call.read(response.content)
             failed = self._read_failed(response)
+            if failed.is_in_progress:
+                attempts = 0
             if attempts > retry.times or not failed.may_repeat(call):
                 raise failed.error
             pause(failed.delay(retry, attempts))
 
-    def items(self, call: ApiCall[ItemPage[Answer]], limit: int | None = None) -> Iterator[Answer]:
+    def items(self, call: ApiCall[Page[Answer]], limit: int | None = None) -> Iterator[Answer]:
         """Yield the items of a list, page by page, `limit` at most."""
         left, cursor = limit, None
         while left is None or left > 0:
@@ -86,7 +89,7 @@ class Transport:
             if cursor is None:
                 return
 
-    def collect(self, call: ApiCall[ItemPage[Answer]], limit: int | None = None) -> list[Answer]:
+    def collect(self, call: ApiCall[Page[Answer]], limit: int | None = None) -> list[Answer]:
         """Return the items of a list, `limit` at most."""
         return [item for item in self.items(call, limit)]
 

@@ -5,7 +5,8 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from tidemill.client.calls import ItemPage, get, make, name_in_path, patch
+from tidemill.api.paging import Page
+from tidemill.client.calls import get, make, name_in_path, patch
 from tidemill.client.synchronous.run import RemoteRun
 from tidemill.client.synchronous.transport import Transport
 from tidemill.client.values import RunInfo, WorkflowDescription, WorkflowInfo
@@ -31,7 +32,7 @@ class WorkflowCalls:
         self, *, text: str | None = None, tag: str | None = None, paused: bool | None = None
     ) -> list[WorkflowInfo]:
         """Return the workflows by name; `text` is a part of a name or a tag."""
-        call = get("/workflows", ItemPage[WorkflowInfo], q=text, tag=tag, paused=paused)
+        call = get("/workflows", Page[WorkflowInfo], q=text, tag=tag, paused=paused)
         return self._transport.collect(call)
 
     def workflow(self, name: str) -> WorkflowDescription:
@@ -64,7 +65,7 @@ class WorkflowCalls:
         states = [state] if isinstance(state, str) else state
         call = get(
             "/runs",
-            ItemPage[RunInfo],
+            Page[RunInfo],
             workflow=workflow,
             state=None if states is None else [str(one) for one in states],
             from_=None if since is None else since.isoformat(),

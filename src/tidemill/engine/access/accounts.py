@@ -1,9 +1,9 @@
 """Accounts: creates, lists and deletes them, and signs people in."""
 
 import asyncio
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from tidemill.access.accounts import Account
+from tidemill.access.accounts import AccountRow
 from tidemill.access.passwords import UNKNOWN_HASH, hash_password, is_password
 from tidemill.access.principal import INSTANCE_TENANT, Principal, Role
 from tidemill.engine.access.audit_log import AuditLog
@@ -33,27 +33,43 @@ class AccountService:
         self._hashing = asyncio.Semaphore(HASH_LIMIT)
 
     async def create(
-        self, principal: Principal, name: str, role: Role, password: str, *, tenant: str | None = None
-    ) -> Account:
-        """Create an account; only an admin of the instance creates those of another tenant."""
+        self,
+        principal: Principal,
+        name: str,
+        role: Role,
+        password: str,
+        *,
+        tenant: str | None = None,
+        at: datetime | None = None,
+    ) -> AccountRow:
+        """Create an account; only an admin of the instance creates those of another tenant.
+
+        `at` is when a request was first made: a repetition of it returns the same account.
+        """
         owner = await self._tenants.resolve(principal, tenant)
         if not is_name(name):
             raise RequestError(f"the name of an account is {NAME_RULE}, not {name!r}", code="invalid_account")
         async with self._hashing:
             password_hash: str = await call_in_thread(hash_password, password)
-        account = Account(tenant=owner, name=name, role=role, created_at=self._clock.now(), created_by=principal.actor)
+        now = self._clock.now() if at is None else at
+        account = AccountRow(tenant=owner, name=name, role=role, created_at=now, created_by=principal.actor)
         if not await self._accounts.add(account, password_hash):
+            stored = [
+                one for one in await self._accounts.for_tenant(owner) if one.name == name and one.created_at == at
+            ]
+            if stored:
+                return stored[0]
             raise RequestError(f"there is an account '{name}' already", code="account_exists", status=409)
         await self._audit.record(principal, "account.create", name, {"role": role}, tenant=owner)
         return account
 
-    async def list_for(self, principal: Principal) -> list[Account]:
+    async def list_for(self, principal: Principal) -> list[AccountRow]:
         """Return the accounts of the principal's tenant, by name."""
         return await self._accounts.for_tenant(principal.tenant)
 
     async def delete(self, principal: Principal, name: str) -> None:
         """Delete an account of the principal's tenant, and its sessions."""
-        if not await self._accounts.delete(principal.tenant, name):
+        if not is_storable(name) or not await self._accounts.delete(principal.tenant, name):
             known = [one.name for one in await self._accounts.for_tenant(principal.tenant)]
             raise NotFoundError("account", name, f"there is no account '{name}'", known)
         await self._sessions.delete_of_actor(principal.tenant, f"account:{name}")

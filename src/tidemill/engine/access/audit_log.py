@@ -6,7 +6,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
-from tidemill.access.audit import AuditEntry
+from tidemill.access.audit import AuditRow
 from tidemill.access.principal import Principal
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.ids import new_sortable_id
@@ -23,7 +23,7 @@ current_request_id: ContextVar[str | None] = ContextVar("current_request_id", de
 class AuditLog:
     """Writes audit entries, reads them, and deletes those that are older than the retention."""
 
-    on_recorded: Callable[[AuditEntry], None] | None = None
+    on_recorded: Callable[[AuditRow], None] | None = None
     """Called after each entry."""
 
     def __init__(self, entries: AuditEntries, clock: Clock, settings: Settings) -> None:
@@ -42,7 +42,7 @@ class AuditLog:
     ) -> None:
         """Write an entry on a change that a principal has made, in its own tenant unless another one is named."""
         now = self._clock.now()
-        entry = AuditEntry(
+        entry = AuditRow(
             id=new_sortable_id(now),
             at=now,
             tenant=principal.tenant if tenant is None else tenant,
@@ -56,7 +56,7 @@ class AuditLog:
         if self.on_recorded is not None:
             self.on_recorded(entry)
 
-    async def find(self, audit_filter: AuditFilter) -> tuple[list[AuditEntry], int]:
+    async def find(self, audit_filter: AuditFilter) -> tuple[list[AuditRow], int]:
         """Return entries, newest first, and the number of all that match."""
         return await self._entries.find(audit_filter), await self._entries.count(audit_filter)
 

@@ -14,7 +14,7 @@ from tidemill.engine.access.tenants import TenantService
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.ids import new_instance_id
-from tidemill.kernel.limits import WORD_RULE, is_word
+from tidemill.kernel.limits import WORD_RULE, is_storable, is_word
 from tidemill.storage.access_ports import ApiKeys, StoredKey
 from tidemill.storage.session_ports import Sessions
 
@@ -91,7 +91,7 @@ class KeyService:
 
         An admin of the instance revokes the keys of every tenant.
         """
-        stored = await self._keys.find(id)
+        stored = await self._keys.find(id) if is_storable(id) else None
         may_see = stored is not None and (principal.is_instance_admin or stored.key.tenant == principal.tenant)
         if stored is None or not may_see:
             raise NotFoundError("key", id, f"there is no key '{id}'")

@@ -16,9 +16,11 @@ from tidemill.engine.access.tenants import TenantService
 from tidemill.engine.access.tickets import TicketService
 from tidemill.engine.access.variables import VariableService
 from tidemill.engine.tasks import run_forever
+from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.store import Store
+from tidemill.storage.workflow_ports import Owner
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +32,15 @@ PRUNE_INTERVAL = 3600.0  # seconds
 class AccessServices:
     """Tenants, keys, accounts, secrets and the audit log of a store."""
 
-    def __init__(self, store: Store, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        settings: Settings,
+        *,
+        owner: Owner | None = None,
+        liveness: ProcessLiveness | None = None,
+    ) -> None:
         self._store = store
         self.clock = clock
         self.audit = AuditLog(store.audit_entries, clock, settings)
@@ -42,7 +52,9 @@ class AccessServices:
         self.variables = VariableService(store.variables, self.audit, clock)
         self.secrets = SecretService(store, self.audit, clock, settings)
         self.attempts = AttemptAuthentication(store.attempt_orders, store.code_bundles, clock)
-        self.requests = IdempotentRequests(store.requests, clock)
+        self.requests = IdempotentRequests(
+            store.requests, clock, ttl=settings.lease_ttl, owner=owner, liveness=liveness
+        )
         self.watch = CredentialWatch(self.is_valid, clock)
 
     async def run(self) -> None:

@@ -1,15 +1,16 @@
 """Tenants: creates, lists and deletes them, and decides for which one a principal acts."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
 from tidemill.access.principal import INSTANCE_TENANT, Principal, Role
-from tidemill.access.tenants import Tenant
+from tidemill.access.tenants import TenantRow
 from tidemill.engine.access.audit_log import AuditLog
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import NotFoundError, RequestError
-from tidemill.kernel.limits import validate_tenant
+from tidemill.kernel.limits import is_storable, validate_tenant
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import RunFilter
@@ -27,15 +28,17 @@ class TenantService:
         self._audit = audit
         self._clock = clock
 
-    async def create(self, principal: Principal, name: str) -> Tenant:
-        """Create a tenant."""
-        tenant = Tenant(name=validate_tenant(name), created_at=self._clock.now(), created_by=principal.actor)
-        if not await self._store.tenants.add(tenant):
+    async def create(self, principal: Principal, name: str, *, at: datetime | None = None) -> TenantRow:
+        """Create a tenant; `at` is when a request was first made: a repetition of it returns the same tenant."""
+        now = self._clock.now() if at is None else at
+        tenant = TenantRow(name=validate_tenant(name), created_at=now, created_by=principal.actor)
+        is_new = await self._store.tenants.add(tenant)
+        if not is_new and (at is None or await self._store.tenants.get(name) != tenant):
             raise RequestError(f"there is a tenant '{name}' already", code="tenant_exists", status=409)
         await self._audit.record(principal, "tenant.create", name)
         return tenant
 
-    async def list_for(self, principal: Principal) -> list[Tenant]:
+    async def list_for(self, principal: Principal) -> list[TenantRow]:
         """Return the tenants that a principal may act for: every one for an admin of the instance, or its own."""
         tenants = await self._store.tenants.list_all()
         return [one for one in tenants if principal.is_instance_admin or one.name == principal.tenant]
@@ -54,15 +57,19 @@ class TenantService:
         await self._store.tenants.delete(name)
         await self._audit.record(principal, "tenant.delete", name)
 
-    def act_for(self, principal: Principal, tenant: str) -> Principal:
+    async def act_for(
+        self, principal: Principal, tenant: str, has_loaded: Callable[[str], bool] = lambda _: False
+    ) -> Principal:
         """Return the principal as an admin of another tenant, which only an admin of the instance may be.
 
-        The tenant need not be in the list: a node can also load something for one that only its program knows.
+        The tenant exists if it was created, or if this node has loaded something for it, as its program may do.
         """
         if tenant == principal.tenant:
             return principal
         _check_instance_admin(principal, tenant)
-        return replace(principal, tenant=validate_tenant(tenant), role=Role.ADMIN)
+        if not has_loaded(validate_tenant(tenant)):
+            await self._ensure_known(tenant)
+        return replace(principal, tenant=tenant, role=Role.ADMIN, is_acting=True)
 
     async def resolve(self, principal: Principal, tenant: str | None) -> str:
         """Return the tenant that a request is about, by default the principal's; RequestError if it may not be."""
@@ -73,7 +80,7 @@ class TenantService:
         return tenant
 
     async def _ensure_known(self, name: str) -> None:
-        if await self._store.tenants.get(name) is None:
+        if not is_storable(name) or await self._store.tenants.get(name) is None:
             known = [one.name for one in await self._store.tenants.list_all()]
             raise NotFoundError("tenant", name, f"there is no tenant '{name}'{did_you_mean(name, known)}", known)
 

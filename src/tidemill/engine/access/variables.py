@@ -8,7 +8,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.limits import NAME_RULE, is_name
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.storage.variable_ports import Variable, Variables
+from tidemill.storage.variable_ports import ListedVariable, VariableRow, Variables
 
 
 def check_name(kind: str, name: str) -> None:
@@ -25,10 +25,10 @@ class VariableService:
         self._audit = audit
         self._clock = clock
 
-    async def set(self, principal: Principal, name: str, value: Any) -> Variable:
+    async def set(self, principal: Principal, name: str, value: Any) -> VariableRow:
         """Set a variable of the principal's tenant to anything that JSON can express."""
         check_name("variable", name)
-        variable = Variable(
+        variable = VariableRow(
             tenant=principal.tenant,
             name=name,
             value=value,
@@ -39,15 +39,15 @@ class VariableService:
         await self._audit.record(principal, "variable.set", name)
         return variable
 
-    async def get(self, tenant: str, name: str) -> Variable:
+    async def get(self, tenant: str, name: str) -> VariableRow:
         """Return a variable of a tenant."""
         variable = await self._variables.get(tenant, name) if is_name(name) else None
         if variable is None:
             raise await self._not_found(tenant, name)
         return variable
 
-    async def list_for(self, principal: Principal) -> list[Variable]:
-        """Return the variables of the principal's tenant, by name."""
+    async def list_for(self, principal: Principal) -> list[ListedVariable]:
+        """Return the variables of the principal's tenant, by name, without large values."""
         return await self._variables.for_tenant(principal.tenant)
 
     async def delete(self, principal: Principal, name: str) -> None:
@@ -57,5 +57,5 @@ class VariableService:
         await self._audit.record(principal, "variable.delete", name)
 
     async def _not_found(self, tenant: str, name: str) -> NotFoundError:
-        known = [one.name for one in await self._variables.for_tenant(tenant)]
+        known = [one.variable.name for one in await self._variables.for_tenant(tenant)]
         return NotFoundError("variable", name, f"there is no variable '{name}'{did_you_mean(name, known)}", known)

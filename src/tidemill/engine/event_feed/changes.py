@@ -1,6 +1,6 @@
 """Changes by people and programs, for the event feed: a page that shows what they are about learns of them."""
 
-from tidemill.access.audit import AuditEntry
+from tidemill.access.audit import AuditRow
 from tidemill.telemetry import events
 from tidemill.telemetry.node_events import NodeEvents
 
@@ -10,7 +10,7 @@ OF_ALL_TENANTS = frozenset(["pool"])
 """What belongs to the instance, and every tenant sees."""
 
 
-def publish_change(node_events: NodeEvents, entry: AuditEntry) -> None:
+def publish_change(node_events: NodeEvents, entry: AuditRow) -> None:
     """Publish the change of an audit entry, without who has made it: the audit log is for admins."""
     if entry.action in UNPUBLISHED:
         return

@@ -132,7 +132,7 @@ class EventFeed:
                     self._sampler_tasks[sampler.title] = task
             self._readers.add(reader)
         here = FeedPosition(self.tail.number, self.node_events.number, self.node)
-        return Joined(here) if after is None else self._resume(here, after)
+        return Joined(here) if after is None else await self._resume(here, after)
 
     async def _start_tail(self) -> None:
         if not self._is_listening:
@@ -142,9 +142,12 @@ class EventFeed:
         self._tail_task = self._tasks.start("event feed: run events", self.tail.run())
         self._notifier.on_any_change = self.tail.wake
 
-    def _resume(self, here: FeedPosition, after: FeedPosition) -> Joined:
-        """Return where a reader continues after an earlier event, and why it misses some if it does."""
-        if after.stored > here.stored:
+    async def _resume(self, here: FeedPosition, after: FeedPosition) -> Joined:
+        """Return where a reader continues after an earlier event, and why it misses some if it does.
+
+        It may have read more at another server than the tail of this one has: the store knows what there is.
+        """
+        if after.stored > here.stored and after.stored > await self._store.runs.last_event_number():
             return Joined(here, "the id is of another store, or of one whose newest events are lost", misses_runs=True)
         position = FeedPosition(after.stored, here.local, here.node)
         if after.node != here.node:
@@ -180,7 +183,11 @@ class EventSubscription:
         self._reads_node_events = bool(types & NODE_EVENT_TYPES.keys() - {events.EVENTS_GAP})
 
     async def __aenter__(self) -> Self:
-        joined = await self._feed.join(self, self._after)
+        try:
+            joined = await self._feed.join(self, self._after)
+        except BaseException:
+            await self._feed.leave(self)
+            raise
         self._position = joined.position
         self._gap = joined.gap if joined.misses_runs or self._reads_node_events else None
         return self

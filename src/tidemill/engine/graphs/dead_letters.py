@@ -72,6 +72,11 @@ class DeadLetterQueue:
         self._entries.update((dead_letter.id, (dead_letter, detail)) for dead_letter, detail in stored)
         self._trim()
 
+    def migrate(self, migrate: Callable[[DeadLetter, Any], tuple[DeadLetter, Any]]) -> None:
+        """Convert dead letters and details to a newer declaration; what the store has of them stays as it is."""
+        for dead_letter_id, entry in self._entries.items():
+            self._entries[dead_letter_id] = migrate(*entry)
+
     def entries(self) -> list[DeadLetter]:
         """Return the dead letters, oldest first."""
         return [dead_letter for dead_letter, _ in self._entries.values()]

@@ -4,7 +4,8 @@ The checks look at everything as it will be after the change, because a loop, or
 graphs of packages that do not change.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
 
 import msgspec
 
@@ -39,6 +40,14 @@ class FeedLayout(msgspec.Struct, frozen=True):
             if key != reactor and key[0] == tenant:
                 fed.difference_update(definition.accumulator_names)
         return {name for owner, name, _, feed in self._iter_feeds() if owner == tenant and feed.accumulator in fed}
+
+    def feeders_first(self, tenant: str, names: Iterable[str]) -> list[str]:
+        """Return reactors of a tenant in an order in which each comes before those that its graphs feed."""
+        feeders: dict[str, list[str]] = {name: [] for name in names}
+        for edge in self._iter_edges():
+            if edge.tenant == tenant and edge.source in feeders and edge.target in feeders:
+                feeders[edge.target].append(edge.source)
+        return list(TopologicalSorter(feeders).static_order())
 
     def _check_targets(self, is_changed: Callable[[str, str], bool]) -> None:
         for owner, name, _, feed in self._iter_feeds():

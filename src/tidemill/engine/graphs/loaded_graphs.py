@@ -5,6 +5,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.durability.ownership import ReactorOwnedError
 from tidemill.engine.graphs.partitions.front_path import FrontPath
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
@@ -54,7 +55,7 @@ class LoadedGraphs:
         """The keyed reactor of each of their accumulators."""
         self.leaving: set[PartKey] = set()
         """Parts of partitions that this node hands over: they take nothing new."""
-        self.standby: dict[PartKey, RequestError] = {}  # what this node waits for, with the error that callers get
+        self.standby: dict[PartKey, ReactorOwnedError] = {}  # what this node waits for, with the error that callers get
         self._managed: dict[Key, ManagedGraph] = {}
         self._accumulators: dict[Key, RunningAccumulator] = {}
         self._direct_pushes: dict[str, dict[str, PushNow]] = {}
@@ -73,8 +74,9 @@ class LoadedGraphs:
         if accumulator is None:
             if (tenant, name) in self.keyed_accumulators:
                 raise partitioned_error("accumulator", name)
-            if (standby := self.standby.get(PartKey(tenant, "accumulator", name))) is not None:
-                raise standby
+            part = PartKey(tenant, "accumulator", name)
+            if (standby := self.standby.get(part)) is not None:
+                raise standby.naming(part)
             known = [other for owner, other in self._accumulators if owner == tenant]
             message = f"unknown accumulator '{name}'{did_you_mean(name, known)}"
             raise NotFoundError("accumulator", name, message, known)
@@ -122,8 +124,9 @@ class LoadedGraphs:
         if managed is None:
             if (tenant, local) in self.keyed:
                 raise partitioned_error("reactor", local)
-            if (standby := self.standby.get(PartKey(tenant, "reactor", local))) is not None:
-                raise standby
+            part = PartKey(tenant, "reactor", local)
+            if (standby := self.standby.get(part)) is not None:
+                raise standby.naming(part)
             known = [other for owned_by, other in (*self._managed, *self.keyed) if owned_by == tenant]
             message = f"reactor '{local}' not loaded{did_you_mean(local, known)}"
             raise NotFoundError("reactor", local, message, known)
@@ -218,6 +221,11 @@ class LoadedGraphs:
         """Return the graphs that are bound to a reactor; those of other tenants as "tenant/name"."""
         loaded = self.keyed.get((tenant, name)) or self._managed.get((tenant, name))
         return [] if loaded is None else sorted(loaded.subscribers)
+
+    def is_bound(self, tenant: str, graph: str) -> bool:
+        """Return whether a graph is bound to a reactor of its tenant."""
+        keys = (key for key in (*self._managed, *self.keyed) if key[0] == tenant)
+        return any(graph in self.subscribers(*key) for key in keys)
 
     def make_in_use_check(self, tenant: str, name: str) -> Callable[[], bool]:
         """Return a function that reports whether the calls of a reactor's author code in progress now still run."""

@@ -27,7 +27,7 @@ async def reclaim_reactor(scheduler: GraphScheduler, registry: Registry, tenant:
         await scheduler.release_unused(staged.durable_parts(scheduler.runtime.durability))
         raise
     await scheduler.rebind(staged)
-    scheduler.activate()
+    scheduler.activate(staged)
     for managed in staged.added_reactors.values():
         scheduler.runtime.supervisor.on_reclaimed(managed.reactor)
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.activation import Activation
 from tidemill.engine.graphs.checkpoints.key_restore import attach_key_loaders
 from tidemill.engine.graphs.checkpoints.restore import StateRestorer
 from tidemill.engine.graphs.checkpoints.state_reader import (
@@ -59,11 +60,9 @@ class GraphScheduler(LoadedGraphs):
         self._store = store
         self._registry = registry
         self._metrics = metrics
-        self.holds_activation = False
+        self.activation = Activation(self, runtime)
         self.sharing: PartitionSharing = OwnPartitions(self, runtime)
         """Decides which partitions of keyed reactors run here."""
-        self._unsaved_resets: set[RunningReactor] = set()
-        """Reactors that started empty over older stored state, which a rollback would need, until they are active."""
         self.find_front: FindAccumulator = lambda tenant, name: None  # noqa: ARG005 - until the operations are built
         """Returns what takes the events of a keyed reactor's accumulator."""
         runtime.find_accumulator = lambda *key: self._accumulators.get(key) or self.find_front(*key)
@@ -122,16 +121,16 @@ class GraphScheduler(LoadedGraphs):
     async def start_reactors(self, staged: StagedGraphs) -> None:
         """Unload the reactors that are not continued, and start the new ones with their stored state.
 
-        New reactors do not fire before `activate`: their graphs may not be bound yet. RequestError if another node
-        owns one of them; then nothing has changed.
+        New reactors have their graphs, and do not fire before `activate`. RequestError if another node owns one; then
+        nothing has changed.
         """
         await check_partition_counts(self._store, staged.added_keyed.values(), self.runtime.durability)
         parts = staged.durable_parts(self.runtime.durability)
         await self.runtime.durability.acquire(parts)
         if staged.removed_reactors or staged.removed_keyed:
             await self.read_state(staged)  # a failing store must fail the load before anything is unloaded
-            for name in (*staged.removed_reactors, *staged.removed_keyed):
-                await self.unload_reactor(staged.change.tenant, name, frozenset(staged.change.previous.graphs), parts)
+            removed = (*staged.removed_reactors, *staged.removed_keyed)
+            await self.unload_reactors(staged.change.tenant, removed, frozenset(staged.change.previous.graphs), parts)
         for keyed in staged.added_keyed.values():
             self._add_keyed(keyed)
             numbers = await self.sharing.join(keyed)
@@ -186,7 +185,8 @@ class GraphScheduler(LoadedGraphs):
 
     def _start_added(self, staged: StagedGraphs, stored_state: StoredState | None) -> None:
         for managed in staged.added_reactors.values():
-            self._attach(managed)
+            key = managed.reactor.tenant, managed.reactor.definition.declared_name
+            managed.connect(staged.subscribers.get(key, {}))
         if stored_state is not None:
             self._restore(staged, stored_state)
         for name, managed in staged.added_reactors.items():
@@ -267,12 +267,6 @@ class GraphScheduler(LoadedGraphs):
         remaining = {graph: compiled for graph, compiled in bound.items() if graph not in removed}
         return remaining | staged.subscribers.get(key, {})
 
-    def _attach(self, managed: ManagedGraph) -> None:
-        """Connect a reactor with its accumulators."""
-        for index, one in enumerate(managed.accumulators):
-            managed.reactor.attach(one, index)
-        managed.reactor.refresh_subscribers()
-
     def _restore(self, staged: StagedGraphs, stored_state: StoredState) -> None:
         """Restore the reactors to start from their stored state, and report what could not be restored."""
         added = [managed.reactor for managed in staged.added_reactors.values()]
@@ -287,7 +281,8 @@ class GraphScheduler(LoadedGraphs):
         )
         restorer.run()
         attach_key_loaders(staged.added_reactors.values(), self._store, self.runtime.supervisor)
-        self._unsaved_resets |= reset
+        for reactor in reset:
+            reactor.is_unsaved_reset = True
         durability = self.runtime.durability
         durability.advance_moment(stored_state.newest_moment)
         if durability.journal is not None:
@@ -302,6 +297,7 @@ class GraphScheduler(LoadedGraphs):
         """Start a reactor and those of its accumulators that do not run yet; endpoints come last, all or none."""
         reactor = managed.reactor
         self._managed[tenant, name] = managed
+        self.activation.unfinished.add(reactor)
         for one in managed.accumulators:
             if (tenant, one.name) not in self._accumulators:
                 self._add_accumulator(one)
@@ -339,6 +335,13 @@ class GraphScheduler(LoadedGraphs):
         if others:
             raise reactor_in_use_error(name, others, changes=changes)
 
+    async def unload_reactors(
+        self, tenant: str, names: Iterable[str], graphs: frozenset[str], kept: Collection[PartKey] = ()
+    ) -> None:
+        """Unload reactors with their `graphs`: first those that feed others, so that their results arrive."""
+        for name in current_feeds(self._managed, self.keyed).feeders_first(tenant, names):
+            await self.unload_reactor(tenant, name, graphs, kept)
+
     async def unload_reactor(
         self, tenant: str, name: str, graphs: frozenset[str] = frozenset(), kept: Collection[PartKey] = ()
     ) -> None:
@@ -367,6 +370,8 @@ class GraphScheduler(LoadedGraphs):
         tenant = managed.reactor.tenant
         others = [one for one in self._managed.values() if one is not managed]
         leaving = [one for one in managed.accumulators if not any(one in other.accumulators for other in others)]
+        if self.activation.ends_unsaved(managed.reactor):
+            managed.reactor.activate()  # what it has taken meanwhile fires now or never
         await drain_and_stop(self.runtime, managed, leaving)
         await self._save_and_forget(managed.reactor)
         for one in leaving:
@@ -398,7 +403,7 @@ class GraphScheduler(LoadedGraphs):
         await self.start_reactors(staged)
         await self.rebind(staged)
         await self.sharing.confirm_pause(keyed)
-        self.activate()
+        self.activate(staged)
 
     async def stop_partition(self, keyed: PartitionedReactor, number: int) -> None:
         """Stop a partition that runs here, write its state, and release it."""
@@ -412,9 +417,9 @@ class GraphScheduler(LoadedGraphs):
         for name in names:
             self._registry.drop_accumulator(tenant, name)
             del self.keyed_accumulators[tenant, name]
+        del self.keyed[keyed.key]
         for graph in keyed.subscribers:
             self._forget_graph(tenant, graph)
-        del self.keyed[keyed.key]
         self._registry.drop_reactor(tenant, keyed.name)
         self._publish(events.REACTOR_UNLOADED, tenant, keyed.name)
 
@@ -424,11 +429,11 @@ class GraphScheduler(LoadedGraphs):
         await self.runtime.durability.release(keys.difference(*durable))
 
     async def _save_and_forget(self, reactor: RunningReactor) -> None:
-        if reactor in self._unsaved_resets or reactor.is_fenced:
-            self._unsaved_resets.discard(reactor)
+        if reactor.is_unsaved_reset or reactor.is_fenced:
             self.runtime.durability.forget(reactor)
         else:
             await self.runtime.durability.save_and_forget(reactor)
+        self.activation.unfinished.discard(reactor)
 
     def _endpoints_to_drop(self, managed: ManagedGraph, leaving: list[RunningAccumulator]) -> list[str]:
         kept = {f"accumulators/{one.name}" for one in managed.accumulators if one not in leaving}
@@ -444,7 +449,7 @@ class GraphScheduler(LoadedGraphs):
         self._forget_graph(tenant, name)
 
     def _forget_graph(self, tenant: str, name: str) -> None:
-        if self._registry.drop_graph(tenant, name):
+        if not self.is_bound(tenant, name) and self._registry.drop_graph(tenant, name):
             logger.info(events.GRAPH_UNBOUND, extra={"graph": name})
 
     # -- lifecycle
@@ -476,21 +481,13 @@ class GraphScheduler(LoadedGraphs):
             await self.unload_reactor(tenant, name, graphs)
         self.is_closed = True
 
-    def activate(self) -> None:
-        """Let reactors fire and sources be read, after everything of a load is there.
+    def activate(self, staged: StagedGraphs | None = None) -> None:
+        """Let reactors fire and sources be read, after everything of a load is there: `staged` is in place now.
 
         Does nothing while the node is starting or taking over: it activates everything at the end.
         """
-        if self.runtime.is_starting_up or self.holds_activation:
-            return
-        for reactor in self.reactors:
-            reactor.activate()
-        for one in self.accumulators:
-            one.activate()
-        for reactor in self._unsaved_resets:
-            reactor.firing_loop.mark_changed()
-        self._unsaved_resets.clear()
-        self.sharing.activate()
+        if self.activation.finish([] if staged is None else [one.reactor for one in staged.added_reactors.values()]):
+            self.sharing.activate()
 
     @property
     def is_idle(self) -> bool:

@@ -2,8 +2,9 @@
 
 A load has two halves. The first one, here, does everything that may fail: it compiles graphs, creates accumulators,
 opens source readers, and compiles the subscribers of other packages against the new version. The result is
-`StagedGraphs`, which the scheduler puts in place: first the new reactors (`start_reactors`), then graphs and newer
-versions of what keeps running, in one step that cannot fail (`rebind`). So a rejected load leaves everything as it was.
+`StagedGraphs`, which the scheduler puts in place: first the new reactors with their graphs (`start_reactors`), then
+graphs and newer versions of what keeps running, in one step that cannot fail (`rebind`). So a rejected load leaves
+everything as it was.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,6 +45,14 @@ class ManagedGraph(msgspec.Struct, eq=False):
     def part_keys(self) -> set[PartKey]:
         """The keys of the reactor's and the accumulators' parts of a checkpoint."""
         return reactor_part_keys(self.reactor.tenant, self.reactor.definition)
+
+    def connect(self, graphs: Mapping[str, CompiledGraph]) -> None:
+        """Connect the reactor with its accumulators, and with its graphs: whatever it accepts has to fire."""
+        for index, one in enumerate(self.accumulators):
+            self.reactor.attach(one, index)
+        self.subscribers = dict(graphs)
+        self.reactor.set_graphs(self.subscribers)
+        self.reactor.refresh_subscribers()
 
     def make_in_use_check(self) -> Callable[[], bool]:
         """Return a function that reports whether the calls of author code in progress now still run.

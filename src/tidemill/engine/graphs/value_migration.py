@@ -8,7 +8,11 @@ import msgspec
 
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.annotations.variants import union_members
+from tidemill.graphs.result import to_jsonable
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
+
+_ATOMS = frozenset([str, bytes, int, float, bool, type(None)])
+"""The types of values that hold nothing of a version."""
 
 
 class ValueMigrator:
@@ -26,6 +30,12 @@ class ValueMigrator:
             return self._migrate(value)
         except AUTHOR_ERRORS:  # author code: a class may raise anything for a value
             return None
+
+    def migrate_or_describe(self, value: Any) -> Any:
+        """Return a value as the declared type, or as a plain value if it does not fit; atoms stay as they are."""
+        if type(value) in _ATOMS:
+            return value
+        return to_jsonable(value) if (migrated := self(value)) is None else migrated
 
     def migrate_fitting(self, values: Iterable[Any]) -> list[Any]:
         """Return the values that fit, converted, in their order."""

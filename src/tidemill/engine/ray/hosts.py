@@ -38,6 +38,7 @@ _OWN_SETTINGS = (
     "server_url",
     "store",
     "tenant_retention",
+    "tenant_weights",
     "trusted_keys",
     "unfinished",
 )

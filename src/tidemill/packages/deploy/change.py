@@ -241,6 +241,16 @@ class PackageChange(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=Tr
         return _names_not_in(self.before.triggers, self.after.triggers)
 
     @cached_property
+    def removed_reactors(self) -> list[str]:
+        """Reactors that the package no longer has."""
+        return _names_not_in(self.before.reactors, self.after.reactors)
+
+    @cached_property
+    def reactor_graphs(self) -> frozenset[str]:
+        """The graphs of reactors that the package had or will have."""
+        return frozenset(_names((*self.before.graphs, *self.after.graphs)))
+
+    @cached_property
     def removed_graphs(self) -> list[str]:
         """Trigger-less graphs that the package no longer has; a graph that is bound now cannot be called."""
         return _names_not_in(self.before.triggerless, self.after.triggerless)
@@ -400,8 +410,6 @@ def _names(definitions: Iterable[Definition]) -> tuple[str, ...]:
     return tuple(one.name for one in definitions)
 
 
-def _names_not_in(
-    before: Iterable[Graph | Workflow | Trigger], after: Iterable[Graph | Workflow | Trigger]
-) -> list[str]:
+def _names_not_in(before: Iterable[Definition], after: Iterable[Definition]) -> list[str]:
     kept = set(_names(after))
     return [name for name in _names(before) if name not in kept]

@@ -3,7 +3,8 @@
 Everything that runs in a process ends with it. Only schedule rows outlive it, so recovery is about them: an
 interrupted load leaves rows that were never armed, an interrupted unload leaves rows of a package that is not loaded.
 The last node that has a schedule deletes its row. What a node had loaded when it ended stays, with its cursors, until
-the package is loaded again, in any version, or until its source no longer wants it.
+a node that plans loads the package again, in any version, or until the source that it came from no longer wants it.
+The death of a node retires nothing, and a worker or a host deletes no schedule row.
 Definitions that a program loads itself and that have no schedules are not recorded: they need no store.
 """
 
@@ -17,6 +18,7 @@ from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.kernel.clock import Clock
 from tidemill.packages.deploy.change import PackageChange
 from tidemill.packages.format.versions import check_not_downgrade
+from tidemill.packages.loading.reader import PROGRAM
 from tidemill.packages.status import PackageKey
 from tidemill.storage.package_ports import LoadedPackage, LoadPhase
 from tidemill.storage.store import Store
@@ -89,9 +91,17 @@ class InstallRecords:
             await self._write_record(change, "unloading", change.before.state)
 
     async def record_unloaded(self, change: PackageChange) -> None:
-        """Record that nothing of a package is left on this node."""
-        if _needs_record(change):
-            await self._store.package_states.delete([(change.tenant, change.name, self._owner.id)])
+        """Record that nothing of a package is left on this node.
+
+        If a source no longer wants it, that also holds for the dead nodes that had it from the same source.
+        """
+        if not _needs_record(change):
+            return
+        await self._store.package_states.delete([(change.tenant, change.name, self._owner.id)])
+        origin = change.before.state.origin
+        if origin != PROGRAM.name:
+            dead = await self._records_of_dead_nodes(change.key)
+            await self._remove_records([one for one in dead if _decode_state(one).origin == origin])
 
     async def _write_record(self, change: PackageChange, phase: LoadPhase, state: PackageState) -> None:
         record = LoadedPackage(
@@ -127,7 +137,7 @@ class InstallRecords:
         disarmed = {key for key in _schedule_keys(record) if await self.is_disarmed(key)}
         if unneeded := sorted(disarmed - needed):
             await self._store.schedules.delete(unneeded)
-        state = msgspec.json.decode(record.state, type=PackageState)
+        state = _decode_state(record)
         armed = tuple(key for key in state.schedules if ScheduleKey(record.tenant, *key) not in disarmed)
         if not armed:
             await self._delete_records([record])
@@ -140,7 +150,7 @@ class InstallRecords:
         return [
             record
             for record in await self._records_of_dead_nodes()
-            if record.phase == "loaded" and msgspec.json.decode(record.state, type=PackageState).origin == origin
+            if record.phase == "loaded" and _decode_state(record).origin == origin
         ]
 
     async def remove_record(self, record: LoadedPackage) -> None:
@@ -149,8 +159,14 @@ class InstallRecords:
 
     async def schedules_of_other_nodes(self) -> set[ScheduleKey]:
         """Return the schedules that other nodes have loaded, or are loading."""
-        own = [record for record in await self._store.package_states.list_all() if record.owner == self._owner.id]
-        return await self._schedules_except(excluded=[*own, *await self._records_of_dead_nodes()])
+        return await self._schedules_except(excluded=[*await self._own(), *await self._records_of_dead_nodes()])
+
+    async def schedules_kept_for_others(self) -> set[ScheduleKey]:
+        """Return the schedules that other nodes have loaded, or had loaded when they ended."""
+        return await self._schedules_except(excluded=await self._own())
+
+    async def _own(self) -> list[LoadedPackage]:
+        return [record for record in await self._store.package_states.list_all() if record.owner == self._owner.id]
 
     async def is_disarmed(self, key: ScheduleKey) -> bool:
         """Return whether a schedule has a row that was never armed, so that no slot of it has had a run."""
@@ -179,12 +195,15 @@ class InstallRecords:
     async def _records_of_dead_nodes(self, key: PackageKey | None = None) -> list[LoadedPackage]:
         """Return the records, of one package or all, of nodes that certainly write no more: stopped or dead ones.
 
-        Records are read before nodes: a node that registers between the two reads has none of these records.
+        Records are read before nodes: a node that registers between the two reads has none of these records. A node
+        that does not plan loads no schedules, so it cannot judge those of others: it gets the records without any.
         """
         records = [
             one
             for one in await self._store.package_states.list_all()
-            if one.owner != self._owner.id and key in (None, (one.tenant, one.name))
+            if one.owner != self._owner.id
+            and key in (None, (one.tenant, one.name))
+            and (self._owner.plans or not _schedule_keys(one))
         ]
         if not records:
             return []
@@ -206,6 +225,9 @@ def _state_with_all_schedules(change: PackageChange) -> PackageState:
     return replace(after, schedules=tuple(dict.fromkeys((*after.schedules, *before.schedules))))
 
 
-def _schedule_keys(record: LoadedPackage) -> Iterable[ScheduleKey]:
-    state = msgspec.json.decode(record.state, type=PackageState)
-    return [ScheduleKey(record.tenant, workflow, key) for workflow, key in state.schedules]
+def _decode_state(record: LoadedPackage) -> PackageState:
+    return msgspec.json.decode(record.state, type=PackageState)
+
+
+def _schedule_keys(record: LoadedPackage) -> list[ScheduleKey]:
+    return [ScheduleKey(record.tenant, workflow, key) for workflow, key in _decode_state(record).schedules]

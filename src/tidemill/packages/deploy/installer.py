@@ -1,7 +1,7 @@
 """Loads and unloads whole packages on one node: checks first, then the deploy pipeline."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,10 @@ if TYPE_CHECKING:  # a node that loads only definitions does not import what rea
 
 Load = Callable[[], Awaitable[Any]]
 NOTHING_LEAVING: Mapping[PackageKey, frozenset[NameClaim]] = {}
+
+
+class _ReplacedError(Exception):
+    """A package whose reactors were held back was replaced or unloaded."""
 
 
 class Installer(PipelineObserver):
@@ -134,10 +138,16 @@ class Installer(PipelineObserver):
 
     async def _load_whole(self, package: Package, key: PackageKey, origin: PackageOrigin) -> None:
         """Load the reactors that were held back, unless the package was replaced or unloaded meanwhile."""
-        if self._held_back.get(key) is package:
-            plan = partial(self._plan_load, package, key, origin, NOTHING_LEAVING)
+
+        def plan() -> PackageChange:
+            if self._held_back.get(key) is not package:  # a change that this one has waited for
+                raise _ReplacedError
+            return self._plan_load(package, key, origin, NOTHING_LEAVING)
+
+        with suppress(_ReplacedError):
             await self._load(key, plan, self._references.get(key))
-            del self._held_back[key]
+            if self._held_back.get(key) is package:  # not of a newer version, which waits for this load
+                del self._held_back[key]
             self._on_changed()
 
     async def _load(
@@ -151,7 +161,7 @@ class Installer(PipelineObserver):
             with self._change_in_progress(has_graphs=change.has_graphs):
                 await self._apply(change, reference)
             if change.has_graphs:
-                self.scheduler.activate()
+                self.scheduler.activate(change.progress.staged)
             self._definitions[key] = change.after
             self.loaded_at[key] = self._clock.now()
             self._registry.add_package(*key, change.after.state)

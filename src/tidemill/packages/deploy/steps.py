@@ -1,17 +1,18 @@
 """The six deploy steps. Each has three verbs, and each verb may be called again if it failed half-way."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.graphs.staging import reactor_key
-from tidemill.engine.registry import PackageState, Registry
+from tidemill.engine.registry import Key, PackageState, Registry
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.starts.schedules import first_cursor
+from tidemill.graphs.compiler import CompiledGraph
 from tidemill.kernel.clock import Clock
 from tidemill.packages.deploy.change import PackageChange
 from tidemill.packages.deploy.install_records import InstallRecords
-from tidemill.storage.workflow_ports import ScheduleKey, Schedules
+from tidemill.storage.workflow_ports import Schedules
 from tidemill.workflows.workflow import Workflow
 
 
@@ -81,16 +82,15 @@ class SchedulesStep(DeployStep):
     async def roll_back(self, change: PackageChange) -> None:
         progress = change.progress
         unconfirmed = [key for key in progress.unconfirmed_schedules if await self._records.is_disarmed(key)]
-        await self._delete_unshared({*progress.inserted_schedules, *unconfirmed})
+        inserted = {*progress.inserted_schedules, *unconfirmed}
+        if inserted:
+            await self._schedules.delete(sorted(inserted - await self._records.schedules_of_other_nodes()))
         progress.inserted_schedules, progress.unconfirmed_schedules = [], []
 
     async def remove(self, change: PackageChange) -> None:
-        await self._delete_unshared(set(change.removed_schedules))
-
-    async def _delete_unshared(self, keys: set[ScheduleKey]) -> None:
-        """Delete rows that no other node uses; the last node that has a schedule deletes its row."""
-        if keys:
-            await self._schedules.delete(sorted(keys - await self._records.schedules_of_other_nodes()))
+        """Delete the rows that no other node has; one that has ended continues with its rows when it comes back."""
+        if removed := set(change.removed_schedules):
+            await self._schedules.delete(sorted(removed - await self._records.schedules_kept_for_others()))
 
 
 class TriggersStep(DeployStep):
@@ -136,12 +136,10 @@ class ReactorsStep(DeployStep):
         staged = change.progress.staged
         if staged is None:
             return
-        for name, keyed in staged.added_keyed.items():
-            if self._scheduler.is_loaded(change.tenant, keyed.definition):
-                await self._scheduler.unload_reactor(change.tenant, name, frozenset(keyed.subscribers))
-        for name, managed in staged.added_reactors.items():
-            if self._scheduler.is_loaded(change.tenant, managed.reactor.definition):
-                await self._scheduler.unload_reactor(change.tenant, name, frozenset(managed.subscribers))
+        added = [one.definition for one in staged.added_keyed.values()]
+        added += [one.reactor.definition for one in staged.added_reactors.values() if not one.reactor.is_partition]
+        loaded = [one.name for one in added if self._scheduler.is_loaded(change.tenant, one)]
+        await self._scheduler.unload_reactors(change.tenant, loaded, change.reactor_graphs)
         await self._restore_reactors(change, {*staged.removed_reactors, *staged.removed_keyed})
         await self._scheduler.release_unused(staged.durable_parts(self._scheduler.runtime.durability))
 
@@ -157,14 +155,16 @@ class ReactorsStep(DeployStep):
         staged = self._scheduler.stage(change.restore_graphs(removed, graphs, replaced))
         await self._scheduler.start_reactors(staged)
         await self._scheduler.rebind(staged)
-        self._scheduler.activate()
+        self._scheduler.activate(staged)
 
     async def remove(self, change: PackageChange) -> None:
-        """Stop the reactors of an unloaded package; a newer version has already stopped those it does not keep."""
-        kept = {one.name for one in change.after.reactors}
+        """Stop the reactors of an unloaded package, and unbind its graphs from them.
+
+        A newer version has already stopped the reactors that it does not keep.
+        """
         loaded = set(self._registry.reactors(change.tenant))
-        for name in [one.name for one in change.before.reactors if one.name not in kept and one.name in loaded]:
-            await self._scheduler.unload_reactor(change.tenant, name)
+        leaving = [name for name in change.removed_reactors if name in loaded]
+        await self._scheduler.unload_reactors(change.tenant, leaving, change.reactor_graphs)
 
 
 class TriggerlessGraphsStep(DeployStep):
@@ -195,7 +195,10 @@ class TriggerlessGraphsStep(DeployStep):
 
 
 class GraphBindingsStep(DeployStep):
-    """Binds the graphs of a package to their reactors."""
+    """Binds the graphs of a package to their reactors.
+
+    A graph stays bound to a reactor that leaves with it until step 3 has stopped that one: what it accepts has to fire.
+    """
 
     title = "graphs of reactors"
     awaits_author_code = True
@@ -214,20 +217,35 @@ class GraphBindingsStep(DeployStep):
         stopped_keys = {(change.tenant, name) for name in stopped}
         reactors = [one.name for one in before.reactors if one.name not in stopped]
         graphs = tuple(one for one in before.graphs if reactor_key(one, change.tenant) not in stopped_keys)
-        if reactors or graphs:
-            bound = dict.fromkeys(one.name for one in (*before.graphs, *change.after.graphs))
-            replaced = PackageState(reactors=tuple(reactors), graphs=tuple(bound))
-            await self._scheduler.rebind(self._scheduler.stage(change.restore_graphs(reactors, graphs, replaced)))
         restored = {one.name for one in graphs}
+        leaving = _graphs_of_added(change, restored)
+        if reactors or graphs:
+            replaced = PackageState(reactors=tuple(reactors), graphs=tuple(sorted(change.reactor_graphs)))
+            earlier = self._scheduler.stage(change.restore_graphs(reactors, graphs, replaced))
+            earlier.subscribers.update(leaving)
+            await self._scheduler.rebind(earlier)
         for graph in change.after.graphs:
-            if graph.name not in restored:
+            if graph.name not in restored and reactor_key(graph, change.tenant) not in leaving:
                 self._scheduler.unbind_graph(change.tenant, graph.name)
 
     async def remove(self, change: PackageChange) -> None:
         kept = {one.name for one in (*change.after.triggerless, *change.after.graphs)}
+        leaving = {(change.tenant, name) for name in change.removed_reactors}
         for graph in change.before.graphs:
-            if graph.name not in kept:
+            if graph.name not in kept and reactor_key(graph, change.tenant) not in leaving:
                 self._scheduler.unbind_graph(change.tenant, graph.name)
+
+
+def _graphs_of_added(change: PackageChange, restored: Collection[str]) -> dict[Key, dict[str, CompiledGraph]]:
+    """Return the graphs of the reactors that a change has added, except those that return to another reactor."""
+    if (staged := change.progress.staged) is None:
+        return {}
+    bound = {name: one.subscribers for name, one in staged.added_reactors.items()}
+    bound |= {name: one.subscribers for name, one in staged.added_keyed.items()}
+    return {
+        (change.tenant, name): {graph: one for graph, one in graphs.items() if graph not in restored}
+        for name, graphs in bound.items()
+    }
 
 
 class WorkflowsStep(DeployStep):

@@ -39,6 +39,7 @@ from tidemill.packages.loading.metadata import (
     describe_workflow,
 )
 from tidemill.packages.loading.probe_environment import ProbeEnvironment
+from tidemill.packages.loading.probe_isolation import isolate
 from tidemill.packages.loading.reader import (
     MAIN_GUARD_HINT,
     Package,
@@ -325,15 +326,14 @@ def _apply_limits(limits: ProbeLimits) -> None:
             resource.setrlimit(kind, (soft, hard))
 
 
-def _die_with_parent(parent_pipe: int, limits: ProbeLimits) -> None:
-    """Let the system end this process and its group when the parent ends, or some time after the limit.
+def _die_with_parent(parent_pipe: int) -> None:
+    """Let the system end this process and its group when the parent ends.
 
     A thread that waits for the end of the pipe would not do: a package may never release the interpreter lock.
     """
     for number in (signal.SIGIO, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)  # the default action ends the process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGIO, signal.SIGALRM])
-    signal.setitimer(signal.ITIMER_REAL, limits.wall + _SELF_KILL_GRACE)
     os.set_inheritable(parent_pipe, False)
     fcntl.fcntl(parent_pipe, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(parent_pipe, fcntl.F_SETFL, fcntl.fcntl(parent_pipe, fcntl.F_GETFL) | os.O_ASYNC)
@@ -347,13 +347,15 @@ def main() -> None:
     if not os.read(wake_fd, 1):  # the parent has ended, and cannot remove the folder any more
         os.rmdir(os.getcwd())
         os._exit(EXIT_UNANSWERED)
+    _die_with_parent(wake_fd)
+    isolate(wake_fd)
     with open(request_fd, "rb") as file:
         file.seek(0)
         request = msgspec.msgpack.decode(file.read(), type=ProbeRequest)
     owner, sys.argv[1:] = os.getpid(), []
     faulthandler.register(signal.SIGXCPU, chain=True)
     _apply_limits(request.limits)
-    _die_with_parent(wake_fd, request.limits)
+    signal.setitimer(signal.ITIMER_REAL, request.limits.wall + _SELF_KILL_GRACE)  # its default action ends the process
     tree = PackageTree(request.folder, request.folder, request.manifest.top_level_names)
     request.environment.apply(PROBE_MARK_VARIABLE)
     reply = PackageInspector(Namespace(tree), request.manifest, request.environment).inspect()

@@ -5,7 +5,8 @@ or leave processes behind: the child is held to limits and ended with everything
 becomes one error of that package. Only a reply with the nonce that the child was given counts; an exit code proves
 nothing.
 
-This protects a node from mistakes. It is no sandbox for hostile code, which may do what the node's user may do.
+Where the system allows it, the package can neither see nor signal the node: `probe_isolation` says how. But it may read
+and write the files that the node's user may.
 
 Everything about the process happens on one thread of its own, so that a child that prints as fast as it can does not
 block the event loop, and a cancelled caller leaves nothing behind.
@@ -42,6 +43,7 @@ from tidemill.packages.loading.inspector import (
 )
 from tidemill.packages.loading.metadata import PackageMetadata, ProbeError
 from tidemill.packages.loading.probe_environment import ProbeEnvironment
+from tidemill.packages.loading.probe_isolation import is_first_in_namespace
 from tidemill.packages.sanitizing import append_last_lines
 
 __all__ = ["ProbeError", "ProbeLimits", "WarmProbe", "run_probe"]
@@ -241,7 +243,8 @@ class _ProbeProcess:
                 state, _, group, *_ = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
                 if state in (b"Z", b"X"):
                     continue
-                if int(group) == self.process.pid or mark in Path("/proc", name, "environ").read_bytes():
+                is_ours = int(group) == self.process.pid or mark in Path("/proc", name, "environ").read_bytes()
+                if is_ours and not is_first_in_namespace(int(name)):
                     yield int(name)
 
     def close(self) -> None:

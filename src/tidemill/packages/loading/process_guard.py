@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Self
 
+from tidemill.kernel.masked_output import MaskedTextStream
 from tidemill.telemetry import events
 
 _TRUNCATION_NOTICE = "\n[... the rest of what is printed at import is left out ...]\n"
@@ -133,7 +134,7 @@ class _ProcessState(NamedTuple):
     def restore(self) -> Iterator[str]:
         """Restore everything that has changed, and yield a description of each change."""
         for name, stream in self.streams.items():
-            if unwrap_stream(getattr(sys, name, None)) is not stream:
+            if unwrap_stream(_without_mask(getattr(sys, name, None), stream)) is not stream:
                 install_stream(name, stream)
                 yield f"replaced sys.{name}"
         if sys.path is not self.path_list or self.path_list != self.path_entries:
@@ -144,6 +145,12 @@ class _ProcessState(NamedTuple):
             with suppress(OSError):  # it is gone
                 os.chdir(self.working_folder)
                 yield f"moved the process to {now or 'a folder that is gone'}"
+
+
+def _without_mask(now: Any, before: Any) -> Any:
+    """Return the stream below a mask that the first secret of a task has installed meanwhile: no package did that."""
+    is_new = isinstance(now, MaskedTextStream) and now is not before
+    return now.wrapped if is_new else now
 
 
 def _working_folder() -> str | None:

@@ -94,6 +94,16 @@ class Reconciler(ControllerObserver):
         """Whether nothing is in progress and nothing is due now; later retries and waiting packages do not count."""
         return self._is_stopped or (self._wakeup.is_waiting and all(one.is_idle for one in self._controllers.values()))
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether every package that was desired at the start has been tried: it is loaded, failed or waits."""
+        return self._first_pass_done.is_set()
+
+    @property
+    def busy_count(self) -> int:
+        """The number of packages that are being worked on."""
+        return sum(one.is_busy for one in self._controllers.values())
+
     async def wait_until_settled(self) -> None:
         """Return when every package that was desired at the start has been tried."""
         await self._first_pass_done.wait()

@@ -2,8 +2,8 @@
 
 from enum import IntEnum
 
+from tidemill.api.errors import code_and_status, detail_of
 from tidemill.kernel.errors import TidemillError
-from tidemill.server.problems import code_and_status
 
 MAX_REASON_BYTES = 123
 """Bytes that the protocol allows for the reason of a close."""
@@ -42,8 +42,8 @@ def close_for(error: TidemillError) -> CloseError:
     """Return how a connection ends that cannot go on because of an error: 4000 and its HTTP status."""
     _, status = code_and_status(error)
     if status >= 500:
-        return CloseError(CloseCode.TRY_AGAIN if status == 503 else CloseCode.FAILED, str(error))
-    return CloseError(4000 + status, str(error))
+        return CloseError(CloseCode.TRY_AGAIN if status == 503 else CloseCode.FAILED, detail_of(error))
+    return CloseError(4000 + status, detail_of(error))
 
 
 def bad_frame(reason: str) -> CloseError:

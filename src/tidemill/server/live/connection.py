@@ -12,8 +12,7 @@ from litestar import WebSocket
 from litestar.datastructures import State
 from litestar.exceptions import WebSocketDisconnect
 
-from tidemill.access.principal import Principal
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller, Principal
 from tidemill.kernel.concurrency import FirstErrorGroup
 from tidemill.kernel.errors import NotFoundError, TidemillError
 from tidemill.server.authorization import authorize

@@ -30,7 +30,7 @@ async def event_socket(
         if heartbeat is not None:
             group.start("connection: heartbeat", _beat(session.connection, heartbeat))
         try:
-            async with feed.subscribe(types, after=after, tenant=session.caller.tenant) as events:
+            async with feed.subscribe(types, after=after or None, tenant=session.caller.tenant) as events:
                 async for event in events:
                     await session.connection.send(event.to_json())
         except TooSlowError as error:

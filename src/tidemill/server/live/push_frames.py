@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tidemill.api.errors import ProblemDetails
 from tidemill.graphs.pushes import PushProblem, PushSummary
 from tidemill.graphs.result import Outcome, Receipt
 from tidemill.server.live.closing import bad_frame
-from tidemill.server.problems import ProblemDetails
 
 MAX_EVENTS = 10_000
 """Events of one frame."""

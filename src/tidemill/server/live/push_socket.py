@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from litestar.params import FromPath, FromQuery
 
+from tidemill.api.errors import code_and_status, detail_of, to_problem
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.graphs.result import Receipt
 from tidemill.kernel.concurrency import FirstErrorGroup
@@ -21,7 +22,7 @@ from tidemill.server.live.codecs import decode_frame
 from tidemill.server.live.connection import Endpoint, LiveSession, LiveSocket, serve_session
 from tidemill.server.live.frame_buffer import FrameBuffer
 from tidemill.server.live.push_frames import PushError, PushFrame, ResumeFrame, acknowledge, has_problems
-from tidemill.server.problems import code_and_status, to_problem
+from tidemill.server.pushes import receipt_without_store, without_store
 from tidemill.server.request_context import request_id_of
 
 RETRIED_STATUSES = (429, 500, 503)
@@ -99,7 +100,7 @@ class Pusher:
                 raise CloseError(CloseCode.UNLOADED, str(error)) from error
             except TidemillError as error:
                 if self._client is not None and code_and_status(error)[1] in RETRIED_STATUSES:
-                    raise CloseError(CloseCode.TRY_AGAIN, str(error)) from error
+                    raise CloseError(CloseCode.TRY_AGAIN, detail_of(error)) from error
                 problem = to_problem(error, self._request_id)
                 for one in pushes:
                     await self._send(PushError(one.frame.seq, problem))
@@ -144,11 +145,13 @@ class Pusher:
             position = ProducerPosition(self._client, _whole_number(frame.seq))
             return (await self._push_many(events, position)).receipts
         if len(pushes) == 1 and len(events) == 1:
-            return [await self._graph_client.push(self._caller, self._name, events[0], self._encoding)]
+            receipt = await self._graph_client.push(self._caller, self._name, events[0], self._encoding)
+            return [receipt_without_store(receipt)]
         return (await self._push_many([event for one in pushes for event in one.events])).receipts
 
     async def _push_many(self, events: list[bytes], position: ProducerPosition | None = None) -> PushSummary:
-        return await self._graph_client.push_many(self._caller, self._name, events, self._encoding, position)
+        summary = await self._graph_client.push_many(self._caller, self._name, events, self._encoding, position)
+        return without_store(summary)
 
     async def _acknowledge(self, pushes: list[_Push], receipts: Sequence[Receipt]) -> None:
         start = 0

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
+from tidemill.api.errors import FieldProblem, InvalidRequestError, ProblemDetails
 from tidemill.engine.graphs.client.operations import FIRING_COMMANDS
 from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
 from tidemill.graphs.state import ReactorState
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import close_names, did_you_mean
-from tidemill.server.problems import FieldProblem, InvalidRequestError, ProblemDetails
 
 READING_COMMANDS = ("state", "watch", "unwatch")
 CHANGING_COMMANDS: tuple[ReactorCommand, ...] = ("force_fire", "fire_with", "pause", "resume", "restart")

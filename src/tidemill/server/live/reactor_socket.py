@@ -6,6 +6,7 @@ from typing import Any
 from litestar.params import FromPath
 
 from tidemill.access.principal import Permission, Resource
+from tidemill.api.errors import to_problem
 from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
 from tidemill.graphs.key_forms import key_from_json
 from tidemill.graphs.state import ReactorState
@@ -24,7 +25,6 @@ from tidemill.server.live.reactor_frames import (
     StateFrame,
     without_clock,
 )
-from tidemill.server.problems import to_problem
 from tidemill.server.request_context import request_id_of
 
 MAX_COMMANDS = 16

@@ -3,12 +3,17 @@
 import msgspec
 from litestar.params import FromPath
 
+from tidemill.access.principal import Caller
+from tidemill.api.paging import DEFAULT_LIMIT, Page, PageRequest, page_of
+from tidemill.engine.access.idempotency import KeyedRequest
+from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.client.values import AccumulatorDetails
+from tidemill.graphs.pushes import ProducerPosition
 from tidemill.graphs.result import Receipt
 from tidemill.graphs.state import AccumulatorState
-from tidemill.server.injection import InjectedCaller, InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, page_of
-from tidemill.server.pushes import RawEvents, read_events, rejection_error
+from tidemill.server.injection import InjectedCaller, InjectedContext, InjectedKeyed
+from tidemill.server.paging import Cursor, Limit
+from tidemill.server.pushes import RawEvents, read_events, receipt_without_store, rejection_error, without_store
 from tidemill.server.requests import ApiRequest
 from tidemill.server.routing import RawBody
 
@@ -17,6 +22,9 @@ PATIENCE_SECONDS = 5.0
 
 PUSH_LIMIT = 32 * 1024 * 1024
 """Bytes of a push of many events."""
+
+NUMBERED_EVENTS = 10_000
+"""Events of a request that share a number, and so a commit."""
 
 PUSH_BODIES = (
     RawBody("application/json", "One event.", {"bid": 1.0, "ask": 1.1}),
@@ -36,7 +44,7 @@ async def list_accumulators(
 ) -> Page[AccumulatorState]:
     """List the accumulators with their state."""
     accumulators = await context.node.graph_client.list_accumulators(caller)
-    return page_of(accumulators, limit=limit, cursor=cursor, key=lambda one: one.name, view=lambda one: one)
+    return page_of(accumulators, PageRequest(limit, cursor), key=lambda one: one.name, view=lambda one: one)
 
 
 async def get_accumulator(context: InjectedContext, caller: InjectedCaller, name: FromPath[str]) -> AccumulatorDetails:
@@ -45,22 +53,48 @@ async def get_accumulator(context: InjectedContext, caller: InjectedCaller, name
 
 
 async def push_events(
-    context: InjectedContext, caller: InjectedCaller, request: ApiRequest, name: FromPath[str]
+    context: InjectedContext, caller: InjectedCaller, keyed: InjectedKeyed, request: ApiRequest, name: FromPath[str]
 ) -> Receipt | Receipts:
     """Push one event, or many.
 
     One event as JSON or msgpack is answered with its receipt. Events as NDJSON, or several in msgpack, are answered
     with one receipt each; an event that is malformed or of the wrong type becomes a dead letter, and the others count.
+    With an idempotency key, a batch that was rejected as a whole can be pushed again under it.
     """
     client = context.node.graph_client
     events: RawEvents = read_events(await request.body(), request.content_type[0])
     if not events.is_one:
+        if keyed is not None:
+            return await _push_numbered(client, caller, keyed, name, events)
         summary = await client.push_many(caller, name, events.items, events.encoding, patience=PATIENCE_SECONDS)
-        return Receipts(list(summary.receipts))
-    receipt = await client.push(caller, name, events.items[0], events.encoding, PATIENCE_SECONDS)
+        return Receipts(list(without_store(summary).receipts))
+    position = None if keyed is None else ProducerPosition(keyed.effect, 1)
+    receipt = await client.push(caller, name, events.items[0], events.encoding, PATIENCE_SECONDS, position)
+    receipt = receipt_without_store(receipt)
     if receipt.outcome == "rejected":
         raise rejection_error(receipt)
     return receipt
+
+
+async def _push_numbered(
+    client: GraphClient, caller: Caller, keyed: KeyedRequest, name: str, events: RawEvents
+) -> Receipts:
+    """Push many events, in parts that are numbered by the request: each part is applied once, and keeps its receipts.
+
+    The events behind a part that was rejected are rejected too, so that none overtakes another. A repetition pushes
+    them, and does not apply the parts before them again.
+    """
+    receipts: list[Receipt] = []
+    for start in range(0, len(events.items), NUMBERED_EVENTS):
+        part = events.items[start : start + NUMBERED_EVENTS]
+        position = ProducerPosition(f"{keyed.effect}-{start}", 1)
+        summary = await client.push_many(caller, name, part, events.encoding, position, PATIENCE_SECONDS)
+        receipts += without_store(summary).receipts
+        if summary.is_rejected:
+            receipts += [receipts[-1]] * (len(events.items) - len(receipts))
+            keyed.is_final = False
+            break
+    return Receipts(receipts)
 
 
 async def restart_accumulator(

@@ -7,11 +7,10 @@ import msgspec
 from litestar import Response
 from litestar.params import FromPath, JSONBody
 
+from tidemill.api.paging import DEFAULT_LIMIT, Page, decode_cursor, encode_cursor
 from tidemill.engine.workflows.client.values import BackfillPlan
-from tidemill.kernel.errors import RequestError
-from tidemill.kernel.limits import is_storable
-from tidemill.server.injection import InjectedCaller, InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, decode_cursor, encode_cursor
+from tidemill.server.injection import InjectedCaller, InjectedContext, InjectedKeyed
+from tidemill.server.paging import Cursor, Limit
 from tidemill.server.responses import ApiResponse
 from tidemill.server.routing import BASE_PATH
 from tidemill.server.views.backfills import BackfillView, to_backfill
@@ -38,7 +37,7 @@ class StartBackfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
 
 async def start_backfill(
-    context: InjectedContext, caller: InjectedCaller, data: JSONBody[StartBackfill]
+    context: InjectedContext, caller: InjectedCaller, keyed: InjectedKeyed, data: JSONBody[StartBackfill]
 ) -> Response[BackfillPlan]:
     """Start a run for every past slot of a schedule in a range; a preview says which slots these are.
 
@@ -53,6 +52,7 @@ async def start_backfill(
         only_missing=data.only_missing,
         limit=data.limit,
         key=data.key,
+        id=None if keyed is None else keyed.effect,
     )
     if plan.id is None:
         return ApiResponse(plan, status_code=200)
@@ -64,8 +64,6 @@ async def list_backfills(
 ) -> Page[BackfillView]:
     """List backfills, newest first, with the states of their runs."""
     after = decode_cursor(cursor)
-    if after is not None and not is_storable(after):
-        raise RequestError("this cursor is not one of this list", code="invalid_cursor")
     client = context.node.workflow_client
     page = await client.list_backfills(caller, after=after, limit=limit + 1)
     shown = page.backfills[:limit]

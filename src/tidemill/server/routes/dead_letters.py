@@ -4,22 +4,15 @@ from collections.abc import Sequence
 
 from litestar.params import FromPath
 
+from tidemill.api.paging import DEFAULT_LIMIT, Page, PageRequest, page_of
 from tidemill.engine.graphs.client.values import ReplayResult
 from tidemill.graphs.result import DeadLetter
-from tidemill.kernel.errors import NotFoundError
 from tidemill.server.injection import InjectedCaller, InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, page_of
+from tidemill.server.paging import Cursor, Limit
 
 
 def _page(found: Sequence[DeadLetter], limit: int, cursor: str | None) -> Page[DeadLetter]:
-    return page_of(found, limit=limit, cursor=cursor, key=lambda one: one.id, view=lambda one: one, descending=True)
-
-
-def _find(found: Sequence[DeadLetter], id: str) -> DeadLetter:
-    for one in found:
-        if one.id == id:
-            return one
-    raise NotFoundError("dead_letter", id, f"there is no dead letter '{id}' here: it was replayed or dropped")
+    return page_of(found, PageRequest(limit, cursor), key=lambda one: one.id, view=lambda one: one, descending=True)
 
 
 async def list_accumulator_dead_letters(
@@ -37,7 +30,7 @@ async def get_accumulator_dead_letter(
     context: InjectedContext, caller: InjectedCaller, name: FromPath[str], id: FromPath[str]
 ) -> DeadLetter:
     """Return a dead letter of an accumulator."""
-    return _find(await context.node.graph_client.dead_letters(caller, "accumulator", name), id)
+    return await context.node.graph_client.dead_letter(caller, "accumulator", name, id)
 
 
 async def replay_accumulator_dead_letter(
@@ -69,7 +62,7 @@ async def get_reactor_dead_letter(
     context: InjectedContext, caller: InjectedCaller, name: FromPath[str], id: FromPath[str]
 ) -> DeadLetter:
     """Return a dead letter of a reactor or of one of its accumulators."""
-    return _find(await context.node.graph_client.dead_letters(caller, "reactor", name), id)
+    return await context.node.graph_client.dead_letter(caller, "reactor", name, id)
 
 
 async def replay_reactor_dead_letter(

@@ -22,7 +22,7 @@ async def follow_events(
 
     Each event has an id: `Last-Event-ID` or `after` continues after it, at this server or another one.
     """
-    position = request.headers.get("last-event-id") or after
+    position = request.headers.get("last-event-id") or after or None
     return event_stream(_read(context.node.event_feed.subscribe(types, after=position, tenant=caller.tenant)))
 
 

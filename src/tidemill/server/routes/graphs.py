@@ -5,9 +5,10 @@ from typing import Annotated, Any
 import msgspec
 from litestar.params import FromPath, JSONBody
 
+from tidemill.api.paging import DEFAULT_LIMIT, Page, PageRequest, page_of
 from tidemill.engine.graphs.client.values import GraphDetails, GraphResultView, GraphSummary
 from tidemill.server.injection import InjectedCaller, InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, page_of
+from tidemill.server.paging import Cursor, Limit
 
 
 class GraphCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,7 +24,7 @@ async def list_graphs(
 ) -> Page[GraphSummary]:
     """List the loaded graphs."""
     graphs = await context.node.graph_client.list_graphs(caller)
-    return page_of(graphs, limit=limit, cursor=cursor, key=lambda one: one.name, view=lambda one: one)
+    return page_of(graphs, PageRequest(limit, cursor), key=lambda one: one.name, view=lambda one: one)
 
 
 async def get_graph(context: InjectedContext, caller: InjectedCaller, name: FromPath[str]) -> GraphDetails:

@@ -7,6 +7,7 @@ from litestar.enums import MediaType
 from tidemill import __version__
 from tidemill.access.principal import Principal, Role
 from tidemill.kernel.concurrency import call_in_thread
+from tidemill.server.authorization import may_upload
 from tidemill.server.docs_page import DOCS_POLICY, read_docs_page
 from tidemill.server.injection import InjectedContext, InjectedPrincipal
 from tidemill.server.readiness import Readiness, check_readiness
@@ -28,6 +29,8 @@ class Me(msgspec.Struct, frozen=True):
     tenant: str
     role: Role
     is_instance_admin: bool
+    may_upload: bool
+    """Whether it may upload packages."""
     only: list[str] | None
 
 
@@ -36,10 +39,17 @@ async def get_version() -> ServerVersion:
     return ServerVersion(__version__)
 
 
-async def get_me(principal: InjectedPrincipal) -> Me:
+async def get_me(context: InjectedContext, principal: InjectedPrincipal) -> Me:
     """Return who makes this request, for which tenant, and what they may do."""
     only = None if principal.only is None else sorted(map(str, principal.only))
-    return Me(principal.actor, principal.tenant, principal.role, principal.is_instance_admin, only)
+    return Me(
+        actor=principal.actor,
+        tenant=principal.tenant,
+        role=principal.role,
+        is_instance_admin=principal.is_instance_admin,
+        may_upload=may_upload(principal, context.node.settings),
+        only=only,
+    )
 
 
 async def get_health_live() -> dict[str, str]:
@@ -63,7 +73,7 @@ async def get_metrics(request: ApiRequest, context: InjectedContext, principal: 
     samples = visible_samples(context.node.metrics_registry, principal)
     # On a thread: many reactors make a long page, and no event should wait for it.
     rendered: Exposition = await call_in_thread(render_metrics, samples, request.headers.get("accept", ""))
-    return Response(rendered.content, media_type=rendered.content_type)
+    return Response(rendered.content, headers={"content-type": rendered.content_type})
 
 
 def visible_samples(metrics: Metrics, principal: Principal) -> list[Sample]:

@@ -1,8 +1,9 @@
 """Nodes: servers, workers and nodes of programs on the store."""
 
+from tidemill.api.paging import DEFAULT_LIMIT, Page, PageRequest, page_of
 from tidemill.engine.workflows.client.values import NodeSummary
 from tidemill.server.injection import InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, page_of
+from tidemill.server.paging import Cursor, Limit
 
 
 async def list_nodes(
@@ -10,4 +11,4 @@ async def list_nodes(
 ) -> Page[NodeSummary]:
     """List the nodes of the store: which one leads, their load, and their last beat."""
     nodes = await context.node.workflow_client.nodes()
-    return page_of(nodes, limit=limit, cursor=cursor, key=lambda one: one.id, view=lambda one: one)
+    return page_of(nodes, PageRequest(limit, cursor), key=lambda one: one.id, view=lambda one: one)

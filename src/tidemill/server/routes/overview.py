@@ -1,6 +1,6 @@
 """The overview: what a tenant's workflows and reactors do, in one answer."""
 
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.server.injection import InjectedCaller, InjectedContext
 from tidemill.server.views.overview import LateRun, Overview, late_rows, to_overview

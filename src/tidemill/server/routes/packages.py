@@ -10,13 +10,14 @@ import msgspec
 from litestar import Response
 from litestar.params import FromPath, QueryParameter
 
+from tidemill.api.paging import DEFAULT_LIMIT, Page, PageRequest, page_of
 from tidemill.kernel.errors import Location, Problem
 from tidemill.packages.format.archive import DEFAULT_LIMITS
 from tidemill.packages.status import State, StepTime
 from tidemill.packages.uploads import PackageOverview, PackageUploads
 from tidemill.server.context import ServerContext
 from tidemill.server.injection import InjectedCaller, InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, page_of
+from tidemill.server.paging import Cursor, Limit
 from tidemill.server.requests import ApiRequest
 from tidemill.server.routing import RawBody
 
@@ -136,7 +137,7 @@ async def list_packages(
 ) -> Page[PackageView]:
     """List the packages that are published, loaded or wanted."""
     packages = await _uploads(context).list_all(caller.tenant)
-    return page_of(packages, limit=limit, cursor=cursor, key=lambda one: one.name, view=_view)
+    return page_of(packages, PageRequest(limit, cursor), key=lambda one: one.name, view=_view)
 
 
 async def get_package(context: InjectedContext, caller: InjectedCaller, name: FromPath[str]) -> PackageView:
@@ -152,6 +153,9 @@ async def put_package(
     allow_downgrade: AllowDowngrade = False,
 ) -> Response[PackageView]:
     """Upload a package, which every node on the store loads.
+
+    Its code runs with the rights of the server. So this needs an admin of the instance, unless the server requires
+    signatures or has the setting `tenant_uploads`: then an admin of the tenant suffices.
 
     The archive is checked first, up to an import in a process of its own. The answer shows the package once this node
     has loaded it, or has failed to, or after ten seconds. Status 201 if it is new, 200 if it was published already.
@@ -173,7 +177,7 @@ async def list_import_errors(
     """List the problems of the packages that this node cannot load, by file and line."""
     packages = await _uploads(context).list_all(caller.tenant)
     problems = [problem for one in packages for problem in _import_errors(one)]
-    return page_of(problems, limit=limit, cursor=cursor, key=_error_key, view=lambda one: one)
+    return page_of(problems, PageRequest(limit, cursor), key=_error_key, view=lambda one: one)
 
 
 def _import_errors(overview: PackageOverview) -> Iterator[PackageProblem]:

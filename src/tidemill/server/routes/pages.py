@@ -13,7 +13,7 @@ from tidemill.server.injection import InjectedContext
 from tidemill.server.requests import ApiRequest
 from tidemill.server.static_site import PAGE_POLICY, StaticFile, StaticSite
 
-SECURITY_HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "same-origin"}
+SECURITY_HEADERS = {"referrer-policy": "same-origin", "content-security-policy": PAGE_POLICY}
 DOCS_PATH = "/docs"
 PROGRAM_PATHS = frozenset(["api", "ws", "health", "metrics"])
 """The first parts of paths that programs use: none of them is a page."""
@@ -98,13 +98,13 @@ def _to_response(file: StaticFile, status: int = 200) -> Response[Any]:
         file.content,
         status_code=304 if file.is_unchanged else status,
         media_type=file.media_type,
-        headers={**SECURITY_HEADERS, "content-security-policy": PAGE_POLICY, **file.headers},
+        headers={**SECURITY_HEADERS, **file.headers},
     )
 
 
 def _say_not_built(what: str, command: str) -> Response[Any]:
     page = NOT_BUILT.format(title=f"This is Tidemill, without {what}", what=what, command=command)
-    headers = {**SECURITY_HEADERS, "content-security-policy": PAGE_POLICY, "cache-control": "no-store"}
+    headers = {**SECURITY_HEADERS, "cache-control": "no-store"}
     return Response(page, status_code=404, media_type=MediaType.HTML, headers=headers)
 
 

@@ -8,11 +8,14 @@ from typing import Annotated, Any
 import msgspec
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from tidemill.api.paging import DEFAULT_LIMIT, Page, PageRequest, decode_cursor, encode_cursor, page_after, page_of
+from tidemill.engine.graphs.client.operations import FIRING_COMMANDS
 from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
 from tidemill.graphs.key_forms import key_from_json, parse_key
 from tidemill.graphs.state import ReactorState, Recovery
-from tidemill.server.injection import InjectedCaller, InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, decode_cursor, encode_cursor, page_after, page_of
+from tidemill.kernel.errors import RequestError
+from tidemill.server.injection import InjectedCaller, InjectedContext, InjectedKeyed
+from tidemill.server.paging import Cursor, Limit
 
 
 class CommandRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,7 +65,7 @@ async def list_reactors(
 ) -> Page[ReactorState]:
     """List the reactors with their state."""
     reactors = await context.node.graph_client.list_reactors(caller)
-    return page_of(reactors, limit=limit, cursor=cursor, key=lambda one: one.name, view=lambda one: one)
+    return page_of(reactors, PageRequest(limit, cursor), key=lambda one: one.name, view=lambda one: one)
 
 
 async def get_reactor(
@@ -100,7 +103,7 @@ async def list_recoveries(
 ) -> Page[Recovery]:
     """List the recoveries of a reactor and its accumulators, newest first."""
     recoveries = await context.node.graph_client.recoveries(caller, name)
-    return page_after(recoveries, limit=limit, cursor=cursor, key=_recovery_key)
+    return page_after(recoveries, PageRequest(limit, cursor), key=_recovery_key)
 
 
 def _recovery_key(recovery: Recovery) -> str:
@@ -108,14 +111,29 @@ def _recovery_key(recovery: Recovery) -> str:
 
 
 async def command_reactor(
-    context: InjectedContext, caller: InjectedCaller, name: FromPath[str], data: JSONBody[CommandRequest]
+    context: InjectedContext,
+    caller: InjectedCaller,
+    keyed: InjectedKeyed,
+    name: FromPath[str],
+    data: JSONBody[CommandRequest],
 ) -> CommandResult:
     """Pause, resume, restart or fire a reactor.
 
     `force_fire` fires with the cache as it is, `fire_with` with the given inputs; both return the firing. If the
     reactor has keys, they need the `key`.
     """
+    if keyed is not None and keyed.was_lost and data.command in FIRING_COMMANDS:
+        keyed.is_final = True
+        raise _outcome_unknown_error(name, data.command)
     return await context.node.graph_client.command(caller, name, data.command, data.inputs, key_from_json(data.key))
+
+
+def _outcome_unknown_error(name: str, command: ReactorCommand) -> RequestError:
+    message = (
+        f"the server that handled this request ended before it answered, and '{command}' may have fired: look at the "
+        f"firings of reactor '{name}', and repeat the command with a new key if there is none"
+    )
+    return RequestError(message, code="outcome_unknown", status=409, reactor=name)
 
 
 async def get_shared_reactor(

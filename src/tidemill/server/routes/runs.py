@@ -9,13 +9,12 @@ import msgspec
 from litestar import Response
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller
+from tidemill.api.paging import DEFAULT_LIMIT, Page, PageRequest, decode_cursor, encode_cursor, page_in_order
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
-from tidemill.kernel.errors import RequestError
-from tidemill.kernel.limits import is_storable
 from tidemill.server.event_stream import StreamEvent, event_stream, last_event_number, wants_stream
 from tidemill.server.injection import InjectedCaller, InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, decode_cursor, encode_cursor, page_in_order
+from tidemill.server.paging import Cursor, Limit
 from tidemill.server.preconditions import check_etag, has_etag
 from tidemill.server.requests import ApiRequest, require_offset
 from tidemill.server.responses import ApiResponse
@@ -94,7 +93,7 @@ async def list_runs(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[RunSummary]:
-    """List runs, newest first."""
+    """List runs, newest first; `omitted` names params that are too large for a list."""
     require_offset("from", since)
     require_offset("to", until)
     client = context.node.workflow_client
@@ -110,7 +109,7 @@ async def list_runs(
     )
     shown = page.runs[:limit]
     notes = await client.read_notes(shown)
-    items = [to_run_summary(row, notes.get(row.id)) for row in shown]
+    items = [to_run_summary(row, notes.get(row.id), page.large_params.get(row.id)) for row in shown]
     return Page(items=items, total=page.total, next=next_position(page, limit))
 
 
@@ -125,8 +124,6 @@ def decode_position(cursor: str | None) -> RunPosition | None:
     if cursor is None:
         return None
     created_at, run = decode_cursor(cursor, tuple[Annotated[datetime, msgspec.Meta(tz=True)], str])
-    if not is_storable(run):
-        raise RequestError("this cursor is not one of this list", code="invalid_cursor")
     return RunPosition(created_at, run)
 
 
@@ -185,7 +182,10 @@ async def list_run_events(
         await client.load_record(caller, run)  # an unknown run is an error, not a stream
         after = last_event_number(request) or 0
         return event_stream(_follow_events(client, caller, run, after))  # type: ignore[return-value]
-    return page_in_order(to_run_events(await client.load_events(caller, run)), limit=limit, cursor=cursor)
+    return page_in_order(
+        to_run_events(await client.load_events(caller, run)),
+        PageRequest(limit, cursor),
+    )
 
 
 async def _follow_events(client: WorkflowClient, caller: Caller, run: str, after: int) -> AsyncIterator[StreamEvent]:

@@ -5,9 +5,10 @@ from typing import Annotated
 
 from litestar.params import FromPath, QueryParameter
 
+from tidemill.api.errors import FieldProblem, InvalidRequestError
+from tidemill.api.paging import DEFAULT_LIMIT, MAX_LIMIT, Page, PageRequest, page_of
 from tidemill.server.injection import InjectedCaller, InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, MAX_LIMIT, Cursor, Limit, Page, page_of
-from tidemill.server.problems import FieldProblem, InvalidRequestError
+from tidemill.server.paging import Cursor, Limit
 from tidemill.server.requests import require_offset
 from tidemill.server.views.schedules import CalendarView, ScheduleView, SlotView, next_slots, to_schedule
 
@@ -33,9 +34,8 @@ async def list_schedules(
     catalog = context.node.workflow_client.catalog
     return page_of(
         await catalog.schedules(caller),
-        limit=limit,
-        cursor=cursor,
-        key=lambda one: f"{one.workflow}\0{one.schedule.key}",
+        PageRequest(limit, cursor),
+        key=lambda one: f"{one.workflow}\n{one.schedule.key}",
         view=lambda one: to_schedule(one, catalog.now()),
     )
 

@@ -20,6 +20,7 @@ from tidemill.server.authentication import SESSION_COOKIE, NoAuthentication, che
 from tidemill.server.context import ServerContext
 from tidemill.server.injection import InjectedContext, InjectedPrincipal
 from tidemill.server.oidc.login import COOKIE_LIFETIME, OidcLogin
+from tidemill.server.rate_limits import address_of
 from tidemill.server.requests import ApiRequest
 from tidemill.server.responses import ApiResponse
 from tidemill.server.routing import BASE_PATH
@@ -65,7 +66,7 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
 class TicketRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The endpoint that a ticket is for."""
 
-    endpoint: Annotated[str, msgspec.Meta(pattern="^/ws/", examples=["/ws/accumulators/orderbook"])]
+    endpoint: Annotated[str, msgspec.Meta(pattern=r"^/ws/[^\x00]*$", examples=["/ws/accumulators/orderbook"])]
 
 
 class TicketView(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,10 +79,7 @@ class TicketView(msgspec.Struct, frozen=True, kw_only=True):
 async def open_session(context: InjectedContext, request: ApiRequest, data: JSONBody[SignIn]) -> Response[SessionView]:
     """Sign in: the answer sets the cookie of the session."""
     check_origin(request)
-    address = request.client.host if request.client else ""
-    context.limits.check_address(address)
-    with context.limits.counting_failures(address):
-        session, token = await _sign_in(context, data)
+    session, token = await _sign_in(context, data, address_of(request))
     principal = session.principal
     view = SessionView(
         actor=principal.actor, tenant=principal.tenant, role=principal.role, expires_at=session.expires_at
@@ -89,13 +87,17 @@ async def open_session(context: InjectedContext, request: ApiRequest, data: JSON
     return ApiResponse(view, status_code=201, cookies=[_cookie(request, token, int(LIFETIME.total_seconds()))])
 
 
-async def _sign_in(context: ServerContext, data: SignIn) -> NewSession:
-    access = context.node.access
+async def _sign_in(context: ServerContext, data: SignIn, address: str) -> NewSession:
+    access, limits = context.node.access, context.limits
     if data.key is not None:
-        return await _sign_in_with_key(access, data.key)
+        with limits.counting_failures(address):
+            return await _sign_in_with_key(access, data.key)
     if data.ticket is not None:
-        return await access.sessions.open(await access.tickets.redeem(data.ticket, SESSION_ENDPOINT))
-    return await access.sessions.open(await access.accounts.sign_in(data.account, data.password, data.tenant))
+        with limits.counting_failures(address):
+            return await access.sessions.open(await access.tickets.redeem(data.ticket, SESSION_ENDPOINT))
+    with limits.counting_password(address, data.tenant, data.account):
+        principal = await access.accounts.sign_in(data.account, data.password, data.tenant)
+    return await access.sessions.open(principal)
 
 
 async def _sign_in_with_key(access: AccessServices, token: str) -> NewSession:
@@ -114,7 +116,7 @@ async def get_session(context: InjectedContext, request: ApiRequest) -> SignInSt
     """Say whether this browser is signed in, and how it can sign in; it needs no key."""
     methods: list[SignInMethod] = ["account", "key"] if context.oidc is None else ["account", "key", "oidc"]
     try:
-        with context.limits.counting_failures(request.client.host if request.client else ""):
+        with context.limits.counting_failures(address_of(request)):
             principal = await context.authenticator.authenticate(ASGIConnection(request.scope))
     except RequestError as error:
         if error.status != 401:
@@ -138,7 +140,7 @@ async def finish_oidc_login(
     context: InjectedContext, request: ApiRequest, code: FromQuery[str] = "", begun_as: _State = ""
 ) -> Redirect:
     """Come back from the issuer: the answer sets the cookie of the session, and leads to the start page."""
-    with context.limits.counting_failures(request.client.host if request.client else ""):
+    with context.limits.counting_failures(address_of(request)):
         begun = request.cookies.get(OIDC_COOKIE, "")
         principal = await _oidc(context).finish(_callback(request), begun, code, begun_as)
     _, token = await context.node.access.sessions.open(principal)
@@ -154,8 +156,7 @@ def _oidc(context: ServerContext) -> OidcLogin:
 
 def _callback(request: ApiRequest) -> str:
     """Return the address to which the issuer sends a browser back; the issuer knows the right ones."""
-    scheme = "https" if _is_secure(request) else "http"
-    return f"{scheme}://{request.headers.get('host', '')}{BASE_PATH}/session/oidc/callback"
+    return f"{request.url.scheme}://{request.headers.get('host', '')}{BASE_PATH}/session/oidc/callback"
 
 
 async def close_session(context: InjectedContext, principal: InjectedPrincipal, request: ApiRequest) -> Response[None]:
@@ -173,13 +174,8 @@ def _cookie(
     same_site: Literal["lax", "strict"] = "strict",
 ) -> Cookie:
     """Return a cookie, out of reach for scripts, and for requests that other sites cause."""
-    return Cookie(
-        name, value=value, max_age=lifetime, path="/", secure=_is_secure(request), httponly=True, samesite=same_site
-    )
-
-
-def _is_secure(request: ApiRequest) -> bool:
-    return request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
+    is_secure = request.url.scheme == "https"  # as a trusted proxy says it
+    return Cookie(name, value=value, max_age=lifetime, path="/", secure=is_secure, httponly=True, samesite=same_site)
 
 
 async def create_ticket(

@@ -6,14 +6,15 @@ from typing import Annotated, NamedTuple
 import msgspec
 from litestar.params import FromPath, QueryParameter
 
+from tidemill.access.principal import Caller
+from tidemill.api.paging import DEFAULT_LIMIT, Page, PageRequest, decode_cursor, encode_cursor, page_in_order
 from tidemill.engine.workflows.client.log_lines import LogFilter, LogPosition
-from tidemill.engine.workflows.client.values import Caller
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import MAX_INTEGER
 from tidemill.server.event_stream import StreamEvent, event_stream, wants_stream
 from tidemill.server.injection import InjectedCaller, InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, decode_cursor, encode_cursor, page_in_order
+from tidemill.server.paging import Cursor, Limit
 from tidemill.server.requests import ApiRequest
 from tidemill.server.views.plain_values import to_plain
 from tidemill.server.views.tasks import (
@@ -72,7 +73,7 @@ async def list_tasks(
     record = await client.load_record(caller, run)
     rows, result = record.by_task(), await client.load_plain_result(record)
     views = [to_task(rows[name], task) for name, task in result.tasks.items()]
-    return page_in_order(views, limit=limit, cursor=cursor, is_listed=lambda task: not states or task.state in states)
+    return page_in_order(views, PageRequest(limit, cursor), is_listed=lambda task: not states or task.state in states)
 
 
 async def _list_elements(
@@ -126,7 +127,10 @@ async def list_attempts(
         if row.key.task == name and element in (None, row.key.element)
     ]
     views = [to_attempt(row) for row in sorted(attempts, key=lambda row: row.key)]
-    return page_in_order(views, limit=limit, cursor=cursor)
+    return page_in_order(
+        views,
+        PageRequest(limit, cursor),
+    )
 
 
 async def get_output(

@@ -2,8 +2,9 @@
 
 from litestar.params import FromPath, JSONBody
 
+from tidemill.api.paging import DEFAULT_LIMIT, Page, PageRequest, page_of
 from tidemill.server.injection import InjectedCaller, InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, page_of
+from tidemill.server.paging import Cursor, Limit
 from tidemill.server.routes.workflows import PauseState
 from tidemill.server.views.schedules import TriggerView, to_trigger
 
@@ -13,7 +14,7 @@ async def list_triggers(
 ) -> Page[TriggerView]:
     """List the triggers of the loaded workflows by name."""
     triggers = await context.node.workflow_client.catalog.triggers(caller)
-    return page_of(triggers, limit=limit, cursor=cursor, key=lambda one: one.name, view=to_trigger)
+    return page_of(triggers, PageRequest(limit, cursor), key=lambda one: one.name, view=to_trigger)
 
 
 async def patch_trigger(

@@ -6,9 +6,10 @@ import msgspec
 from litestar import Response
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
+from tidemill.api.paging import DEFAULT_LIMIT, Page, PageRequest, page_of
 from tidemill.engine.workflows.client.catalog import CatalogEntry
-from tidemill.server.injection import InjectedCaller, InjectedContext
-from tidemill.server.paging import DEFAULT_LIMIT, Cursor, Limit, Page, page_of
+from tidemill.server.injection import InjectedCaller, InjectedContext, InjectedKeyed
+from tidemill.server.paging import Cursor, Limit
 from tidemill.server.responses import ApiResponse
 from tidemill.server.routes.runs import decode_position, next_position, read_run
 from tidemill.server.routing import BASE_PATH
@@ -22,6 +23,7 @@ from tidemill.server.views.workflows import (
     to_workflow_details,
     to_workflow_item,
 )
+from tidemill.storage.request_ports import FIRE_PREFIX
 
 _Text = Annotated[str, QueryParameter(name="q", description="A part of the name or of a tag, in letters of any case.")]
 
@@ -58,7 +60,7 @@ async def list_workflows(
     """List workflows by name."""
     catalog = context.node.workflow_client.catalog
     entries = [one for one in await catalog.entries(caller) if _is_listed(one, text, tag, paused)]
-    page = page_of(entries, limit=limit, cursor=cursor, key=lambda one: one.name, view=lambda one: one)
+    page = page_of(entries, PageRequest(limit, cursor), key=lambda one: one.name, view=lambda one: one)
     activity = await catalog.read_activity(caller, [entry.name for entry in page.items], recent=max(1, recent))
     items = [to_workflow_item(entry, activity[entry.name], recent=recent) for entry in page.items]
     return Page(items=items, total=page.total, next=page.next)
@@ -108,11 +110,18 @@ async def patch_workflow(
 
 
 async def start_run(
-    context: InjectedContext, caller: InjectedCaller, name: FromPath[str], data: JSONBody[StartRun] = _WITHOUT_PARAMS
+    context: InjectedContext,
+    caller: InjectedCaller,
+    keyed: InjectedKeyed,
+    name: FromPath[str],
+    data: JSONBody[StartRun] = _WITHOUT_PARAMS,
 ) -> Response[RunDetails]:
     """Start a run of a workflow."""
     client = context.node.workflow_client
-    run = await client.start(caller, name, data.params)
+    once = None if keyed is None else f"{FIRE_PREFIX}{keyed.effect}"
+    run = await client.start(
+        caller, name, data.params, once=once, is_repeated=keyed is not None and keyed.is_repetition
+    )
     if data.note:
         await client.note(caller, run, data.note)
     location = f"{BASE_PATH}/runs/{run}"

@@ -34,10 +34,12 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The slot of the schedule that it runs for."""
     backfill: str | None
     params: dict[str, Any] | None
-    """By name; null if they cannot be read any more."""
+    """By name; null if they cannot be read any more, or are omitted."""
     note: str | None
     reason: str
     """Why it ended, or what it waits for; empty if there is nothing to say."""
+    omitted: dict[str, int]
+    """The values that a list leaves out because they are large, with their bytes; `GET` of the run has them."""
 
 
 class RunFailure(msgspec.Struct, frozen=True):
@@ -101,8 +103,8 @@ class RerunView(msgspec.Struct, frozen=True, kw_only=True):
     """Advice for a run that stays pinned to a version that is not the newest."""
 
 
-def to_run_summary(row: RunRow, note: str | None) -> RunSummary:
-    """Return a run as lists show it."""
+def to_run_summary(row: RunRow, note: str | None, large_params: int | None = None) -> RunSummary:
+    """Return a run as lists show it; `large_params` are the bytes of params that its row does not have."""
     return RunSummary(
         id=row.id,
         workflow=row.workflow,
@@ -114,9 +116,10 @@ def to_run_summary(row: RunRow, note: str | None) -> RunSummary:
         ended_at=row.ended_at,
         slot=row.slot,
         backfill=row.backfill,
-        params=_read_params(row),
+        params=None if large_params else _read_params(row),
         note=note,
         reason=row.reason,
+        omitted={"params": large_params} if large_params else {},
     )
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidemill.access.audit import AuditEntry
+from tidemill.access.audit import AuditRow
 from tidemill.access.keys import ApiKey
-from tidemill.access.tenants import Tenant
+from tidemill.access.tenants import TenantRow
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.access_ports import ApiKeys, AuditEntries, AuditFilter, StoredKey, Tenants
 from tidemill.storage.memory.tables import MemoryTable, Tables, times_to_utc, to_utc
@@ -17,7 +17,7 @@ from tidemill.storage.memory.tables import MemoryTable, Tables, times_to_utc, to
 class MemoryTenants(MemoryTable, Tenants):
     """Tenants by name."""
 
-    async def add(self, tenant: Tenant) -> bool:
+    async def add(self, tenant: TenantRow) -> bool:
         row = times_to_utc(tenant)
 
         def write(tables: Tables) -> bool:
@@ -29,10 +29,10 @@ class MemoryTenants(MemoryTable, Tenants):
         is_added: bool = await self._committer.commit(write)
         return is_added
 
-    async def get(self, name: str) -> Tenant | None:
+    async def get(self, name: str) -> TenantRow | None:
         return self._tables.tenants.get(name)
 
-    async def list_all(self) -> list[Tenant]:
+    async def list_all(self) -> list[TenantRow]:
         return [self._tables.tenants[name] for name in sorted(self._tables.tenants)]
 
     async def delete(self, name: str) -> bool:
@@ -133,11 +133,11 @@ class MemoryApiKeys(MemoryTable, ApiKeys):
 class MemoryAuditEntries(MemoryTable, AuditEntries):
     """Audit entries by id."""
 
-    async def append(self, entry: AuditEntry) -> None:
+    async def append(self, entry: AuditRow) -> None:
         row = times_to_utc(entry)
         await self._committer.commit(lambda tables: tables.put(tables.audit_entries, row.id, row))
 
-    async def find(self, audit_filter: AuditFilter) -> list[AuditEntry]:
+    async def find(self, audit_filter: AuditFilter) -> list[AuditRow]:
         before = audit_filter.before
         found = (row for row in self._matching(audit_filter) if before is None or row.id < before)
         return sorted(found, key=lambda row: row.id, reverse=True)[: audit_filter.limit]
@@ -145,7 +145,7 @@ class MemoryAuditEntries(MemoryTable, AuditEntries):
     async def count(self, audit_filter: AuditFilter) -> int:
         return sum(1 for _ in self._matching(audit_filter))
 
-    def _matching(self, one: AuditFilter) -> Iterator[AuditEntry]:
+    def _matching(self, one: AuditFilter) -> Iterator[AuditRow]:
         wanted = (one.actor, one.action, one.target)
         for row in self._tables.audit_entries.values():
             found = (row.actor, row.action, row.target)

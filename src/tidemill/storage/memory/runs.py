@@ -7,6 +7,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from tidemill.kernel.limits import LISTED_VALUE_LIMIT
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.memory.apply_changes import apply_change
 from tidemill.storage.memory.claim_tasks import claim_tasks
@@ -99,8 +100,9 @@ class MemoryRuns(MemoryTable, Runs):
 
     async def list_page(self, query: RunQuery) -> RunPage:
         rows = sorted((row for row in self._tables.runs.values() if self._is_listed(row, query)), key=_age_key)
-        page = [row for row in reversed(rows) if _age_key(row) < query.end]
-        return RunPage(page[: query.limit], len(rows))
+        page = [row for row in reversed(rows) if _age_key(row) < query.end][: query.limit]
+        large = {row.id: len(row.params) for row in page if len(row.params) > LISTED_VALUE_LIMIT}
+        return RunPage([_without_params(row) if row.id in large else row for row in page], len(rows), large)
 
     def _is_listed(self, row: RunRow, query: RunQuery) -> bool:
         return (
@@ -120,7 +122,7 @@ class MemoryRuns(MemoryTable, Runs):
         self, tenant: str, workflows: Collection[str], *, recent: int = 1
     ) -> dict[str, WorkflowActivity]:
         rows = [row for row in self._tables.runs.values() if row.tenant == tenant]
-        newest = group_recent(rows)
+        newest = group_recent(map(_without_params, rows))
         active = Counter(row.workflow for row in rows if not row.state.is_terminal)
         return {name: WorkflowActivity(active[name], newest.get(name, [])[:recent]) for name in workflows}
 
@@ -136,7 +138,7 @@ class MemoryRuns(MemoryTable, Runs):
         oldest = [row for rows in active.values() for row in sorted(rows, key=_age_key)[: query.oldest]]
         return RunOverview(
             active={state: len(rows) for state, rows in active.items()},
-            oldest=sorted(oldest, key=_age_key),
+            oldest=[_without_params(row) for row in sorted(oldest, key=_age_key)],
             ended=[EndedCount(*key, number) for key, number in sorted(counts.items()) if key[0] in query.hours],
             last_ended=[one for name in workflows for one in by_workflow[name]],
         )
@@ -271,6 +273,10 @@ def _sorted_tasks(tasks: Mapping[TaskKey, TaskRow]) -> list[TaskRow]:
 
 def _age_key(row: RunRow) -> RunPosition:
     return RunPosition(row.created_at, row.id)
+
+
+def _without_params(row: RunRow) -> RunRow:
+    return replace(row, params=b"")
 
 
 def _lower(text: str) -> bytes:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from tidemill.access.accounts import Account
+from tidemill.access.accounts import AccountRow
 from tidemill.access.sessions import Session, Ticket
 from tidemill.storage.memory.tables import MemoryTable, Tables, times_to_utc, to_utc
 from tidemill.storage.session_ports import Accounts, LoginAttempt, Sessions, StoredAccount, Tickets
@@ -14,7 +14,7 @@ from tidemill.storage.session_ports import Accounts, LoginAttempt, Sessions, Sto
 class MemoryAccounts(MemoryTable, Accounts):
     """Accounts by tenant and name."""
 
-    async def add(self, account: Account, password_hash: str) -> bool:
+    async def add(self, account: AccountRow, password_hash: str) -> bool:
         row, key = StoredAccount(times_to_utc(account), password_hash), (account.tenant, account.name)
 
         def write(tables: Tables) -> bool:
@@ -26,7 +26,7 @@ class MemoryAccounts(MemoryTable, Accounts):
         is_added: bool = await self._committer.commit(write)
         return is_added
 
-    async def for_tenant(self, tenant: str) -> list[Account]:
+    async def for_tenant(self, tenant: str) -> list[AccountRow]:
         accounts = [row.account for row in self._tables.accounts.values() if row.account.tenant == tenant]
         return sorted(accounts, key=lambda account: account.name)
 

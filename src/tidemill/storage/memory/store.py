@@ -5,7 +5,7 @@ from datetime import datetime
 
 from tidemill.access.envelope import new_master_keys_text
 from tidemill.access.principal import INSTANCE_TENANT
-from tidemill.access.tenants import Tenant
+from tidemill.access.tenants import TenantRow
 from tidemill.kernel.clock import SystemClock
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.memory.access_tables import MemoryApiKeys, MemoryAuditEntries, MemoryTenants
@@ -84,7 +84,7 @@ class MemoryStore(Store):
         self.requests = MemoryRequestRecords(tables, self._committer)
         self.attempt_orders = MemoryAttemptOrders(tables, self._committer)
         self.code_bundles = MemoryCodeBundles(tables, self._committer)
-        first = Tenant(name=INSTANCE_TENANT, created_at=now(), created_by="migration")
+        first = TenantRow(name=INSTANCE_TENANT, created_at=now(), created_by="migration")
         tables.tenants.setdefault(INSTANCE_TENANT, first)
 
     kind = "memory"
@@ -107,6 +107,9 @@ class MemoryStore(Store):
 
     async def read_schema_state(self) -> SchemaState:
         return SchemaState(found=0, known=0)
+
+    async def check_writable(self) -> None:
+        """Do nothing: it has no disk."""
 
     def read_local_keys(self) -> str | None:
         """Return keys that last as long as the object."""

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.access.audit import AuditEntry
+from tidemill.access.audit import AuditRow
 from tidemill.access.sessions import Session, Ticket
-from tidemill.access.tenants import Tenant
+from tidemill.access.tenants import TenantRow
 from tidemill.storage.access_ports import StoredKey
 from tidemill.storage.backfill_ports import Backfill
 from tidemill.storage.committer import Committed, GroupCommitter, Transactor
@@ -30,7 +30,7 @@ from tidemill.storage.package_ports import LoadedPackage, PublishedPackage, Trus
 from tidemill.storage.queries import check_timezone
 from tidemill.storage.request_ports import RequestRecord
 from tidemill.storage.session_ports import StoredAccount
-from tidemill.storage.variable_ports import StoredSecret, Variable
+from tidemill.storage.variable_ports import StoredSecret, VariableRow
 from tidemill.storage.workflow_ports import LogChunk, Owner, ScheduleCursor, ScheduleKey, WorkflowVersion
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, OutputRow, RunRow, TaskKey, TaskRow, VersionKey
 
@@ -115,13 +115,13 @@ class Tables(Transactor["MemoryUnit"]):
         self.recorded_versions: dict[tuple[str, str], RecordedVersion] = {}
         self.trusted_keys: dict[tuple[str, str], TrustedKey] = {}
         self.package_states: dict[tuple[str, str, str], LoadedPackage] = {}  # by tenant, name and owner
-        self.tenants: dict[str, Tenant] = {}
+        self.tenants: dict[str, TenantRow] = {}
         self.api_keys: dict[str, StoredKey] = {}
-        self.audit_entries: dict[str, AuditEntry] = {}
+        self.audit_entries: dict[str, AuditRow] = {}
         self.accounts: dict[tuple[str, str], StoredAccount] = {}  # by tenant and name
         self.sessions: dict[str, tuple[Session, bytes]] = {}  # with the digest of the token
         self.tickets: dict[bytes, Ticket] = {}  # by the digest of the token
-        self.variables: dict[tuple[str, str], Variable] = {}  # by tenant and name, as are secrets
+        self.variables: dict[tuple[str, str], VariableRow] = {}  # by tenant and name, as are secrets
         self.secrets: dict[tuple[str, str], StoredSecret] = {}
         self.requests: dict[tuple[str, str], RequestRecord] = {}  # by tenant and key
         self.orders: dict[AttemptKey, AttemptOrder] = {}

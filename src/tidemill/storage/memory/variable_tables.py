@@ -1,24 +1,26 @@
 """Tables of variables and secrets in memory."""
 
+import msgspec
 from msgspec.structs import replace
 
+from tidemill.kernel.limits import LISTED_VALUE_LIMIT
 from tidemill.storage.memory.tables import MemoryTable, Tables, times_to_utc
-from tidemill.storage.variable_ports import Secrets, StoredSecret, Variable, Variables
+from tidemill.storage.variable_ports import ListedVariable, Secrets, StoredSecret, VariableRow, Variables
 
 
 class MemoryVariables(MemoryTable, Variables):
     """Variables by tenant and name."""
 
-    async def upsert(self, variable: Variable) -> None:
+    async def upsert(self, variable: VariableRow) -> None:
         row = times_to_utc(variable)
         await self._committer.commit(lambda tables: tables.put(tables.variables, (row.tenant, row.name), row))
 
-    async def get(self, tenant: str, name: str) -> Variable | None:
+    async def get(self, tenant: str, name: str) -> VariableRow | None:
         return self._tables.variables.get((tenant, name))
 
-    async def for_tenant(self, tenant: str) -> list[Variable]:
+    async def for_tenant(self, tenant: str) -> list[ListedVariable]:
         rows = [row for row in self._tables.variables.values() if row.tenant == tenant]
-        return sorted(rows, key=lambda row: row.name)
+        return [_to_listed(row) for row in sorted(rows, key=lambda row: row.name)]
 
     async def delete(self, tenant: str, name: str) -> bool:
         def write(tables: Tables) -> bool:
@@ -28,6 +30,11 @@ class MemoryVariables(MemoryTable, Variables):
 
         was_there: bool = await self._committer.commit(write)
         return was_there
+
+
+def _to_listed(row: VariableRow) -> ListedVariable:
+    size = len(msgspec.json.encode(row.value))
+    return ListedVariable(row, None) if size <= LISTED_VALUE_LIMIT else ListedVariable(replace(row, value=None), size)
 
 
 class MemorySecrets(MemoryTable, Secrets):

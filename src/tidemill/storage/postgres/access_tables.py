@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from tidemill.access.audit import AuditEntry
+from tidemill.access.audit import AuditRow
 from tidemill.access.keys import ApiKey
-from tidemill.access.tenants import Tenant
+from tidemill.access.tenants import TenantRow
 from tidemill.storage.access_ports import ApiKeys, AuditEntries, AuditFilter, StoredKey, Tenants
 from tidemill.storage.postgres.database import NotifyingTable, PostgresTable
 from tidemill.storage.postgres.row_codecs import make_codec, parameter
@@ -15,7 +15,7 @@ from tidemill.storage.queries import check_timezone
 from tidemill.storage.row_codec import make_fragments
 from tidemill.storage.tenant_tables import TENANT_TABLES
 
-_TENANT, _API_KEY, _AUDIT = make_codec(Tenant), make_codec(ApiKey), make_codec(AuditEntry)
+_TENANT, _API_KEY, _AUDIT = make_codec(TenantRow), make_codec(ApiKey), make_codec(AuditRow)
 
 ACCESS_FRAGMENTS = make_fragments({"tenant": _TENANT, "api_key": _API_KEY, "audit": _AUDIT}, parameter)
 """What statements may name in braces."""
@@ -24,14 +24,14 @@ ACCESS_FRAGMENTS = make_fragments({"tenant": _TENANT, "api_key": _API_KEY, "audi
 class PostgresTenants(NotifyingTable, Tenants):
     """The table `tenants`."""
 
-    async def add(self, tenant: Tenant) -> bool:
+    async def add(self, tenant: TenantRow) -> bool:
         return bool(await self._write_returning(self._queries.add_tenant, *_TENANT.encode(tenant)))
 
-    async def get(self, name: str) -> Tenant | None:
+    async def get(self, name: str) -> TenantRow | None:
         rows = await self._read(self._queries.tenant, name)
         return _TENANT.decode(tuple(rows[0])) if rows else None
 
-    async def list_all(self) -> list[Tenant]:
+    async def list_all(self) -> list[TenantRow]:
         return [_TENANT.decode(tuple(row)) for row in await self._read(self._queries.all_tenants)]
 
     async def delete(self, name: str) -> bool:
@@ -72,10 +72,10 @@ class PostgresApiKeys(NotifyingTable, ApiKeys):
 class PostgresAuditEntries(PostgresTable, AuditEntries):
     """The table `audit_entries`."""
 
-    async def append(self, entry: AuditEntry) -> None:
+    async def append(self, entry: AuditRow) -> None:
         await self._write(StatementRows(self._queries.append_audit_entry, [_AUDIT.encode(entry)]))
 
-    async def find(self, audit_filter: AuditFilter) -> list[AuditEntry]:
+    async def find(self, audit_filter: AuditFilter) -> list[AuditRow]:
         one = audit_filter
         values = (one.tenant, one.actor, one.action, one.target, one.before, one.limit)
         return [_AUDIT.decode(tuple(row)) for row in await self._read(self._queries.audit_entries, *values)]

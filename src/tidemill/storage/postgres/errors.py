@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 from msgspec.structs import astuple
 
-from tidemill.kernel.errors import StoreError
+from tidemill.kernel.errors import FullStoreError, StoreError
 from tidemill.storage.queries import check_timezone
 
 CONNECTION_LOST_ERRORS = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
@@ -71,7 +71,8 @@ def translating_errors(title: str, units: int = 1) -> Iterator[None]:
     except DRIVER_ERRORS as error:
         if units > 1 and is_unit_error(error):
             raise
-        raise StoreError(f"{title}: {describe_error(error)}") from error
+        kind = FullStoreError if isinstance(error, asyncpg.DiskFullError) else StoreError
+        raise kind(f"{title}: {describe_error(error)}") from error
 
 
 def was_rolled_back(error: Exception) -> bool:

@@ -5,9 +5,20 @@ Each names only the columns that it needs, so that the index `runs_by_tenant` is
 
 from typing import Any
 
+from tidemill.kernel.limits import LISTED_VALUE_LIMIT
+from tidemill.storage.postgres.run_rows import RUN_COLUMNS
 from tidemill.storage.run_lists import EARLIEST, LATEST, RunQuery, like_pattern
 from tidemill.storage.state_sets import STATE_FRAGMENTS
 
+_IS_LARGE = f"octet_length(params) > {LISTED_VALUE_LIMIT}"
+_LISTED_COLUMNS = ", ".join(
+    [
+        *(name for name in RUN_COLUMNS if name != "params"),
+        f"CASE WHEN {_IS_LARGE} THEN ''::bytea ELSE params END AS params",
+        f"CASE WHEN {_IS_LARGE} THEN octet_length(params) END AS large_params",
+    ]
+)
+"""Those of a run, and the bytes of its params if they are too large for a list: these are not read."""
 _HAS_TEXT = """(
     id ILIKE {pattern} OR workflow ILIKE {pattern} OR position({bytes} IN params) > 0
     OR id IN (SELECT run FROM tidemill.notes WHERE NOT is_of_task AND text COLLATE "C" ILIKE {pattern})
@@ -39,7 +50,8 @@ def build_page(query: RunQuery) -> tuple[Any, ...]:
     selected = _select(query)
     selected.add("(created_at, id) < ({at}, {id})", at=query.end.created_at, id=query.end.id)
     limit = selected.parameter(query.limit)
-    statement = f"SELECT * FROM tidemill.runs WHERE {selected} ORDER BY created_at DESC, id DESC LIMIT {limit}"
+    page = f"FROM tidemill.runs WHERE {selected} ORDER BY created_at DESC, id DESC LIMIT {limit}"
+    statement = f"SELECT {_LISTED_COLUMNS} {page}"
     return statement, *selected.arguments
 
 

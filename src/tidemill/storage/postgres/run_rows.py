@@ -123,6 +123,7 @@ def _task_updates(names: Collection[str]) -> str:
 
 
 COLUMN_FRAGMENTS = {
+    "bare_run_columns": ", ".join("''::bytea AS params" if name == "params" else name for name in RUN_COLUMNS),
     "run_columns": ", ".join(RUN_COLUMNS),
     "new_run_columns": ", ".join(NEW_RUN_COLUMNS),
     "new_run_arrays": _arrays(NEW_RUN_COLUMNS),

@@ -138,7 +138,8 @@ class PostgresRuns(PostgresTable, Runs):
     async def list_page(self, query: RunQuery) -> RunPage:
         check_timezones(query)
         rows, counts = await self._database.read_in_snapshot(build_page(query), build_count(query))
-        return RunPage([decode_run(row) for row in rows], counts[0][0])
+        sizes = {row["id"]: row["large_params"] for row in rows if row["large_params"] is not None}
+        return RunPage([decode_run(row) for row in rows], counts[0][0], sizes)
 
     async def read_activity(
         self, tenant: str, workflows: Collection[str], *, recent: int = 1

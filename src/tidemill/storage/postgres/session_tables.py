@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from tidemill.access.accounts import Account
+from tidemill.access.accounts import AccountRow
 from tidemill.access.sessions import Session, Ticket
 from tidemill.storage.postgres.database import NotifyingTable, PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
@@ -13,7 +13,7 @@ from tidemill.storage.queries import check_timezone
 from tidemill.storage.row_codec import make_fragments
 from tidemill.storage.session_ports import Accounts, LoginAttempt, Sessions, StoredAccount, Tickets
 
-_ACCOUNT, _SESSION, _TICKET = make_codec(Account), make_codec(Session), make_codec(Ticket)
+_ACCOUNT, _SESSION, _TICKET = make_codec(AccountRow), make_codec(Session), make_codec(Ticket)
 
 SESSION_FRAGMENTS = make_fragments({"account": _ACCOUNT, "session": _SESSION, "ticket": _TICKET}, parameter)
 """What statements may name in braces."""
@@ -22,10 +22,10 @@ SESSION_FRAGMENTS = make_fragments({"account": _ACCOUNT, "session": _SESSION, "t
 class PostgresAccounts(PostgresTable, Accounts):
     """The table `accounts`."""
 
-    async def add(self, account: Account, password_hash: str) -> bool:
+    async def add(self, account: AccountRow, password_hash: str) -> bool:
         return bool(await self._write_returning(self._queries.add_account, *_ACCOUNT.encode(account), password_hash))
 
-    async def for_tenant(self, tenant: str) -> list[Account]:
+    async def for_tenant(self, tenant: str) -> list[AccountRow]:
         return [_ACCOUNT.decode(tuple(row)) for row in await self._read(self._queries.accounts, tenant)]
 
     async def delete(self, tenant: str, name: str) -> bool:

@@ -53,6 +53,7 @@ from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.store_size import COUNT_LIMIT, COUNTED_TABLES, ESTIMATE_LIMIT, RowCount, StoreSize, counted
 from tidemill.storage.workflow_ports import ChangeTopic
+from tidemill.storage.write_check import check_writable
 
 QUERIES = Queries.from_package(
     __package__,
@@ -153,6 +154,9 @@ class PostgresStore(Store):
 
     async def read_schema_state(self) -> SchemaState:
         return await read_schema_state(self._address, QUERIES)
+
+    async def check_writable(self) -> None:
+        await check_writable(self.notes, [self._committer, self._claim_committer])
 
     def read_local_keys(self) -> str | None:
         """Return None: keys in the database would protect nothing."""

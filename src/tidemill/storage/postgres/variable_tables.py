@@ -3,27 +3,30 @@
 from tidemill.storage.postgres.database import PostgresTable
 from tidemill.storage.postgres.row_codecs import make_codec, parameter
 from tidemill.storage.postgres.writes import StatementRows
-from tidemill.storage.row_codec import make_fragments
-from tidemill.storage.variable_ports import Secrets, StoredSecret, Variable, Variables
+from tidemill.storage.row_codec import list_columns, make_fragments
+from tidemill.storage.variable_ports import ListedVariable, Secrets, StoredSecret, VariableRow, Variables
 
-_VARIABLE, _SECRET = make_codec(Variable), make_codec(StoredSecret)
+_VARIABLE, _SECRET = make_codec(VariableRow), make_codec(StoredSecret)
 
-VARIABLE_FRAGMENTS = make_fragments({"variable": _VARIABLE, "secret": _SECRET}, parameter)
+VARIABLE_FRAGMENTS = make_fragments({"variable": _VARIABLE, "secret": _SECRET}, parameter) | {
+    "listed_variable_columns": list_columns(_VARIABLE, "value", "octet_length(value)")
+}
 """What statements may name in braces."""
 
 
 class PostgresVariables(PostgresTable, Variables):
     """The table `variables`."""
 
-    async def upsert(self, variable: Variable) -> None:
+    async def upsert(self, variable: VariableRow) -> None:
         await self._write(StatementRows(self._queries.upsert_variable, [_VARIABLE.encode(variable)]))
 
-    async def get(self, tenant: str, name: str) -> Variable | None:
+    async def get(self, tenant: str, name: str) -> VariableRow | None:
         rows = await self._read(self._queries.variable, tenant, name)
         return _VARIABLE.decode(tuple(rows[0])) if rows else None
 
-    async def for_tenant(self, tenant: str) -> list[Variable]:
-        return [_VARIABLE.decode(tuple(row)) for row in await self._read(self._queries.variables, tenant)]
+    async def for_tenant(self, tenant: str) -> list[ListedVariable]:
+        rows = await self._read(self._queries.variables, tenant)
+        return [ListedVariable(_VARIABLE.decode(tuple(row)[:-1]), row[-1]) for row in rows]
 
     async def delete(self, tenant: str, name: str) -> bool:
         return bool(await self._write_returning(self._queries.delete_variable, tenant, name))

@@ -11,7 +11,7 @@ ON CONFLICT (tenant, name) DO UPDATE SET
 SELECT {variable_columns} FROM tidemill.variables WHERE tenant = $1 AND name = $2;
 
 -- name: variables
-SELECT {variable_columns} FROM tidemill.variables WHERE tenant = $1 ORDER BY name;
+SELECT {listed_variable_columns} FROM tidemill.variables WHERE tenant = $1 ORDER BY name;
 
 -- name: delete_variable
 DELETE FROM tidemill.variables WHERE tenant = $1 AND name = $2 RETURNING name;

@@ -320,7 +320,7 @@ SELECT workflow, count(*) FROM tidemill.runs WHERE state IN {active_runs} AND te
 -- name: newest_runs
 SELECT newest.* FROM unnest($2::text[]) AS asked (workflow)
 CROSS JOIN LATERAL (
-    SELECT * FROM tidemill.runs AS r WHERE r.tenant = $1 AND r.workflow = asked.workflow
+    SELECT {bare_run_columns} FROM tidemill.runs AS r WHERE r.tenant = $1 AND r.workflow = asked.workflow
     ORDER BY r.created_at DESC, r.id DESC LIMIT $3
 ) AS newest;
 
@@ -330,7 +330,8 @@ SELECT state, count(*) FROM tidemill.runs WHERE state IN {active_runs} AND tenan
 -- name: oldest_active_runs
 SELECT oldest.* FROM unnest($2::text[]) AS asked (state)
 CROSS JOIN LATERAL (
-    SELECT * FROM tidemill.runs AS r WHERE r.state IN {active_runs} AND r.tenant = $1 AND r.state = asked.state
+    SELECT {bare_run_columns} FROM tidemill.runs AS r
+    WHERE r.state IN {active_runs} AND r.tenant = $1 AND r.state = asked.state
     ORDER BY r.created_at, r.id LIMIT $3
 ) AS oldest
 ORDER BY oldest.created_at, oldest.id;

@@ -6,18 +6,18 @@ from datetime import datetime
 
 from msgspec.structs import asdict
 
-from tidemill.access.audit import AuditEntry
+from tidemill.access.audit import AuditRow
 from tidemill.access.keys import ApiKey
-from tidemill.access.tenants import Tenant
+from tidemill.access.tenants import TenantRow
 from tidemill.storage.access_ports import ApiKeys, AuditEntries, AuditFilter, StoredKey, Tenants
 from tidemill.storage.row_codec import RowCodec, make_fragments
 from tidemill.storage.sqlite.database import SqliteTable
 from tidemill.storage.sqlite.run_rows import from_micros, to_micros
 from tidemill.storage.tenant_tables import TENANT_TABLES
 
-_TENANT = RowCodec(Tenant, to_micros, from_micros)
+_TENANT = RowCodec(TenantRow, to_micros, from_micros)
 _API_KEY = RowCodec(ApiKey, to_micros, from_micros)
-_AUDIT = RowCodec(AuditEntry, to_micros, from_micros)
+_AUDIT = RowCodec(AuditRow, to_micros, from_micros)
 
 ACCESS_FRAGMENTS = make_fragments({"tenant": _TENANT, "api_key": _API_KEY, "audit": _AUDIT}, lambda _: "?")
 """What statements may name in braces."""
@@ -26,15 +26,15 @@ ACCESS_FRAGMENTS = make_fragments({"tenant": _TENANT, "api_key": _API_KEY, "audi
 class SqliteTenants(SqliteTable, Tenants):
     """The table `tenants`."""
 
-    async def add(self, tenant: Tenant) -> bool:
+    async def add(self, tenant: TenantRow) -> bool:
         row = _TENANT.encode(tenant)
         return await self._write(lambda connection: connection.execute(self._queries.add_tenant, row).rowcount == 1)
 
-    async def get(self, name: str) -> Tenant | None:
+    async def get(self, name: str) -> TenantRow | None:
         rows = await self._fetch_all(self._queries.tenant_of, (name,))
         return _TENANT.decode(rows[0]) if rows else None
 
-    async def list_all(self) -> list[Tenant]:
+    async def list_all(self) -> list[TenantRow]:
         return [_TENANT.decode(row) for row in await self._fetch_all(self._queries.all_tenants)]
 
     async def delete(self, name: str) -> bool:
@@ -73,10 +73,10 @@ class SqliteApiKeys(SqliteTable, ApiKeys):
 class SqliteAuditEntries(SqliteTable, AuditEntries):
     """The table `audit_entries`."""
 
-    async def append(self, entry: AuditEntry) -> None:
+    async def append(self, entry: AuditRow) -> None:
         await self._execute_many(self._queries.append_audit_entry, [_AUDIT.encode(entry)])
 
-    async def find(self, audit_filter: AuditFilter) -> list[AuditEntry]:
+    async def find(self, audit_filter: AuditFilter) -> list[AuditRow]:
         statement, values = self._queries.audit_entries_of, asdict(audit_filter)
         rows = await self._database.read(lambda connection: connection.execute(statement, values).fetchall())
         return [_AUDIT.decode(row) for row in rows]

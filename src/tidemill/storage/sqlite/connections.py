@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -72,6 +72,8 @@ _WAL_ATTEMPT_LIMIT = 20
 def connect_writer(path: str, *, create: bool) -> sqlite3.Connection:
     """Open a file to write to it: with a write-ahead log, so that readers never wait, and an up-to-date schema."""
     _check_writable(path)
+    if create:
+        _create_private(path)
     with _open_connection(path, "rwc" if create else "rw") as connection:
         check_application_id(connection, database_title(path))
         check_schema_not_newer(
@@ -82,6 +84,14 @@ def connect_writer(path: str, *, create: bool) -> sqlite3.Connection:
         connection.execute(f"PRAGMA journal_size_limit = {WAL_SIZE_LIMIT}")
         migrate(connection, database_title(path))
     return connection
+
+
+def _create_private(path: str) -> None:
+    """Create a file that only its owner can read, unless it is there; SQLite gives its log the same permissions."""
+    # Never opens a file that is there: to close it again would release the locks that this process has on it. What
+    # prevents a new one prevents SQLite too, which says why.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def connect_reader(path: str) -> sqlite3.Connection:

@@ -3,7 +3,7 @@
 import sqlite3
 from pathlib import Path
 
-from tidemill.kernel.errors import DamagedStoreError, StoreError
+from tidemill.kernel.errors import DamagedStoreError, FullStoreError, StoreError
 from tidemill.storage.sqlite.write_lock import find_lock_holder
 
 ADVICE = {
@@ -48,6 +48,8 @@ def to_store_error(error: sqlite3.Error, path: str, suffix: str = "") -> StoreEr
     else:
         what = ADVICE.get(primary_error_code(error), "it rejected the statement")
     kind = DamagedStoreError if primary_error_code(error) in CORRUPTION_CODES else StoreError
+    if primary_error_code(error) == sqlite3.SQLITE_FULL:
+        kind = FullStoreError
     return kind(f"{database_title(path)}: {what} ({error}){suffix}")
 
 

@@ -3,7 +3,7 @@
 import sqlite3
 from datetime import datetime
 
-from tidemill.storage.request_ports import RequestRecord, RequestRecords, gives_way
+from tidemill.storage.request_ports import RequestRecord, RequestRecords
 from tidemill.storage.row_codec import RowCodec, make_fragments
 from tidemill.storage.sqlite.database import SqliteTable
 from tidemill.storage.sqlite.run_rows import from_micros, to_micros
@@ -17,27 +17,50 @@ REQUEST_FRAGMENTS = make_fragments({"request": _REQUEST}, lambda _: "?")
 class SqliteRequestRecords(SqliteTable, RequestRecords):
     """The table `requests`."""
 
-    async def begin(self, record: RequestRecord, answered_before: datetime, begun_before: datetime) -> RequestRecord:
+    async def begin(self, record: RequestRecord, expired_before: datetime) -> RequestRecord:
         row, key = _REQUEST.encode(record), (record.tenant, record.key)
 
         def write(connection: sqlite3.Connection) -> RequestRecord:
-            found = connection.execute(self._queries.request_of, key).fetchone()
-            stored = None if found is None else _REQUEST.decode(found)
-            if stored is not None and not gives_way(stored, answered_before, begun_before):
+            stored = self._find(connection, key)
+            if stored is not None and stored.at >= expired_before:
                 return stored
             connection.execute(self._queries.put_request, row)
             return record
 
         return await self._write(write)
 
-    async def finish(self, record: RequestRecord) -> None:
-        *_, status, headers, body = _REQUEST.encode(record)
-        values = (status, headers, body, record.tenant, record.key, record.owner)
-        await self._execute_many(self._queries.finish_request, [values])
+    async def get(self, tenant: str, key: str) -> RequestRecord | None:
+        found = await self._fetch_all(self._queries.request_of, (tenant, key))
+        return _REQUEST.decode(found[0]) if found else None
 
-    async def delete(self, tenant: str, key: str, owner: str) -> None:
-        await self._execute_many(self._queries.delete_request, [(tenant, key, owner)])
+    async def claim(self, record: RequestRecord, previous: str) -> bool:
+        values = (record.owner, record.tenant, record.key, previous)
+
+        def write(connection: sqlite3.Connection) -> bool:
+            return connection.execute(self._queries.claim_request, values).rowcount == 1
+
+        return await self._write(write)
+
+    async def finish(self, record: RequestRecord) -> RequestRecord:
+        *_, status, headers, body = _REQUEST.encode(record)
+        values = (status, headers, body, record.tenant, record.key, to_micros(record.at))
+
+        def write(connection: sqlite3.Connection) -> RequestRecord:
+            connection.execute(self._queries.finish_request, values)
+            stored = self._find(connection, (record.tenant, record.key))
+            return record if stored is None or stored.at != record.at else stored
+
+        return await self._write(write)
+
+    def _find(self, connection: sqlite3.Connection, key: tuple[str, str]) -> RequestRecord | None:
+        found = connection.execute(self._queries.request_of, key).fetchone()
+        return None if found is None else _REQUEST.decode(found)
 
     async def prune(self, before: datetime) -> int:
         values = (to_micros(before),)
-        return await self._write(lambda connection: connection.execute(self._queries.prune_requests, values).rowcount)
+
+        def write(connection: sqlite3.Connection) -> int:
+            connection.execute(self._queries.prune_request_fires, values)
+            return connection.execute(self._queries.prune_requests, values).rowcount
+
+        return await self._write(write)

@@ -5,10 +5,17 @@ Each names only the columns that it needs, so that the index `runs_by_tenant` is
 
 from typing import Any, NamedTuple
 
+from tidemill.kernel.limits import LISTED_VALUE_LIMIT
 from tidemill.storage.run_lists import EARLIEST, LATEST, RunQuery, like_pattern
 from tidemill.storage.sqlite.run_rows import RUN_COLUMNS, to_micros
 from tidemill.storage.state_sets import STATE_FRAGMENTS, as_sql
 
+_IS_LARGE = f"length(params) > {LISTED_VALUE_LIMIT}"
+_LISTED_COLUMNS = [
+    *(f"CASE WHEN {_IS_LARGE} THEN x'' ELSE params END" if name == "params" else name for name in RUN_COLUMNS),
+    f"CASE WHEN {_IS_LARGE} THEN length(params) END",
+]
+"""Those of a run, and the bytes of its params if they are too large for a list: these are not read."""
 _HAS_TEXT = """(
     id LIKE :pattern ESCAPE '\\' OR workflow LIKE :pattern ESCAPE '\\' OR instr(params, :text)
     OR id IN (SELECT run FROM notes WHERE task IS NULL AND text LIKE :pattern ESCAPE '\\')
@@ -41,7 +48,7 @@ def build_statements(query: RunQuery) -> ListStatements:
         conditions.append(_HAS_TEXT)
     selection = " AND ".join(conditions)
     page = (
-        f"SELECT {', '.join(RUN_COLUMNS)} FROM {table} WHERE {selection} AND (created_at, id) < (:end_at, :end_id) "
+        f"SELECT {', '.join(_LISTED_COLUMNS)} FROM {table} WHERE {selection} AND (created_at, id) < (:end_at, :end_id) "
         "ORDER BY created_at DESC, id DESC LIMIT :limit"
     )
     values = {

@@ -56,6 +56,7 @@ def _updates(columns: Sequence[str]) -> str:
 
 COLUMN_FRAGMENTS = {
     "run_columns": ", ".join(RUN_COLUMNS),
+    "bare_run_columns": ", ".join("x'' AS params" if name == "params" else name for name in RUN_COLUMNS),
     "new_run_columns": ", ".join(NEW_RUN_COLUMNS),
     "new_run_parameters": _parameters(NEW_RUN_COLUMNS),
     "run_updates": _updates(MUTABLE_RUN_FIELDS),

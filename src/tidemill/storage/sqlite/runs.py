@@ -143,7 +143,9 @@ class SqliteRuns(SqliteTable, Runs):
             return rows, total
 
         rows, total = await self._database.read(read)
-        return RunPage([decode_run(row) for row in rows], total)
+        runs = [decode_run(columns) for *columns, _ in rows]
+        sizes = {run.id: size for run, (*_, size) in zip(runs, rows, strict=True) if size is not None}
+        return RunPage(runs, total, sizes)
 
     async def read_activity(
         self, tenant: str, workflows: Collection[str], *, recent: int = 1

@@ -3,14 +3,14 @@
 import sqlite3
 from datetime import datetime
 
-from tidemill.access.accounts import Account
+from tidemill.access.accounts import AccountRow
 from tidemill.access.sessions import Session, Ticket
 from tidemill.storage.row_codec import RowCodec, make_fragments
 from tidemill.storage.session_ports import Accounts, LoginAttempt, Sessions, StoredAccount, Tickets
 from tidemill.storage.sqlite.database import SqliteTable
 from tidemill.storage.sqlite.run_rows import from_micros, to_micros
 
-_ACCOUNT = RowCodec(Account, to_micros, from_micros)
+_ACCOUNT = RowCodec(AccountRow, to_micros, from_micros)
 _SESSION = RowCodec(Session, to_micros, from_micros)
 _TICKET = RowCodec(Ticket, to_micros, from_micros)
 
@@ -21,11 +21,11 @@ SESSION_FRAGMENTS = make_fragments({"account": _ACCOUNT, "session": _SESSION, "t
 class SqliteAccounts(SqliteTable, Accounts):
     """The table `accounts`."""
 
-    async def add(self, account: Account, password_hash: str) -> bool:
+    async def add(self, account: AccountRow, password_hash: str) -> bool:
         row = (*_ACCOUNT.encode(account), password_hash)
         return await self._write(lambda connection: connection.execute(self._queries.add_account, row).rowcount == 1)
 
-    async def for_tenant(self, tenant: str) -> list[Account]:
+    async def for_tenant(self, tenant: str) -> list[AccountRow]:
         return [_ACCOUNT.decode(row) for row in await self._fetch_all(self._queries.accounts_of, (tenant,))]
 
     async def delete(self, tenant: str, name: str) -> bool:

@@ -64,6 +64,7 @@ from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.store_size import COUNT_LIMIT, COUNTED_TABLES, StoreSize, counted
 from tidemill.storage.workflow_ports import ChangeTopic
+from tidemill.storage.write_check import check_writable
 
 QUERIES = Queries.from_package(
     __package__,
@@ -148,6 +149,9 @@ class SqliteStore(Store):
     async def read_schema_state(self) -> SchemaState:
         found: int = await call_in_thread(_read_file_version, self._path)
         return SchemaState(found, len(MIGRATIONS))
+
+    async def check_writable(self) -> None:
+        await check_writable(self.notes, [self._committer])
 
     def read_local_keys(self) -> str | None:
         """Return the keys in the file beside the database, which only its owner can read."""

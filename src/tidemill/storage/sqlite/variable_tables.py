@@ -2,30 +2,33 @@
 
 import sqlite3
 
-from tidemill.storage.row_codec import RowCodec, make_fragments
+from tidemill.storage.row_codec import RowCodec, list_columns, make_fragments
 from tidemill.storage.sqlite.database import SqliteTable
 from tidemill.storage.sqlite.run_rows import from_micros, to_micros
-from tidemill.storage.variable_ports import Secrets, StoredSecret, Variable, Variables
+from tidemill.storage.variable_ports import ListedVariable, Secrets, StoredSecret, VariableRow, Variables
 
-_VARIABLE = RowCodec(Variable, to_micros, from_micros)
+_VARIABLE = RowCodec(VariableRow, to_micros, from_micros)
 _SECRET = RowCodec(StoredSecret, to_micros, from_micros)
 
-VARIABLE_FRAGMENTS = make_fragments({"variable": _VARIABLE, "secret": _SECRET}, lambda _: "?")
+VARIABLE_FRAGMENTS = make_fragments({"variable": _VARIABLE, "secret": _SECRET}, lambda _: "?") | {
+    "listed_variable_columns": list_columns(_VARIABLE, "value", "length(CAST(value AS BLOB))")
+}
 """What statements may name in braces."""
 
 
 class SqliteVariables(SqliteTable, Variables):
     """The table `variables`."""
 
-    async def upsert(self, variable: Variable) -> None:
+    async def upsert(self, variable: VariableRow) -> None:
         await self._execute_many(self._queries.upsert_variable, [_VARIABLE.encode(variable)])
 
-    async def get(self, tenant: str, name: str) -> Variable | None:
+    async def get(self, tenant: str, name: str) -> VariableRow | None:
         rows = await self._fetch_all(self._queries.variable_of, (tenant, name))
         return _VARIABLE.decode(rows[0]) if rows else None
 
-    async def for_tenant(self, tenant: str) -> list[Variable]:
-        return [_VARIABLE.decode(row) for row in await self._fetch_all(self._queries.variables_of, (tenant,))]
+    async def for_tenant(self, tenant: str) -> list[ListedVariable]:
+        rows = await self._fetch_all(self._queries.variables_of, (tenant,))
+        return [ListedVariable(_VARIABLE.decode(columns), size) for *columns, size in rows]
 
     async def delete(self, tenant: str, name: str) -> bool:
         statement = self._queries.delete_variable

@@ -11,7 +11,7 @@ ON CONFLICT (tenant, name) DO UPDATE SET
 SELECT {variable_columns} FROM variables WHERE tenant = ? AND name = ?;
 
 -- name: variables_of
-SELECT {variable_columns} FROM variables WHERE tenant = ? ORDER BY name;
+SELECT {listed_variable_columns} FROM variables WHERE tenant = ? ORDER BY name;
 
 -- name: delete_variable
 DELETE FROM variables WHERE tenant = ? AND name = ?;

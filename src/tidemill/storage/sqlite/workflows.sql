@@ -183,7 +183,7 @@ SELECT workflow, count(*) FROM runs INDEXED BY runs_active
 WHERE state IN {active_runs} AND tenant = ? GROUP BY workflow;
 
 -- name: newest_runs
-SELECT {run_columns} FROM runs WHERE id IN (
+SELECT {bare_run_columns} FROM runs WHERE id IN (
     SELECT found.id FROM json_each(:workflows) AS asked
     JOIN runs AS found ON found.id IN (
         SELECT id FROM runs WHERE tenant = :tenant AND workflow = asked.value
@@ -195,7 +195,7 @@ SELECT {run_columns} FROM runs WHERE id IN (
 SELECT state, count(*) FROM runs INDEXED BY runs_active WHERE state IN {active_runs} AND tenant = ? GROUP BY state;
 
 -- name: oldest_active_runs
-SELECT {run_columns} FROM runs INDEXED BY runs_active WHERE state IN {active_runs} AND tenant = ? AND state = ?
+SELECT {bare_run_columns} FROM runs INDEXED BY runs_active WHERE state IN {active_runs} AND tenant = ? AND state = ?
 ORDER BY created_at, id LIMIT ?;
 
 -- name: ended_counts

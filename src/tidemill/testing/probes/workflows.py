@@ -85,7 +85,7 @@ class WorkflowProbe:
         """Grant an executor slot to a task of a run, whatever its state."""
         active = self.coordinator.active_runs[run]
         active.grants[ref] = None
-        self.coordinator.slots.executor_slots.reserve_for(run, ref, (executor, COMMON_SLOTS))
+        self.coordinator.slots.executor_slots.reserve_for(run, ref, (executor, COMMON_SLOTS), active.run.tenant)
         self.coordinator._enqueue(active)
 
     @property

@@ -68,4 +68,5 @@ def attempts_with(cold: Collection[VersionKey] = (), coroutines: int | None = No
     executor = SimpleNamespace(starts_now=starts_now, blocked_tenants=frozenset, slot_class=slot_class)
     executors = dict.fromkeys(slots, executor)
     dispatcher = SimpleNamespace(pending=Counter(), free_queue_slots=1)
-    return cast(LocalAttempts, SimpleNamespace(executors=executors, dispatcher=dispatcher, free_slots=free_slots))
+    fake = SimpleNamespace(executors=executors, dispatcher=dispatcher, free_slots=free_slots, claimed={})
+    return cast(LocalAttempts, fake)

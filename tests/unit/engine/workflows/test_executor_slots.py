@@ -11,11 +11,12 @@ from tidemill.kernel.clock import VirtualClock
 from tidemill.workflows.plan import UNMAPPED
 
 FAST = ("fast", COMMON_SLOTS)
+ACME = VERSION._replace(tenant="acme")
 
 
 def slots_with(clock: VirtualClock | None = None, **attempts: Any) -> ExecutorSlots:
     """Return the slots of a fake of the node's attempts."""
-    return ExecutorSlots(attempts_with(**attempts), clock or VirtualClock())
+    return ExecutorSlots(attempts_with(**attempts), clock or VirtualClock(), {"acme": 2})
 
 
 def granted(slots: ExecutorSlots, only_run: str | None = None) -> list[tuple[str, str]]:
@@ -141,6 +142,31 @@ def test_older_runs_wait_only_for_a_while_for_slots_that_younger_ones_free(waiti
     clock.step("-1h")  # the wall clock does not count
     clock.advance_to(clock.monotonic() + 2 * KEPT_SLOT_LIMIT)
     assert slots.reserve("r2", task_row("next"), VERSION, [FAST]) is is_kept
+
+
+def test_tenants_get_slots_by_their_weights() -> None:
+    """W-6: whatever their priorities and the age of their runs; the order of a tenant is its own."""
+    slots = slots_with(fast=6)
+    for number in range(6):
+        slots.enqueue(f"r{number}", task_row("urgent", priority=number), ACME)
+        slots.enqueue(f"s{number}", task_row("work"), VERSION)
+    runs = granted(slots)
+    assert [run for run, task in runs if task == "urgent"] == ["r5", "r4", "r3", "r2"]
+    assert [run for run, task in runs if task == "work"] == ["s0", "s1"]
+
+
+def test_a_freed_slot_goes_to_a_tenant_with_a_smaller_share() -> None:
+    """W-6: even if its run is younger, and unless the tenant of the run that freed it is not above its own share."""
+    slots = slots_with(fast=4)
+    for run in ("r1", "r2", "r3"):
+        assert slots.reserve(run, task_row("work"), VERSION, [])
+    slots.enqueue("r9", task_row("work"), ACME)
+    assert not slots.reserve("r1", task_row("next"), VERSION, [FAST])
+    slots.release("r1", ("work", UNMAPPED))
+    slots.release("r2", ("work", UNMAPPED))
+    assert granted(slots) == [("r9", "work")]
+    slots.enqueue("r8", task_row("work"), ACME)
+    assert slots.reserve("r3", task_row("next"), VERSION, [FAST])
 
 
 def test_a_task_that_needs_another_class_of_slots_holds_up_none() -> None:

@@ -11,6 +11,7 @@ from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.clock import VirtualClock
+from tidemill.kernel.settings import Settings
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.run_draft import RunDraft
 from tidemill.workflows.states import RunState, TaskState
@@ -26,6 +27,7 @@ def allocator(active: dict[str, ActiveRun], slots: int, **pools: int) -> SlotAll
         owner=SimpleNamespace(id="node"),
         default_executor="fast",
         metrics=WorkflowMetrics(),
+        settings=Settings(),
     )
     versions = SimpleNamespace(loaded={VERSION: object()})
     attempts = attempts_with(fast=slots)

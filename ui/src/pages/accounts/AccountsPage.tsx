@@ -8,7 +8,7 @@ import { Time } from "@/design/Time/Time";
 import { AccountForm } from "./AccountForm";
 import { DeleteAccount } from "./DeleteAccount";
 
-type Account = Schema<"AccountView">;
+type Account = Schema<"Account">;
 
 /** People who sign in with a password. */
 export function AccountsPage() {

@@ -4,7 +4,7 @@ import { CommandLine } from "@/design/CommandLine/CommandLine";
 import { Dialog } from "@/design/Dialog/Dialog";
 
 /** A new key, for the only time that anyone sees it. */
-export function CreatedKey({ created, onClose }: { created: Schema<"CreatedApiKey">; onClose: () => void }) {
+export function CreatedKey({ created, onClose }: { created: Schema<"CreatedKey">; onClose: () => void }) {
   return (
     <Dialog
       title="Copy the key now"

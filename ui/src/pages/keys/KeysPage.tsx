@@ -31,9 +31,9 @@ export function KeysPage() {
   );
 }
 
-function KeyDialogs({ dialog, keys }: { dialog: OpenDialog; keys: Schema<"ApiKeyView">[] }) {
+function KeyDialogs({ dialog, keys }: { dialog: OpenDialog; keys: Schema<"Key">[] }) {
   // Never in the address: this is the only time that anyone sees the key.
-  const [created, setCreated] = useState<Schema<"CreatedApiKey"> | null>(null);
+  const [created, setCreated] = useState<Schema<"CreatedKey"> | null>(null);
   if (created !== null) return <CreatedKey created={created} onClose={() => setCreated(null)} />;
   if (dialog.kind === "new") {
     return (

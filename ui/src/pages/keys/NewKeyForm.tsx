@@ -18,7 +18,7 @@ const DEFAULT_LIFETIME = 2;
 
 interface Props {
   onClose: () => void;
-  onCreated: (key: Schema<"CreatedApiKey">) => void;
+  onCreated: (key: Schema<"CreatedKey">) => void;
 }
 
 export function NewKeyForm({ onClose, onCreated }: Props) {

@@ -3,7 +3,7 @@ import type { Schema } from "@/api/types";
 import { useOutcome } from "@/api/useOutcome";
 import { ConfirmDialog } from "@/design/ConfirmDialog/ConfirmDialog";
 
-export function RevokeKey({ apiKey, onClose }: { apiKey: Schema<"ApiKeyView">; onClose: () => void }) {
+export function RevokeKey({ apiKey, onClose }: { apiKey: Schema<"Key">; onClose: () => void }) {
   const name = apiKey.label || apiKey.id;
   const { succeeded } = useOutcome("/api/v1/keys");
   const revoke = api.useMutation("delete", "/api/v1/keys/{key}", {

@@ -6,7 +6,7 @@ import type { Column } from "@/design/Table/Table";
 import { Time } from "@/design/Time/Time";
 import type { Tone } from "@/design/tone";
 
-type Key = Schema<"ApiKeyView">;
+type Key = Schema<"Key">;
 type KeyState = "active" | "expired" | "revoked";
 
 const TONES: Record<KeyState, Tone> = { active: "green", expired: "grey", revoked: "grey" };

@@ -2,7 +2,7 @@ import { Link, useNavigate } from "@tanstack/react-router";
 import type { Schema } from "@/api/types";
 import { useAllPackages } from "@/api/wholeLists";
 import { useDialog } from "@/app/useDialog";
-import { useMayAdminister } from "@/app/useMe";
+import { useMayUpload } from "@/app/useMe";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
 import { RecordsPage } from "@/design/RecordsPage/RecordsPage";
 import { StateBadge } from "@/design/StateBadge/StateBadge";
@@ -18,7 +18,7 @@ type Package = Schema<"PackageView">;
 export function PackagesPage() {
   const dialog = useDialog();
   const navigate = useNavigate();
-  const mayUpload = useMayAdminister();
+  const mayUpload = useMayUpload();
   const packages = useAllPackages();
   return (
     <RecordsPage

@@ -7,7 +7,7 @@ import { FormDialog } from "@/design/FormDialog/FormDialog";
 
 interface Props {
   /** The pool to resize; a new one without it. */
-  pool?: Schema<"PoolSummary">;
+  pool?: Schema<"Pool">;
   onClose: () => void;
 }
 

@@ -8,7 +8,7 @@ import type { Column } from "@/design/Table/Table";
 import { DeletePool } from "./DeletePool";
 import { PoolForm } from "./PoolForm";
 
-type Pool = Schema<"PoolSummary">;
+type Pool = Schema<"Pool">;
 
 /** Named limits of slots over all nodes: how much of each is used, and its size. */
 export function PoolsPage() {

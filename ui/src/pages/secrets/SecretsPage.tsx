@@ -8,7 +8,7 @@ import { Time } from "@/design/Time/Time";
 import { DeleteSecret } from "./DeleteSecret";
 import { SecretForm } from "./SecretForm";
 
-type Secret = Schema<"SecretStatus">;
+type Secret = Schema<"Secret">;
 
 /** Encrypted values that author code reads: set and delete, but never show. */
 export function SecretsPage() {

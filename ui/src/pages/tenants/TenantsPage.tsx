@@ -9,7 +9,7 @@ import { Time } from "@/design/Time/Time";
 import { DeleteTenant } from "./DeleteTenant";
 import { TenantForm } from "./TenantForm";
 
-type Tenant = Schema<"TenantView">;
+type Tenant = Schema<"Tenant">;
 
 /** The owners of everything on this store. */
 export function TenantsPage() {

@@ -8,7 +8,7 @@ import { parseValue } from "./value";
 
 interface Props {
   /** The variable to change; a new one without it. */
-  variable?: Schema<"VariableView">;
+  variable?: Schema<"Variable">;
   onClose: () => void;
 }
 

@@ -3,10 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Self
+
+from msgspec.structs import replace
 
 from tidemill.engine.graphs.accumulators.bulk_ingest import BulkIngest
 from tidemill.engine.graphs.accumulators.ingest import INTERRUPTED_ERROR, EventIngest
+from tidemill.engine.graphs.dead_letters import BatchedEvents
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.supervisor import RestartState
@@ -14,6 +18,7 @@ from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.engine.tasks import cancel_and_wait
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ACCUMULATOR_TRANSITIONS, AccumulatorHealth
+from tidemill.graphs.result import DeadLetter
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 from tidemill.storage.graph_ports import PartKind
 from tidemill.telemetry import events
@@ -43,6 +48,7 @@ class RunningAccumulator(BulkIngest):
         """Become a newer version, which was created but never started. Counters and targets stay; state if it fits."""
         self._migrate_state(newer)
         self._apply_definition(newer.definition)
+        self.dead_letters.migrate(partial(_migrate_dead_letter, ValueMigrator(newer.definition.event_type)))
         self.close_fast_path()
         self._end_loop()  # before the next starts, so that it continues where this one stopped
         if self.down_reason is None:
@@ -236,3 +242,11 @@ class RunningAccumulator(BulkIngest):
 
 def _select_nothing() -> None:
     """Do nothing: there are no keys."""
+
+
+def _migrate_dead_letter(migrator: ValueMigrator, dead_letter: DeadLetter, detail: Any) -> tuple[DeadLetter, Any]:
+    """Return a dead event as the newer declaration has it, or as a plain value."""
+    if isinstance(detail, BatchedEvents):
+        events = [migrator.migrate_or_describe(event) for event in detail.events]
+        return replace(dead_letter, event=events), replace(detail, events=events)
+    return replace(dead_letter, event=migrator.migrate_or_describe(dead_letter.event)), detail

@@ -19,7 +19,6 @@ from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptTally, encode_runs
 from tidemill.graphs.result import Receipt
-from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import StoredPush
 
 AuthorCall = tuple[Any, Any, Receipt | None]
@@ -40,16 +39,14 @@ class BulkIngest(PushIngest):
         """Process events in order, as `push` does each, and return their receipts.
 
         A push with the number of an earlier one of its producer, or with a lower one, changes nothing. A push of which
-        every event was rejected does not count: the producer may repeat it under the same number.
+        every event was rejected does not count: the producer may repeat it under the same number. StoreError if it
+        cannot be known whether the push is new: then it is no answer that its events were rejected.
         """
         if position is None:
             return PushSummary(tuple((await self._push_all(events, encoding)).runs))
         position.check()
         work = self._push_once(events, encoding, position)
-        try:
-            return await self.runtime.tasks.run_shielded(f"accumulator {self.name}: push of a producer", work)
-        except StoreError as error:  # it cannot be known whether the push is new
-            return PushSummary.of(self._not_stored(str(error)) for _ in events)
+        return await self.runtime.tasks.run_shielded(f"accumulator {self.name}: push of a producer", work)
 
     def add_new_producer(self, client: str) -> None:
         """Add a producer that is known to have pushed nothing yet."""

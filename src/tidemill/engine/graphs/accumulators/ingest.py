@@ -15,7 +15,6 @@ the event. An event of the wrong type, and one for which the function raises, be
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -24,9 +23,9 @@ from typing import Any, TypeVar
 
 from tidemill.annotations.strict_validation import StrictTypeValidator
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
+from tidemill.engine.graphs.accumulators.dead_event_log import DeadEventLog
 from tidemill.engine.graphs.accumulators.emit import BoundaryEmitter, PendingReceipt, resolve_receipt
 from tidemill.engine.graphs.dead_letters import BatchedEvents, DeadLetterQueue, ReplayedEvent
-from tidemill.engine.graphs.error_location import locate_error
 from tidemill.engine.graphs.firing.fast_path import BYTES_CLASSES, FastPath, FastPathSource
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -36,9 +35,6 @@ from tidemill.graphs.pushes import PushHandle
 from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 from tidemill.kernel.errors import FullError, RequestError
-from tidemill.telemetry import events
-
-logger = logging.getLogger(__name__)
 
 Accepted = TypeVar("Accepted")
 
@@ -60,6 +56,7 @@ class EventIngest(BoundaryEmitter):
         on_added = partial(runtime.publish_dead_letter, tenant)
         self.dead_letters = DeadLetterQueue(definition.declared_name, self.clock, limit, self.dropped, store, on_added)
         self._apply_definition(definition)
+        self._dead_event_log = DeadEventLog(self.name, self.clock)
         self._fast_path = FastPath(self.push_slow)
         self._fast_path_tried = False
         self._never_blocks = False  # whether no event waits or is rejected, as long as no target changes
@@ -419,8 +416,7 @@ class EventIngest(BoundaryEmitter):
             self.dead_letters.put("event", text, event, event=event.events)
         else:
             self.dead_letters.put("event", text, encoding, event=event)
-        place = locate_error(error, self.definition.function)
-        logger.warning(events.EVENT_DEAD_LETTERED, extra={"accumulator": self.name, "error": text, "place": place})
+        self._dead_event_log.record(error, text, self.definition.function)
         return self._receipt("dead_lettered", text)
 
     # -- dead letters

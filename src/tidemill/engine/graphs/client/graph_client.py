@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from tidemill.access.principal import Caller
 from tidemill.engine.graphs.client.describe_graph import describe_graph
 from tidemill.engine.graphs.client.health_report import report_silence
 from tidemill.engine.graphs.client.routing import OperationRouter
@@ -28,13 +29,13 @@ from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.loaded_graphs import check_whole, partition_named_error
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.registry import Registry
-from tidemill.engine.workflows.client.values import Caller
 from tidemill.graphs.graph import Graph
 from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.graphs.result import DeadLetter, GraphResult, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
+from tidemill.kernel.limits import is_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.graph_ports import PartKey, PartKind
 
@@ -89,9 +90,10 @@ class GraphClient:
     # -- reactors
 
     async def list_reactors(self, caller: Caller) -> list[ReactorState]:
-        """Return the state of every reactor by name."""
+        """Return the state of every reactor by name, without large values of their caches."""
         names = await self._reactor_names(caller)
-        return await _gather_loaded(self.reactor_state(caller, name) for name in names)
+        parts = [PartKey(caller.tenant, "reactor", name) for name in names]
+        return await _gather_loaded(self._at(one).listed_state(one.tenant, one.name) for one in parts)
 
     async def health_reports(self, caller: Caller) -> dict[str, HealthReport]:
         """Return what is wrong with each reactor and its accumulators, by reactor."""
@@ -188,17 +190,24 @@ class GraphClient:
         return await self._at(part).restart_accumulator(part.tenant, part.name)
 
     async def push(
-        self, caller: Caller, name: str, event: Any, encoding: str = "json", patience: float | None = None
+        self,
+        caller: Caller,
+        name: str,
+        event: Any,
+        encoding: str = "json",
+        patience: float | None = None,
+        position: ProducerPosition | None = None,
     ) -> Receipt:
         """Push an event, a Python value or bytes, and return its receipt.
 
-        With `patience` it waits for queue space no longer than this many seconds, and is rejected then.
+        With `patience` it waits for queue space no longer than this many seconds, and is rejected then. `position`
+        numbers the push, so that a repetition is not applied again.
         """
         part = self._own_part(caller, "accumulator", name)
         was_here = self._scheduler.runs(part)
-        receipt = await self._at(part).push(part.tenant, part.name, event, encoding, patience)
-        if receipt.outcome == "rejected" and was_here and not self._scheduler.runs(part):
-            receipt = await self._at(part).push(part.tenant, part.name, event, encoding, patience)  # to its new owner
+        receipt = await self._at(part).push(part.tenant, part.name, event, encoding, patience, position)
+        if receipt.outcome == "rejected" and was_here and not self._scheduler.runs(part):  # to its new owner
+            receipt = await self._at(part).push(part.tenant, part.name, event, encoding, patience, position)
         return receipt
 
     async def push_many(
@@ -236,9 +245,17 @@ class GraphClient:
     # -- dead letters
 
     async def dead_letters(self, caller: Caller, kind: PartKind, name: str) -> list[DeadLetter]:
-        """Return the dead letters of an accumulator, or of a reactor with its accumulators, newest first."""
+        """Return the dead letters of an accumulator, or of a reactor with its accumulators, newest first.
+
+        Large values are left out: `dead_letter` returns them.
+        """
         part = self._own_part(caller, kind, name)
         return await self._at(part).dead_letters(kind, part.tenant, part.name)
+
+    async def dead_letter(self, caller: Caller, kind: PartKind, name: str, dead_letter: str) -> DeadLetter:
+        """Return one dead letter, with all its values."""
+        part = self._own_part(caller, kind, name)
+        return await self._at(part).dead_letter(kind, part.tenant, part.name, dead_letter)
 
     async def replay(self, caller: Caller, kind: PartKind, name: str, dead_letter: str) -> ReplayResult:
         """Process a dead letter again."""
@@ -276,6 +293,8 @@ class GraphClient:
 
     def _whole(self, part: PartKey) -> PartKey:
         """Return a part that callers may name: a partition is no such part, because keys belong to partitions."""
+        if not is_storable(part.name):
+            raise _not_found(part.kind, part.name)
         if part.kind == "reactor" and "[" in part.name and self._scheduler.is_partition(part):
             raise partition_named_error(part)
         return check_whole(part)

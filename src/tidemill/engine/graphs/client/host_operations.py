@@ -122,6 +122,11 @@ class HostOperations:
         names = self._names(kind, tenant, name)
         return [found for one in names for found in await self._operations.dead_letters(kind, tenant, one)]
 
+    async def dead_letter(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> DeadLetter | None:
+        """Return one dead letter; None if no partition here has it."""
+        found: DeadLetter | None = await self._with_dead_letter("dead_letter", kind, tenant, name, dead_letter)
+        return found
+
     async def replay(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> ReplayResult | None:
         """Process a dead letter again; None if no partition here has it."""
         found: ReplayResult | None = await self._with_dead_letter("replay", kind, tenant, name, dead_letter)

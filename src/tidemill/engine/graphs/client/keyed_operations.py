@@ -108,6 +108,10 @@ class KeyedOperations:
         states = [state for host in found for state in host.partitions]
         return merge_states(keyed, states, view.owners, [source for host in found for source in host.sources])
 
+    async def listed_state(self, tenant: str, name: str) -> ReactorState:
+        """Return the current state of a reactor for a list: its cache is empty."""
+        return await self.reactor_state(tenant, name)
+
     async def observe(self, tenant: str, name: str, known: KnownFiring | None) -> ReactorObservation:
         """Return the current state of a reactor, and its newest firing, unless that is the known one."""
         newest = next(iter((await self.firings(tenant, name, 1, None)).firings), None)
@@ -317,6 +321,15 @@ class KeyedOperations:
         keyed = self._of_kind(kind, tenant, name)
         found = await self._read_hosts(keyed, lambda host: host.dead_letters(kind, tenant, name))
         return sorted((one for some in found for one in some), key=lambda one: one.id, reverse=True)
+
+    async def dead_letter(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> DeadLetter:
+        """Return one dead letter, with all its values."""
+        keyed = self._of_kind(kind, tenant, name)
+        found = await self._ask_hosts(keyed, lambda host: host.dead_letter(kind, tenant, name, dead_letter))
+        for one in found:
+            if one is not None:
+                return one
+        raise unknown_dead_letter_error(dead_letter)
 
     async def replay(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> ReplayResult:
         """Process a dead letter again."""

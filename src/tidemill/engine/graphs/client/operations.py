@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.client.dead_letters import find_dead_letter, to_plain, to_replay_result
 from tidemill.engine.graphs.client.health_report import report_health
+from tidemill.engine.graphs.client.listed_values import to_listed_dead_letter, to_listed_firing, to_listed_state
 from tidemill.engine.graphs.client.queue_space import free_space, wait_for_space
 from tidemill.engine.graphs.client.values import (
     AccumulatorDetails,
@@ -64,6 +65,10 @@ class GraphOperations:
         reactor = self._reactor(tenant, name)
         return reactor.state() if key is None else await reactor.state_of(key)
 
+    async def listed_state(self, tenant: str, name: str) -> ReactorState:
+        """Return the current state of a reactor without large values of its cache."""
+        return to_listed_state(await self.reactor_state(tenant, name))
+
     async def observe(self, tenant: str, name: str, known: KnownFiring | None) -> ReactorObservation:
         """Return the current state of a reactor, and its newest firing, unless that is the known one.
 
@@ -87,7 +92,7 @@ class GraphOperations:
         kept = self._reactor(tenant, name).firings(LOGGED_FIRINGS_LIMIT, key)
         ids = [] if after is None else [one.id for one in kept]
         start = 0 if after is None else ids.index(after) + 1 if after in ids else len(kept)
-        shown = [FiringView.of(one) for one in kept[start : start + limit]]
+        shown = [to_listed_firing(FiringView.of(one)) for one in kept[start : start + limit]]
         return FiringPage(firings=shown, kept=len(kept), has_more=start + limit < len(kept))
 
     async def timeseries(self, tenant: str, name: str) -> list[int]:
@@ -237,9 +242,18 @@ class GraphOperations:
     # -- dead letters
 
     async def dead_letters(self, kind: PartKind, tenant: str, name: str) -> list[DeadLetter]:
-        """Return the dead letters of an accumulator, or of a reactor with its accumulators, newest first."""
+        """Return the dead letters of an accumulator, or of a reactor with its accumulators, newest first.
+
+        Large values are left out.
+        """
         entries = [entry for queue in self._queues(kind, tenant, name) for entry in queue.entries_with_details()]
-        return [to_plain(*entry) for entry in sorted(entries, key=lambda entry: entry[0].id, reverse=True)]
+        newest_first = sorted(entries, key=lambda entry: entry[0].id, reverse=True)
+        return [to_listed_dead_letter(to_plain(*entry)) for entry in newest_first]
+
+    async def dead_letter(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> DeadLetter:
+        """Return one dead letter, with all its values."""
+        _, entry = find_dead_letter(self._queues(kind, tenant, name), dead_letter)
+        return to_plain(*entry)
 
     async def replay(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> ReplayResult:
         """Process a dead letter again."""

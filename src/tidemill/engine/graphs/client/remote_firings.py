@@ -2,24 +2,9 @@
 
 from typing import Any
 
-from tidemill.engine.graphs.client.values import FiringView, GraphResultView, NodeFailure, ReplayResult
+from tidemill.engine.graphs.client.values import FiringView, GraphResultView, ReplayResult
 from tidemill.graphs.key_forms import key_from_json
-from tidemill.graphs.result import Firing, GraphResult, NodeError
-from tidemill.graphs.result_layout import ResultLayout
-from tidemill.kernel.errors import OperationError
-
-
-class RemoteNodeError(NodeError):
-    """The error of a graph's node in another process: its message and its traceback are text."""
-
-    def __init__(self, node: str, message: str, traceback: str) -> None:
-        OperationError.__init__(self, message)
-        self.node = node
-        self.cause = OperationError(message)
-        self.__dict__["traceback"] = traceback
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.node, str(self), self.traceback)
+from tidemill.graphs.result import Firing, GraphResult, PlainNodeError, plain_result
 
 
 def to_firing(view: FiringView) -> Firing:
@@ -44,19 +29,6 @@ def to_outcome(result: ReplayResult) -> Any:
 
 
 def _to_result(view: GraphResultView) -> GraphResult:
-    failed = () if view.error is None else (view.error.node,)
-    layout = ResultLayout(
-        names=(*view.ran, *failed, *view.skipped),
-        returned=(),
-        routed=(),
-        terminals=frozenset(view.outputs),
-        guards={},
-        variant_suffix="",
-        task_suffix="",
-    )
-    finished = {name: view.outputs.get(name) for name in view.ran}
-    return GraphResult(layout, (), None if view.error is None else _to_error(view.error), finished)
-
-
-def _to_error(failure: NodeFailure) -> NodeError:
-    return RemoteNodeError(failure.node, failure.message, failure.traceback)
+    failure = view.error
+    error = None if failure is None else PlainNodeError(failure.node, failure.message, failure.traceback)
+    return plain_result(view.outputs, view.ran, view.skipped, error)

@@ -67,6 +67,8 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
     results: dict[str, GraphResultView]
     key: Any = None
     """Of a keyed reactor: the key whose inputs it saw, as JSON."""
+    omitted: dict[str, int] = {}
+    """By path, the bytes of values that a list leaves out because they are large."""
 
     @classmethod
     def of(cls, firing: Firing) -> "FiringView":

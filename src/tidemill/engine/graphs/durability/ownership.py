@@ -8,8 +8,9 @@ Another node may acquire a part when its owner has released it, when the process
 otherwise when the node has not seen a renewal for a whole `lease_ttl` of its own monotonic clock.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -31,10 +32,15 @@ _closed_owners: set[str] = set()
 class ReactorOwnedError(RequestError):
     """Another node of the store owns a reactor."""
 
-    def __init__(self, message: str, keys: Collection[PartKey], owner: str) -> None:
-        super().__init__(message, code="reactor_owned", status=409, owner=owner)
+    def __init__(self, part: PartKey, situation: str, keys: Collection[PartKey], owner: str) -> None:
+        super().__init__(f"{part.kind} '{part.name}' {situation}", code="reactor_owned", status=409, owner=owner)
+        self._situation = situation
         self.keys = keys
         """The parts that were to be acquired."""
+
+    def naming(self, part: PartKey) -> "ReactorOwnedError":
+        """Return the error for a caller that has asked for one of the parts: it names that part."""
+        return ReactorOwnedError(part, self._situation, self.keys, self.facts["owner"])
 
 
 class ReactorOwnership:
@@ -69,6 +75,8 @@ class ReactorOwnership:
         self._tasks = tasks
         self._wakeup = Wakeup(clock)
         self._is_renewing = False
+        self._unreleased: dict[PartKey, PartFence] = {}  # parts whose release has failed: it is tried again
+        self._change_lock = asyncio.Lock()  # a part that is acquired again keeps its epoch: no release may follow
 
     @property
     def _renewal_interval(self) -> float:
@@ -85,11 +93,14 @@ class ReactorOwnership:
         missing = sorted(set(keys) - self.fences.keys())
         if not missing:
             return
-        abandoned = self.abandoned_among(await self._part_owners.owners_of(missing))
-        acquired = await self._part_owners.acquire(missing, self.owner, abandoned)
-        if isinstance(acquired, PartOwner):
-            raise _owned_elsewhere(acquired, missing)
-        self.fences |= {fence.key: fence for fence in acquired}
+        async with self._change_lock:
+            abandoned = self.abandoned_among(await self._part_owners.owners_of(missing))
+            acquired = await self._part_owners.acquire(missing, self.owner, abandoned)
+            if isinstance(acquired, PartOwner):
+                raise _owned_elsewhere(acquired, missing)
+            for fence in acquired:
+                self.fences[fence.key] = fence
+                self._unreleased.pop(fence.key, None)
         if not self._is_renewing:
             self._is_renewing = True
             self._tasks.start("reactor ownership", self._keep_renewing())
@@ -98,11 +109,23 @@ class ReactorOwnership:
         """Release parts that this node no longer needs, so that another node can acquire them at once."""
         released = [fence for key, fence in self.fences.items() if key in keys]
         for fence in released:
-            del self.fences[fence.key]
-        if not self.fences:
-            self._wakeup.notify()  # nothing is left to renew
+            self._unreleased[fence.key] = self.fences.pop(fence.key)
         if released:
-            await _log_failure(self._part_owners.release(released))
+            await self._release_pending()
+
+    async def _release_pending(self) -> None:
+        """Release what this node no longer needs; while that fails, it goes on renewing, or it would look dead."""
+        async with self._change_lock:
+            pending = list(self._unreleased.values())
+            try:
+                await self._part_owners.release(pending)
+            except StoreError as error:
+                logger.warning(events.REACTOR_RENEWAL_FAILED, extra={"error": str(error)})
+                return
+            for fence in pending:
+                del self._unreleased[fence.key]
+        if not self.fences and not self._unreleased:
+            self._wakeup.notify()  # nothing is left to renew
 
     def close(self) -> None:
         """Let other nodes of this process acquire the parts, even if they could not be released."""
@@ -127,9 +150,14 @@ class ReactorOwnership:
         return _decode_owner(owner.owner).id
 
     def abandoned_among(self, owners: Sequence[PartOwner]) -> list[PartOwner]:
-        """Return the owners that are gone, or that have not renewed their ownership for a whole ttl."""
-        gone = {owner for owner in {one.owner for one in owners} if self._is_gone(owner)}
-        return [one for one in owners if self._silence.lasts(one.key, one, self._ttl) or one.owner in gone]
+        """Return the owners that are gone, or that have not renewed their ownership for a whole ttl.
+
+        A node renews all its parts in one statement. So one part that it has not renewed tells about all of them, also
+        about those that this node has not looked at before.
+        """
+        silent = [one.owner for one in owners if self._silence.lasts(one.key, one, self._ttl)]
+        abandoned = {*silent, *(owner for owner in {one.owner for one in owners} if self._is_gone(owner))}
+        return [one for one in owners if one.owner in abandoned]
 
     def _is_gone(self, owner: str) -> bool:
         return owner in _closed_owners or self._is_dead(_decode_owner(owner))
@@ -138,9 +166,11 @@ class ReactorOwnership:
 
     async def _keep_renewing(self) -> None:
         try:
-            while self.fences:
+            while self.fences or self._unreleased:
                 await self._wakeup.wait(self._renewal_interval)
-                if self.fences:
+                if self._unreleased:
+                    await self._release_pending()
+                if self.fences or self._unreleased:
                     await self.renew()
         finally:
             self._is_renewing = False
@@ -179,12 +209,4 @@ def _owned_elsewhere(found: PartOwner, keys: Collection[PartKey]) -> ReactorOwne
     owner = _decode_owner(found.owner)
     node = f"node {owner.id} (process {owner.pid} on {owner.host.partition(' ')[0]})"
     remedy = "a durable reactor runs on one node of a store: use that node, or stop it"
-    return ReactorOwnedError(f"{found.key.kind} '{found.key.name}' is owned by {node}; {remedy}", keys, owner.id)
-
-
-async def _log_failure(write: Awaitable[None]) -> None:
-    """Wait for a write whose failure only delays other nodes."""
-    try:
-        await write
-    except StoreError as error:
-        logger.warning(events.REACTOR_RENEWAL_FAILED, extra={"error": str(error)})
+    return ReactorOwnedError(found.key, f"is owned by {node}; {remedy}", keys, owner.id)

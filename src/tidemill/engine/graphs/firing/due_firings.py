@@ -40,6 +40,7 @@ class DueFirings:
         self.incomplete = 0
         self._queue_pauses = 0  # retries and full outboxes that pause the queue
         self._needs_new_series = False  # after the fast firing that runs now
+        self._is_rebound = self.is_redefined = False  # since the log was last checked for replaced firings
         self._refire_queue: deque[PendingFiring] = deque()  # interrupted firings and due retries, next one first
 
     # -- inputs
@@ -66,8 +67,8 @@ class DueFirings:
             self.request_checkpoint()
 
     def request_checkpoint(self) -> None:
-        """Include the reactor in the next checkpoint, if it is durable."""
-        if self.reactor.durability.is_durable:
+        """Include the reactor in the next checkpoint, if it is durable and may be written."""
+        if self.reactor.durability.is_durable and not self.reactor.is_unsaved_reset:
             self._runtime.durability.request_checkpoint(self.reactor)
 
     # -- deciding
@@ -125,6 +126,12 @@ class DueFirings:
         self._needs_new_series = self.fast_path_state.credit is None
         if self.reactor.durability.is_journaled and not self._needs_new_series:
             self.log.new_series()
+
+    def _detach_replaced(self) -> None:
+        """Turn the logged firings of replaced graphs into plain values; called between firings."""
+        if self._is_rebound:
+            self.log.detach(self.graphs.values(), is_redefined=self.is_redefined)
+            self._is_rebound = self.is_redefined = False
 
     def _with_current_graphs(self, firing: PendingFiring) -> PendingFiring | None:
         """Return a repeated firing with the graphs that are bound now."""

@@ -4,10 +4,12 @@ Fast firings are logged in bursts. A burst of one graph begins with a copy of th
 only what changed: (source, boundary, started, ended, values). The snapshot that a firing saw is rebuilt when it is
 read. So logging costs the same with one accumulator as with a hundred. On the broad path, and with keys, an entry holds
 the snapshot itself. All other firings, those that were manual or failed, are logged whole.
+
+Firings of graphs that are replaced become plain values: the log outlives versions, and must not keep their code.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Protocol
 
@@ -15,7 +17,9 @@ import msgspec
 
 from tidemill.engine.graphs.firing.fast_path import FastEntry
 from tidemill.graphs.compiler import CompiledGraph
+from tidemill.graphs.plain_values import PlainValues
 from tidemill.graphs.result import Firing, GraphResult
+from tidemill.graphs.result_layout import ResultLayout
 from tidemill.graphs.state import Latency
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.ids import new_instance_id
@@ -60,6 +64,7 @@ class FiringRecord(msgspec.Struct, frozen=True):
     attempt: int = 1
     wall_offset: float = 0.0  # from monotonic seconds to wall-clock seconds at that time
     key: Any = None
+    is_plain: bool = False  # whether it holds plain values, and nothing of the code that fired
 
     entry_count: ClassVar[int] = 1
 
@@ -70,6 +75,14 @@ class FiringRecord(msgspec.Struct, frozen=True):
     def durations(self, limit: int) -> list[float]:
         """Return how long the firing took, in a list of at most `limit`."""
         return [self.ended - self.started][:limit]
+
+    def to_plain(self, values: PlainValues) -> "FiringRecord":
+        """Return the firing with plain values."""
+        if self.is_plain:
+            return self
+        snapshot = [values.convert(value) for value in self.snapshot]
+        results = {name: values.convert_result(result) for name, result in self.results.items()}
+        return msgspec.structs.replace(self, snapshot=snapshot, results=results, is_plain=True)
 
 
 class Burst(msgspec.Struct):
@@ -148,6 +161,12 @@ class BroadBurst(Burst):
             pairs = zip(self.graphs, values, strict=True)
             results = {graph.name: GraphResult(graph.layout, one) for graph, one in pairs}
             yield self._record(position, snapshot, results)
+
+
+def _is_of(item: FiringRecord | Burst, layouts: Mapping[str, ResultLayout]) -> bool:
+    """Return whether firings are of graphs with these layouts only; those of one burst are of the same graphs."""
+    newest = next(item.records(item.entry_count - 1))
+    return all(layouts.get(name) is result.layout for name, result in newest.results.items())
 
 
 class BurstMaker(Protocol):
@@ -246,6 +265,22 @@ class FiringLog:
         self._retained_count += entries
         while self._retained_count - self._retained[0].entry_count >= LOGGED_FIRINGS_LIMIT:
             self._retained_count -= self._retained.popleft().entry_count
+
+    def detach(self, bound: Iterable[CompiledGraph], *, is_redefined: bool) -> None:
+        """Turn the firings of other graphs than these into plain values; all firings, if the reactor is redefined."""
+        self.close_burst()
+        layouts = {graph.name: graph.layout for graph in bound}
+        values, kept, wanted = PlainValues(), deque[FiringRecord | Burst](), LOGGED_FIRINGS_LIMIT
+        while self._retained and wanted > 0:
+            item = self._retained.pop()
+            if is_redefined or not _is_of(item, layouts):
+                records = [one.to_plain(values) for one in item.records(max(0, item.entry_count - wanted))]
+                kept.extendleft(reversed(records))
+            else:
+                kept.appendleft(item)
+            wanted -= item.entry_count
+        self._retained = kept
+        self._retained_count = sum(one.entry_count for one in kept)
 
     def _count_minutes(self, first: float, entries: list[FastEntry]) -> None:
         if self._minute(first) == self._minute(entries[-1][2]):

@@ -96,6 +96,7 @@ class FiringLoop(DueFirings):
         self.fast_path_state.flags &= DIRTY | CHECKPOINTED
         if self._needs_new_series:
             self.new_series()
+        self._detach_replaced()
         if self._has_due_work:
             if self._is_async:
                 self._work_ready.set()
@@ -348,6 +349,7 @@ class FiringLoop(DueFirings):
         finally:
             _current_firing_loop.reset(outer)
             self._is_firing, self._firing_task, self.firing_token = False, None, None
+            self._detach_replaced()
 
     # -- retries and replays
 
@@ -414,7 +416,7 @@ class FiringLoop(DueFirings):
 
     def set_graphs(self, graphs: dict[str, CompiledGraph]) -> None:
         """Call these graphs from the next firing on."""
-        self.graphs = graphs
+        self.graphs, self._is_rebound = graphs, True
         own_windows = frozenset(window for graph in graphs.values() for _, window in graph.window_feeds)
         self.inputs.set_criteria(self.reactor.definition, own_windows)
         self._is_async = any(graph.is_async for graph in graphs.values())

@@ -127,7 +127,8 @@ class FiringResults:
         inputs = {name: value for name, value in names if value is not None}
         firing_id = self.log.firing_id(firing.series, firing.number)
         content = {"inputs": inputs, "attempts": firing.attempt, "firing_id": firing_id}
-        self.dead_letters.put("firing", error, (firing, failed), **content)
+        detail = msgspec.structs.replace(firing, graphs=[]), failed  # a replay takes the graphs of its own time
+        self.dead_letters.put("firing", error, detail, **content)
         logger.warning(events.FIRING_DEAD_LETTERED, extra={"reactor": self._name, "error": error})
 
     def prepare_retry(self, firing: PendingFiring, graphs: Mapping[str, CompiledGraph]) -> PendingFiring | None:

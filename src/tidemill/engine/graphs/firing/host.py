@@ -29,6 +29,8 @@ class FiringHost(Protocol):
     write_health: WriteHealth
     is_fenced: bool
     """Whether another node has acquired the reactor."""
+    is_unsaved_reset: bool
+    """Whether it has started empty over older stored state, which the rollback of its load would need."""
 
     @property
     def batches(self) -> Sequence[BufferingSource]:

@@ -6,9 +6,11 @@ it, restores its state, and goes on. The other partitions run on meanwhile. The 
 with an outdated view acquires nothing that another one owns, and writes nothing.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Protocol
 
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, ReactorOwnership
@@ -54,6 +56,8 @@ class SharedPartitions(PartitionSharing):
         self._joined: dict[Key, PartitionedReactor] = {}
         self._is_active = False  # until everything that loads with the node is there
         self._is_running = self._is_moving = False
+        # an unload overlaps with other changes, and must not miss a partition
+        self._move_locks: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
         self.exclude_changes: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
         """Keeps package changes from overlapping with a move."""
         self.finish_requests: Callable[[Collection[PartKey]], Awaitable[None]] | None = None
@@ -87,13 +91,14 @@ class SharedPartitions(PartitionSharing):
                 one.reactor.set_paused(is_paused)
 
     async def leave(self, keyed: PartitionedReactor) -> None:
-        del self._joined[keyed.key]
-        await self.relays.stop_for(keyed)
-        await self.membership.withdraw(keyed)
-        await self._ownership.release(keyed.part_keys)
-        for number in running_numbers(self._runner, keyed):
-            await self._hand_over(keyed, number)
-        await self._ownership.release({part for number in keyed.numbers for part in keyed.partition_keys(number)})
+        self._joined.pop(keyed.key, None)
+        async with self._move_locks[keyed.key]:
+            await self.relays.stop_for(keyed)
+            await self.membership.withdraw(keyed)
+            await self._ownership.release(keyed.part_keys)
+            for number in running_numbers(self._runner, keyed):
+                await self._hand_over(keyed, number)
+            await self._ownership.release({part for number in keyed.numbers for part in keyed.partition_keys(number)})
 
     async def view(self, keyed: PartitionedReactor) -> ClusterView:
         return await self.membership.view(keyed)
@@ -135,13 +140,24 @@ class SharedPartitions(PartitionSharing):
         host, running = self.membership.host, set(running_numbers(self._runner, keyed))
         lost = {number for number in running if self._is_lost(keyed, number)}
         for number in sorted(lost | {number for number in running if target.get(number, host) != host}):
-            async with self.exclude_changes():
-                if self._joined.get(keyed.key) is keyed:
+            async with self._moving(keyed) as is_joined:
+                if is_joined:
                     await self._hand_over(keyed, number)
         if view.is_front_free or any(owner == host and number not in running for number, owner in target.items()):
-            async with self.exclude_changes():
-                if self._joined.get(keyed.key) is keyed:
+            async with self._moving(keyed) as is_joined:
+                if is_joined:
                     await self._start(keyed, await self._acquire_assigned(keyed, view))
+
+    @asynccontextmanager
+    async def _moving(self, keyed: PartitionedReactor) -> AsyncIterator[bool]:
+        """Keep package changes and an unload of the reactor from overlapping; tell whether the reactor is still loaded.
+
+        One that leaves is not waited for: its drains may take long, and every package change would wait, too.
+        """
+        async with self.exclude_changes():
+            is_joined = self._joined.get(keyed.key) is keyed
+            async with self._move_locks[keyed.key] if is_joined else nullcontext():
+                yield is_joined
 
     def _is_lost(self, keyed: PartitionedReactor, number: int) -> bool:
         """Return whether another node has acquired a partition that runs here: what this node has is outdated."""

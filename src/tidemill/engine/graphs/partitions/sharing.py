@@ -84,7 +84,7 @@ class OwnPartitions(PartitionSharing):
         return ClusterView(hosts={LOCAL_HOST: 1}, owners=owners, parts={LOCAL_HOST: part}, is_front_free=False)
 
     async def leave(self, keyed: PartitionedReactor) -> None:
-        del self._joined[keyed.key]
+        self._joined.pop(keyed.key, None)
         await self.relays.stop_for(keyed)
         for number in running_numbers(self._runner, keyed):
             await self._runner.stop_partition(keyed, number)

@@ -147,7 +147,8 @@ class Outbox:
         if failed is None:
             self._failing.discard(subscription)
         else:
-            self._dead_letter(FailedStart(entry.record, subscription, output), failed)
+            record = msgspec.structs.replace(entry.record, results={})  # a replay needs none, and they hold code
+            self._dead_letter(FailedStart(record, subscription, output), failed)
         if not entry.undelivered:
             self._entries.remove(entry)
         if self._is_full and len(self._entries) < OUTBOX_LIMIT:

@@ -2,9 +2,11 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from tidemill.annotations.codec import Codec, UnstorableError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
@@ -14,15 +16,16 @@ from tidemill.engine.graphs.firing.commands import FiringCommands
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.firing.host import FiringHost
 from tidemill.engine.graphs.reactors.feed_outbox import FeedOutbox
-from tidemill.engine.graphs.reactors.outbox import Outbox
+from tidemill.engine.graphs.reactors.outbox import FailedStart, Outbox
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.supervisor import RestartState
 from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.health import REACTOR_TRANSITIONS, ReactorHealth
+from tidemill.graphs.inputs import FiringInputs
 from tidemill.graphs.keys import Key
-from tidemill.graphs.result import Firing
+from tidemill.graphs.result import DeadLetter, Firing, to_jsonable
 from tidemill.graphs.snapshot import compute_digest
 from tidemill.graphs.state import KeyCounts
 from tidemill.kernel.errors import RequestError
@@ -55,7 +58,8 @@ class RunningReactor(FiringHost):
         self.write_health = WriteHealth(self.name, self.update_health)
         self.generation = 0  # of its part of the checkpoint
         self.is_fenced = False  # whether another node has acquired it
-        self._is_inactive = True  # until everything that loads together with it is there
+        self.is_unsaved_reset = False  # whether it replaces older stored state as soon as it is active
+        self.is_inactive = True  # until everything that loads together with it is there
         self.firing_loop = self.create_firing_loop()
         self.commands = FiringCommands(self.firing_loop, runtime)
         self.outbox = Outbox(self, self.firing_loop, runtime)
@@ -234,9 +238,12 @@ class RunningReactor(FiringHost):
         self.definition = definition
         self.durability = self.runtime.durability.policy_for(definition)
         loop = self.firing_loop
+        loop.is_redefined = True
         loop.inputs.resize(definition.capacity)
-        if lost := self.migrate_inputs(lambda index, value: migrators[index](value) if index in migrators else value):
+        convert = partial(_convert_input, migrators)
+        if lost := self.migrate_inputs(convert):
             loop.dropped["migration"] += lost
+        loop.results.dead_letters.migrate(partial(_migrate_dead_letter, definition.accumulator_names, convert))
         loop.queue_gate.set_overflow(definition.overflow)
         loop.new_series()
         loop.request_checkpoint()
@@ -251,7 +258,7 @@ class RunningReactor(FiringHost):
     def update_health(self) -> None:
         unhealthy = self._has_unhealthy_accumulator()
         self.firing_loop.fast_path_state.close()
-        if self.health is ReactorHealth.WARMING and not unhealthy and not self._is_inactive:
+        if self.health is ReactorHealth.WARMING and not unhealthy and not self.is_inactive:
             self._set_health(ReactorHealth.LIVE)
             self.firing_loop.reevaluate()
         if self.health.can_fire:
@@ -289,8 +296,8 @@ class RunningReactor(FiringHost):
 
     def activate(self) -> None:
         """Allow firings, now that everything that loads together with the reactor is there."""
-        if self._is_inactive:
-            self._is_inactive = False
+        if self.is_inactive:
+            self.is_inactive = False
             self.feed_outbox.activate()
             self.update_health()
 
@@ -339,3 +346,28 @@ def _migrator_for(accumulator: Accumulator) -> Callable[[Any], Any]:
         return ValueMigrator(accumulator.boundary_type)
     migrator = ValueMigrator(accumulator.element)
     return lambda content: accumulator.trim_to_capacity(migrator.migrate_fitting(content))
+
+
+def _convert_input(migrators: Mapping[int, Callable[[Any], Any]], index: int, value: Any) -> Any:
+    """Return an input as the newer declaration has it; None if it does not fit."""
+    return migrators[index](value) if index in migrators else value
+
+
+def _migrate_dead_letter(
+    names: Sequence[str], convert: Callable[[int, Any], Any], dead_letter: DeadLetter, detail: Any
+) -> tuple[DeadLetter, Any]:
+    """Return a dead firing or start with inputs of the newer declaration, or plain ones where they do not fit."""
+
+    def migrate(index: int, value: Any) -> Any:
+        return to_jsonable(value) if (migrated := convert(index, value)) is None else migrated
+
+    before = detail.record.snapshot if isinstance(detail, FailedStart) else detail[0].inputs.snapshot
+    snapshot = [None if value is None else migrate(index, value) for index, value in enumerate(before)]
+    if isinstance(detail, FailedStart):
+        detail = replace(detail, record=replace(detail.record, snapshot=snapshot))
+    else:
+        firing, failed = detail
+        consumed = [(index, migrate(index, value)) for index, value in firing.inputs.consumed]
+        detail = replace(firing, inputs=FiringInputs(snapshot, consumed, firing.inputs.flags)), failed
+    inputs = {name: value for name, value in zip(names, snapshot, strict=True) if value is not None}
+    return replace(dead_letter, inputs=inputs), detail

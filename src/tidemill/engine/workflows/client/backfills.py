@@ -1,12 +1,13 @@
 """Backfills: runs for past slots of a schedule, a limited number at a time."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
+from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.operations import RunOperations
-from tidemill.engine.workflows.client.values import BackfillPlan, Caller
+from tidemill.engine.workflows.client.values import BackfillPlan
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, StartRequest
 from tidemill.kernel.errors import RequestError
@@ -20,6 +21,8 @@ from tidemill.workflows.states import active_states
 from tidemill.workflows.workflow import Workflow
 
 SLOT_LIMIT = 10_000  # slots per backfill
+YEARS = range(1900, 9999)
+"""The years of a backfill: schedules begin in 1900 at the earliest, and no time zone leads out of the calendar."""
 
 
 class BackfillRunner:
@@ -42,18 +45,21 @@ class BackfillRunner:
         only_missing: bool = True,
         limit: int = 1,
         key: str | None = None,
+        id: str | None = None,
     ) -> BackfillPlan:
         """Start a run for every slot in [start, end] that has none, at most `limit` of them running at a time.
 
         With `only_missing=False` slots that have had a run get another one. With `preview` nothing is changed. A future
-        slot gets no run: its schedule starts it.
+        slot gets no run: its schedule starts it. With the `id` of a backfill that was begun before, that is completed.
         """
         tenant = caller.tenant
         schedule, now = find_schedule(workflow, key), self._clock.now()
-        slots, future = _past_slots(schedule, _require_aware(start, "start"), _require_aware(end, "end"), now)
+        slots, future = _past_slots(schedule, _check_bound(start, "start"), _check_bound(end, "end"), now)
         if type(limit) is not int or limit < 1:
             raise RequestError(f"limit is a number of runs, at least 1, not {limit!r}", code="invalid_limit")
-        present = await self._store.runs.read_fired_slots(tenant, workflow.name, schedule.key, start, end)
+        fired = await self._store.runs.read_fired_slots(tenant, workflow.name, schedule.key, start, end)
+        begun = await self._read_begun(tenant, id)
+        present = fired - begun.keys()
         wanted = tuple(slot for slot in slots if not only_missing or slot not in present)
         had_run = tuple(slot for slot in slots if slot in present)
         plan = BackfillPlan(id=None, workflow=workflow.name, slots=wanted, present=had_run, future=future)
@@ -62,7 +68,7 @@ class BackfillRunner:
         if (tenant, workflow.name) in await self._store.schedules.list_paused_workflows():
             raise WorkflowPausedError(workflow.name)
         backfill = Backfill(
-            id=new_sortable_id(now),
+            id=id or new_sortable_id(now),
             tenant=tenant,
             workflow=workflow.name,
             limit=min(limit, MAX_INTEGER),
@@ -70,10 +76,34 @@ class BackfillRunner:
             range_start=start,
             range_end=end,
         )
+        return await self._run(caller, backfill, plan, workflow, schedule, begun)
+
+    async def _run(
+        self,
+        caller: Caller,
+        backfill: Backfill,
+        plan: BackfillPlan,
+        workflow: Workflow,
+        schedule: Schedule,
+        begun: Mapping[datetime, str],
+    ) -> BackfillPlan:
+        """Start the runs of a backfill that it has not started before."""
+        backfill = await self._begin(backfill)
+        repeated, missing = set(plan.present), [slot for slot in plan.slots if slot not in begun]
+        runs = await self._create_runs(caller, backfill, workflow, schedule, missing, repeated)
+        return msgspec.structs.replace(plan, id=backfill.id, runs=(*begun.values(), *runs))
+
+    async def _begin(self, backfill: Backfill) -> Backfill:
+        """Store a backfill, unless it is stored; return what is stored."""
+        if (stored := await self._store.backfills.get(backfill.id)) is not None:
+            return stored
         await self._store.backfills.upsert(backfill)
-        repeated = {slot for slot in wanted if slot in present}
-        runs = await self._create_runs(caller, backfill, workflow, schedule, wanted, repeated)
-        return msgspec.structs.replace(plan, id=backfill.id, runs=tuple(runs))
+        return backfill
+
+    async def _read_begun(self, tenant: str, id: str | None) -> dict[datetime, str]:
+        """Return the runs that a backfill has started before, by slot, oldest first."""
+        runs = await self._store.runs.find(RunFilter(tenant=tenant, backfill=id, limit=SLOT_LIMIT)) if id else []
+        return {run.slot: run.id for run in runs if run.slot is not None}
 
     async def _create_runs(
         self,
@@ -86,7 +116,7 @@ class BackfillRunner:
     ) -> list[str]:
         """Start the runs of a backfill, until it is cancelled; return their ids."""
         runs: list[str] = []
-        for slot in slots:
+        for slot in () if await self._was_cancelled(backfill.id) else slots:
             try:
                 run = await self._start_slot(backfill, workflow, schedule, slot, is_repeated=slot in repeated)
             except WorkflowPausedError as error:
@@ -177,9 +207,12 @@ def _past_slots(schedule: Schedule, start: datetime, end: datetime, now: datetim
     return tuple(schedule.slots(after, end)) if after < end else (), future
 
 
-def _require_aware(moment: datetime, what: str) -> datetime:
-    """Return a datetime that a caller passed; RequestError unless it has a time zone."""
+def _check_bound(moment: datetime, what: str) -> datetime:
+    """Return a datetime that a caller passed; RequestError unless it has a time zone and is in the years of slots."""
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         message = f"{what} is an aware datetime, such as datetime(2026, 1, 1, tzinfo=UTC), not {moment!r}"
+        raise RequestError(message, code="invalid_range")
+    if moment.year not in YEARS:
+        message = f"{what} is a time in the years {YEARS.start} to {YEARS.stop - 1}, not {moment}"
         raise RequestError(message, code="invalid_range")
     return moment

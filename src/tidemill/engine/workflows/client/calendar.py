@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.catalog import WatchedSchedule, WorkflowCatalog
-from tidemill.engine.workflows.client.values import Caller
 from tidemill.storage.run_lists import FiredSlot, ScheduleName
 from tidemill.storage.workflow_ports import Runs
 from tidemill.workflows.states import RunState

@@ -6,7 +6,7 @@ Declarations are those that this node has loaded. Of other workflows, the catalo
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.version_switch import find_readable_spec

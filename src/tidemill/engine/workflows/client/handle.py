@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncIterator, Collection
 
-from tidemill.engine.workflows.client.values import Caller, RunSnapshot
+from tidemill.access.principal import Caller
+from tidemill.engine.workflows.client.values import RunSnapshot
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.kernel.durations import Duration, parse_duration

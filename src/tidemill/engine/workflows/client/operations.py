@@ -9,9 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tidemill.access.principal import Caller
 from tidemill.annotations.codec import decode_untyped
 from tidemill.engine.workflows.client.nodes import list_nodes
-from tidemill.engine.workflows.client.values import Caller, ClearResult, ElementPage
+from tidemill.engine.workflows.client.values import ClearResult, ElementPage
 from tidemill.engine.workflows.executors.code import VersionCache
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.engine.workflows.leader.explain import executor_capacity, explain_context
@@ -23,7 +24,7 @@ from tidemill.engine.workflows.version_switch import find_readable_spec, load_ve
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
-from tidemill.kernel.limits import MAX_INTEGER, is_storable, make_storable
+from tidemill.kernel.limits import MAX_INTEGER, MAX_TEXT_LENGTH, is_storable, make_storable
 from tidemill.storage.note_ports import RunNote
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.change import Applied, Change
@@ -412,4 +413,7 @@ def _checked_text(what: str, text: str) -> str:
     """Return a text of the caller in a form that every store can hold."""
     if not isinstance(text, str):
         raise RequestError(f"{what} is a text, not {text!r}", code="invalid_text")
+    if len(text) > MAX_TEXT_LENGTH:
+        message = f"{what} has at most {MAX_TEXT_LENGTH:,} characters, not {len(text):,}"
+        raise RequestError(message, code="invalid_text")
     return make_storable(text)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.catalog import WatchedSchedule, WorkflowCatalog
-from tidemill.engine.workflows.client.values import Caller
 from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, hour_of
 from tidemill.storage.workflow_ports import Runs
 from tidemill.workflows.records import RunRow

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from tidemill.engine.workflows.client.values import Caller
+from tidemill.access.principal import Caller
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.version_switch import find_readable_spec

@@ -13,13 +13,6 @@ from tidemill.workflows.records import EventRow, RunRecord
 from tidemill.workflows.states import RunState
 
 
-class Caller(msgspec.Struct, frozen=True):
-    """The identity behind a request: it sees only the runs of its tenant, and its actions are recorded."""
-
-    tenant: str
-    actor: str
-
-
 class RunSnapshot(NamedTuple):
     """A run at one moment, and what is new since the last snapshot."""
 

@@ -11,8 +11,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from msgspec.structs import replace
-
+from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.backfills import BackfillRunner
 from tidemill.engine.workflows.client.calendar import Calendar, read_calendar
 from tidemill.engine.workflows.client.catalog import CatalogEntry, WorkflowCatalog
@@ -33,7 +32,6 @@ from tidemill.engine.workflows.client.overview import WorkflowOverview, read_ove
 from tidemill.engine.workflows.client.pool_operations import PoolOperations
 from tidemill.engine.workflows.client.values import (
     BackfillPlan,
-    Caller,
     NodeSummary,
     RunSnapshot,
     WorkflowSummary,
@@ -57,6 +55,7 @@ from tidemill.storage.run_lists import (
     RunQuery,
     TaskStateCount,
     WorkflowActivity,
+    clamp_to_calendar,
 )
 from tidemill.storage.workflow_ports import Owner, RunFilter
 from tidemill.workflows.definition import Trigger
@@ -111,24 +110,41 @@ class WorkflowClient(RunOperations):
 
     # -- runs
 
-    async def start(self, caller: Caller, workflow: str, params: Mapping[str, Any], task_key: str | None = None) -> str:
+    async def start(
+        self,
+        caller: Caller,
+        workflow: str,
+        params: Mapping[str, Any],
+        *,
+        once: str | None = None,
+        origin: RunOrigin = RunOrigin.MANUAL,
+        is_repeated: bool = False,
+    ) -> str:
         """Start a run of a loaded workflow; return its id.
 
-        A task that starts it passes the key of its call: then a repeated call returns the run that it has started.
+        With `once`, the key of a call that may be repeated, a repetition returns the run that the first has started.
+        If the call is known to be repeated, it does so also while the workflow is paused or not loaded.
         """
+        if once is not None and is_repeated and (found := await self._find_started(caller, workflow, once)) is not None:
+            return found
         version = self._versions.current.get((caller.tenant, workflow))
         loaded = None if version is None else self._versions.loaded.get(version)
         if loaded is None:
             raise self._versions.not_loaded_error(caller.tenant, workflow)
-        request = StartRequest(tenant=caller.tenant, workflow=loaded, params=params)
-        if task_key is not None:
-            request = replace(request, origin=RunOrigin.TASK, key=task_key, once_per_key=True)
+        request = StartRequest(
+            tenant=caller.tenant, workflow=loaded, params=params, origin=origin, key=once, once_per_key=once is not None
+        )
         run = await self._starter.start(request)
-        if run is None and task_key is not None:
-            run = await self._store.runs.find_fired(caller.tenant, workflow, task_key, ONCE_SLOT)
+        if run is None and once is not None:
+            run = await self._find_started(caller, workflow, once)
         if run is None:
             raise OperationError(f"workflow '{workflow}' could not be started")
         return run
+
+    async def _find_started(self, caller: Caller, workflow: str, once: str) -> str | None:
+        if not is_storable(workflow):
+            return None
+        return await self._store.runs.find_fired(caller.tenant, workflow, once, ONCE_SLOT)
 
     async def find_runs(
         self,
@@ -159,15 +175,15 @@ class WorkflowClient(RunOperations):
     ) -> RunPage:
         """Return a page of the list of runs, newest first: those after a position, created in [since, until]."""
         if not (is_storable(text) and (workflow is None or is_storable(workflow))):
-            return RunPage([], 0)  # no run has what no store can hold
+            return RunPage([], 0, {})  # no run has what no store can hold
         query = RunQuery(
             tenant=caller.tenant,
             workflow=workflow,
             states=states,
-            since=max(since, EARLIEST),  # in UTC, a time of another zone may lie outside the calendar
-            until=min(until, LATEST),
+            since=clamp_to_calendar(since),
+            until=clamp_to_calendar(until),
             text=text,
-            after=after,
+            after=None if after is None else after._replace(created_at=clamp_to_calendar(after.created_at)),
             limit=limit,
         )
         return await self._store.runs.list_page(query)
@@ -378,18 +394,20 @@ class WorkflowClient(RunOperations):
         only_missing: bool = True,
         limit: int = 1,
         key: str | None = None,
+        id: str | None = None,
     ) -> BackfillPlan:
         """Start a run for every past slot of a schedule in [start, end], at most `limit` running at a time.
 
         The workflow is the name of a loaded one, or a definition, which is stored first. Slots that have had a run are
-        left out unless `only_missing` is False. With `preview` nothing is changed.
+        left out unless `only_missing` is False. With `preview` nothing is changed. With the `id` of a backfill that was
+        begun before, it is completed.
         """
         if isinstance(workflow, str):
             workflow = self._versions.require_current(caller.tenant, workflow)
         elif not preview:
             await self._versions.set_current(caller.tenant, workflow)
         return await self._backfills.backfill(
-            caller, workflow, start, end, preview=preview, only_missing=only_missing, limit=limit, key=key
+            caller, workflow, start, end, preview=preview, only_missing=only_missing, limit=limit, key=key, id=id
         )
 
     async def list_backfills(self, caller: Caller, *, after: str | None = None, limit: int = 50) -> BackfillPage:

@@ -34,9 +34,10 @@ from tidemill.engine.workflows.executors.runner import CallEnvironment, TaskCall
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_new_thread, has_running_loop
 from tidemill.kernel.limits import COROUTINE_SLOTS, DEFAULT_CONCURRENCY, DefaultConcurrency
+from tidemill.kernel.masked_output import MaskedOutput
 from tidemill.kernel.masking import SecretMask
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled
-from tidemill.workflows.node_calls import NodeCall
+from tidemill.workflows.node_calls import NodeCall, SecretCall
 from tidemill.workflows.records import AttemptKey, VersionKey
 
 
@@ -134,6 +135,7 @@ class InProcess(Executor):
         self._clock = clock
         self._handle_call = handle_call
         self._mask = mask or SecretMask()
+        self._masked_output = MaskedOutput(self._mask)
         self._grace = grace
         self._attempts: AttemptTable[_LocalAttempt] = AttemptTable()
         self._slots = {COMMON_SLOTS: _Slots(concurrency)}
@@ -165,6 +167,8 @@ class InProcess(Executor):
         for attempt in self._attempts:
             if not attempt.is_on_thread:
                 self._attempts.forget(attempt)
+        if not len(self._attempts):  # code that has not ended may still print
+            self._masked_output.restore()
 
     def _mute_and_cancel_all(self) -> None:
         """Mute all attempts and cancel their tasks."""
@@ -280,6 +284,8 @@ class InProcess(Executor):
     def _call_node(self, request: AttemptRequest, call: NodeCall) -> Any:
         """Make a call on the node's own loop, from any thread."""
         assert self._handle_call is not None
+        if isinstance(call, SecretCall):
+            self._masked_output.install()
         answer = self._handle_call(request, call)
         if threading.get_ident() == self._loop_thread_id:
             return answer

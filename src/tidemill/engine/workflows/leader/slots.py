@@ -4,16 +4,17 @@ A task waits here from the moment it is scheduled. It is granted a slot, which i
 next change of its run. A task that cannot run here, because its code, its executor or its pool is missing, is left for
 another node to claim.
 
-Slots go to the highest priority first, then to older runs, so that begun work is finished, then to the task that has
-waited longest. A slot that a task frees is kept for what follows in its own run, so that the end of a task and the
-claim of the next one are one change; but not if a task of higher priority waits, or one of an older run that has waited
-for more than KEPT_SLOT_LIMIT. A granted slot stays reserved until it is used, so that no slot is granted twice. An
-executor may have several classes of slots; each has a queue of its own, and its slots are reserved apart.
+Tenants get equal shares of the slots, or as their weights say: see `tenant_shares`. The slots of a tenant go to the
+highest priority first, then to older runs, so that begun work is finished, then to the task that has waited longest. A
+slot that a task frees is kept for what follows in its own run, so that the end of a task and the claim of the next one
+are one change; but not if a task of a tenant with a smaller share waits, one of higher priority, or one of an older run
+that has waited for more than KEPT_SLOT_LIMIT. A granted slot stays reserved until it is used, so that no slot is
+granted twice. An executor may have several classes of slots; each has a queue of its own, and its slots are reserved
+apart.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from tidemill.engine.workflows.executors.interface import SlotClass
 from tidemill.engine.workflows.leader.active_runs import ActiveRun
 from tidemill.engine.workflows.leader.run_admission import RunAdmission, WorkflowKey
 from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.engine.workflows.tenant_shares import FairQueue, moves_to
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.kernel.clock import Clock
@@ -43,10 +45,12 @@ class WaitingTask(NamedTuple):
 
 
 WaitingRank = tuple[int, str, float, int, float, WaitingTask]
-"""The order in which tasks get slots: by priority, run, the time since when they are ready, and arrival.
+"""The order in which tasks of a tenant get slots: by priority, run, the time since when they are ready, and arrival.
 
 Beside the task, the time of its arrival by the monotonic clock.
 """
+NO_SLOTS: Counter[str] = Counter()
+"""The slots that tenants use, where it does not matter: only one waits."""
 SlotKey = tuple[str, SlotClass]
 """An executor, and one of the classes of its slots."""
 
@@ -54,14 +58,15 @@ SlotKey = tuple[str, SlotClass]
 class ExecutorSlots:
     """The reserved slots of this node's executors, and the tasks that wait for one."""
 
-    def __init__(self, attempts: LocalAttempts, clock: Clock) -> None:
+    def __init__(self, attempts: LocalAttempts, clock: Clock, tenant_weights: Mapping[str, int]) -> None:
         self._attempts = attempts
+        self._tenant_weights = tenant_weights
         self._clock = clock
         self._executors = attempts.executors
         self._reserved: Counter[SlotKey] = Counter()
-        self._reserved_for: dict[tuple[str, TaskRef], SlotKey] = {}
-        """By run and task: the slots that are reserved for a task, from its grant until it uses the slot."""
-        self._waiting: dict[SlotKey, list[WaitingRank]] = {}
+        self._reserved_for: dict[tuple[str, TaskRef], tuple[SlotKey, str]] = {}
+        """By run and task: the slot that is reserved for a task, from its grant until it uses it, and the tenant."""
+        self._waiting: dict[SlotKey, FairQueue[WaitingRank]] = {}
         self._queued: set[WaitingTask] = set()
         self._parked: dict[str, list[tuple[WaitingTask, TaskRow]]] = {}
         self._sequence = count()
@@ -96,7 +101,9 @@ class ExecutorSlots:
         if waiting not in self._queued:
             self._queued.add(waiting)
             rank = -row.priority, run, since, next(self._sequence), self._clock.monotonic(), waiting
-            heappush(self._waiting.setdefault(self.key_of(row, version), []), rank)
+            if (queue := self._waiting.get(key := self.key_of(row, version))) is None:
+                queue = self._waiting[key] = FairQueue(self._tenant_weights)
+            queue.push(version.tenant, rank)
 
     def reserve(self, run: str, row: TaskRow, version: VersionKey, freed: list[SlotKey]) -> bool:
         """Reserve a slot for a task, if it need not wait: no other task does, or its own run has freed the slot.
@@ -106,25 +113,37 @@ class ExecutorSlots:
         key = self.key_of(row, version)
         if self.free_slots(key, version) <= 0:
             return False
-        if waiting := self._waiting.get(key):
-            if key not in freed or self._goes_first(waiting[0], run, row):
+        if (waiting := self._waiting.get(key)) is not None and waiting.heaps:
+            if key not in freed or self._goes_first(waiting, run, row, version.tenant):
                 return False
             freed.remove(key)
-        self.reserve_for(run, (row.task, row.index), key)
+        self.reserve_for(run, (row.task, row.index), key, version.tenant)
         return True
 
-    def reserve_for(self, run: str, ref: TaskRef, key: SlotKey) -> None:
+    def reserve_for(self, run: str, ref: TaskRef, key: SlotKey, tenant: str) -> None:
         """Reserve a slot for a task, unless it has one."""
         if (run, ref) not in self._reserved_for:
-            self._reserved_for[run, ref] = key
+            self._reserved_for[run, ref] = key, tenant
             self._reserved[key] += 1
 
-    def _goes_first(self, first: WaitingRank, run: str, row: TaskRow) -> bool:
+    def _goes_first(self, queue: FairQueue[WaitingRank], run: str, row: TaskRow, tenant: str) -> bool:
         """Return whether the first waiting task gets a slot before a task of the run that has freed it."""
-        rank, waiting_run, _, _, arrival, _ = first
+        is_alone = tenant in queue.heaps and len(queue.heaps) == 1
+        used = NO_SLOTS if is_alone else self._used_slots(row.executor)
+        rank, waiting_run, _, _, arrival, (_, _, version) = queue.first(used)
+        if version.tenant != tenant:
+            has_waited = self._clock.monotonic() - arrival > KEPT_SLOT_LIMIT
+            step, own_step = queue.step(version.tenant), queue.step(tenant)
+            return moves_to(used[version.tenant] * step, step, used[tenant] * own_step, own_step, has_waited=has_waited)
         if rank != -row.priority:
             return rank < -row.priority
         return waiting_run < run and self._clock.monotonic() - arrival > KEPT_SLOT_LIMIT
+
+    def _used_slots(self, executor: str) -> Counter[str]:
+        """Return how many slots of an executor each tenant uses, or has reserved; read only where tenants compete."""
+        used = Counter(one.run.tenant for one in self._attempts.claimed.values() if one.row.executor == executor)
+        used.update(tenant for (name, _), tenant in self._reserved_for.values() if name == executor)
+        return used
 
     def park(self, run: str, row: TaskRow, version: VersionKey) -> None:
         """Park a task whose pool is full, until the pool frees a slot."""
@@ -142,24 +161,31 @@ class ExecutorSlots:
     ) -> Iterator[WaitingTask]:
         """Reserve free slots for waiting tasks that are still wanted; `only_run` stops at a task of another run."""
         for key, waiting in self._waiting.items():
-            while waiting and only_run in (None, waiting[0][-1].run):
-                if self.free_slots(key, waiting[0][-1].version) <= 0:
+            is_shared = len(waiting.heaps) > 1
+            used = self._used_slots(key[0]) if is_shared else NO_SLOTS
+            while waiting.heaps:
+                task = waiting.first(used)[-1]
+                if only_run not in (None, task.run) or self.free_slots(key, task.version) <= 0:
                     break
-                task = heappop(waiting)[-1]
+                tenant = task.version.tenant
+                waiting.pop(tenant)
                 self._queued.discard(task)
                 if (task.run, task.ref) not in self._reserved_for and is_still_wanted(task):
-                    self.reserve_for(task.run, task.ref, key)
+                    self.reserve_for(task.run, task.ref, key, tenant)
+                    if is_shared:
+                        used[tenant] += 1
                     yield task
 
     def has_waiting(self) -> bool:
         """Return whether a task waits for a slot."""
-        return any(self._waiting.values())
+        return bool(self._queued)
 
     def has_waiting_for_dispatch(self) -> bool:
         """Return whether a task is next that its executor gets through the dispatch queue."""
         return any(
-            waiting and not self.starts_now(executor, waiting[0][-1].version)
+            not self.starts_now(executor, first[-1].version)
             for (executor, _), waiting in self._waiting.items()
+            for first in waiting.heads()
         )
 
     def hold(self, key: SlotKey) -> None:
@@ -172,8 +198,8 @@ class ExecutorSlots:
 
     def release(self, run: str, ref: TaskRef) -> None:
         """Release the slot that is reserved for a task, if there is one: it is used by now, or not needed."""
-        if (key := self._reserved_for.pop((run, ref), None)) is not None:
-            self._reserved[key] -= 1
+        if (reserved := self._reserved_for.pop((run, ref), None)) is not None:
+            self._reserved[reserved[0]] -= 1
 
 
 class SlotAllocator:
@@ -183,7 +209,7 @@ class SlotAllocator:
         self, runtime: WorkflowRuntime, active_runs: ActiveRuns, versions: WorkflowVersions, attempts: LocalAttempts
     ) -> None:
         self.admission = RunAdmission()
-        self.executor_slots = ExecutorSlots(attempts, runtime.clock)
+        self.executor_slots = ExecutorSlots(attempts, runtime.clock, runtime.settings.tenant_weights)
         self.has_waiting = False
         """Whether tasks waited for a slot after the last claim."""
         self._runtime = runtime

@@ -5,11 +5,15 @@ are no longer wanted, and from time to time discards workflow versions that no r
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+
+from msgspec.structs import replace
 
 from tidemill.engine.tasks import run_forever
 from tidemill.engine.wakeup import Wakeup
 from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.engine.workflows.tenant_shares import ask_first
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import AttemptObserver, LocalAttempts
 from tidemill.engine.workflows.worker.launcher import TaskLauncher
@@ -39,6 +43,8 @@ class Claimer(AttemptObserver):
         self._pools = runtime.pools
         self._executor_for = runtime.executor_for
         self._wakeup = Wakeup(runtime.clock)
+        self._last_served: Counter[str] = Counter()
+        """The tenants of the task runs that the last claim got; empty if it left slots free: then no task waits."""
         self._collected_at = self._pools_read_at = self._clock.monotonic()
 
     def assign_slots(self) -> None:
@@ -100,6 +106,30 @@ class Claimer(AttemptObserver):
             lease=self._settings.heartbeat_timeout,
             at=self._clock.now(),
         )
+        claimed = await self._claim_fairly(request, specs)
+        by_executor = Counter(one.task.executor for one in claimed)
+        is_short = any(by_executor[name] >= slots for name, slots in free.items())
+        self._last_served = Counter(one.run.tenant for one in claimed) if is_short else Counter()
+
+    async def _claim_fairly(self, request: ClaimRequest, specs: Mapping[VersionKey, WorkflowSpec]) -> list[ClaimedTask]:
+        """Claim task runs; while slots are short, first of the tenants that use less than the one that uses most."""
+        first: list[VersionKey] = []
+        if self._last_served:
+            used = Counter(one.run.tenant for one in self._attempts.claimed.values()) or self._last_served
+            first = ask_first(request.loaded, used, self._settings.tenant_weights)
+        if not first:
+            return await self._claim_and_launch(request, specs)
+        claimed = await self._claim_and_launch(replace(request, loaded=first), specs)
+        by_executor = Counter(one.task.executor for one in claimed)
+        left = {name: slots - by_executor[name] for name, slots in request.executors.items()}
+        if free := {name: slots for name, slots in left.items() if slots > 0}:
+            claimed += await self._claim_and_launch(replace(request, executors=free), specs)
+        return claimed
+
+    async def _claim_and_launch(
+        self, request: ClaimRequest, specs: Mapping[VersionKey, WorkflowSpec]
+    ) -> list[ClaimedTask]:
+        """Claim task runs, start their attempts, and return them."""
         by_run: dict[str, list[ClaimedTask]] = {}
         for claimed in await self._store.runs.claim(request):  # track all first: each must be run or handed back
             self._attempts.add_claimed(claimed.run, claimed.task, specs[claimed.run.version_key])
@@ -107,6 +137,7 @@ class Claimer(AttemptObserver):
         for batch in by_run.values():
             run = batch[0].run
             await self._launcher.read_and_launch(run, [claimed.task for claimed in batch], specs[run.version_key])
+        return [one for batch in by_run.values() for one in batch]
 
     async def _refresh_pools(self) -> None:
         now = self._clock.monotonic()

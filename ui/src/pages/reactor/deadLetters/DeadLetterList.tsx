@@ -44,6 +44,12 @@ export function DeadLetterList({ reactor, letters, mayWrite }: Props) {
             </div>
             <p className={styles.error}>{letter.error}</p>
             <JsonView value={letter.inputs ?? letter.event} label={`What dead letter ${letter.id} holds`} />
+            {Object.entries(letter.omitted ?? {}).map(([path, size]) => (
+              <p key={path}>
+                <code>{path}</code> has {size} bytes and is not shown here:{" "}
+                <a href={`/api/v1/reactors/${encodeURIComponent(reactor)}/dead-letters/${letter.id}`}>see all of it</a>
+              </p>
+            ))}
           </li>
         ))}
       </ul>

@@ -17,6 +17,7 @@ from tidemill.engine.workflows.executors.forkserver import protocol
 from tidemill.engine.workflows.executors.forkserver.main import BIND_NOW_VARIABLE
 from tidemill.kernel.concurrency import call_in_new_thread
 from tidemill.kernel.errors import OperationError
+from tidemill.kernel.settings import secret_variables
 
 SERVER_MODULE = "tidemill.engine.workflows.executors.forkserver.main"
 
@@ -26,6 +27,12 @@ LEASE_EXPIRED = "its worker could not renew its lease in time, and ended it"
 
 SHUTDOWN_TIMEOUT = 2.0
 """Seconds that a fork server has to kill its children and end."""
+
+
+def _task_environment() -> dict[str, str]:
+    """Return the environment of tasks: that of the node, without the secrets of its settings."""
+    hidden = secret_variables(os.environ)
+    return {name: value for name, value in os.environ.items() if name not in hidden} | {BIND_NOW_VARIABLE: "1"}
 
 
 class ChildExit(msgspec.Struct, frozen=True):
@@ -93,7 +100,7 @@ class ForkServerClient:
                     pass_fds=[server_end.fileno()],
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
-                    env=os.environ | {BIND_NOW_VARIABLE: "1"},
+                    env=_task_environment(),
                 )
             except OSError:
                 self._socket.close()

@@ -121,6 +121,10 @@ env:
     value: http://{{ include "tidemill.fullname" .root }}.{{ .root.Release.Namespace }}.svc:{{ .root.Values.service.port }}
   {{- end }}
   {{- end }}
+  {{- if and (eq .component "server") .root.Values.ingress.enabled (not (hasKey .root.Values.settings "trusted_proxies")) }}
+  - name: TIDEMILL_TRUSTED_PROXIES
+    value: "10.0.0.0/8, 100.64.0.0/10, 172.16.0.0/12, 192.168.0.0/16, fc00::/7"
+  {{- end }}
   {{- range $name, $value := .root.Values.settings }}
   - name: TIDEMILL_{{ upper $name }}
     value: {{ $value | quote }}

@@ -1,0 +1,110 @@
+"""Writes the methods of the Python client, one for each operation.
+
+`make api` runs it, and then writes the blocking client from the asynchronous one; `tests/architecture/test_client.py`
+fails while they differ.
+"""
+
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from scripts.blocking_client import SOURCE, format_module
+from tidemill.api.operation import ListOperation, Operation, RequestField
+from tidemill.api.table import OPERATIONS
+from tidemill.kernel.durations import Duration
+
+PATH = SOURCE / "operations.py"
+HEAD = '''"""The operations of a server as methods."""
+
+from tidemill.api.port import AsyncApi
+{imports}
+
+class AsyncOperations:
+    """One method for each operation."""
+
+    _api: AsyncApi
+'''
+NOTE = "# Written by scripts/typed_client.py from the operations of tidemill.api: change them there.\n"
+
+
+def render_module() -> str:
+    """Return the text of the asynchronous module."""
+    imports: set[tuple[str, str]] = set()
+    methods = [_method(one, imports) for one in OPERATIONS]
+    imports |= {(one.function.__module__, one.name) for one in OPERATIONS}
+    lines = "".join(f"from {module} import {name}\n" for module, name in sorted(imports))
+    return format_module(NOTE + HEAD.format(imports=lines) + "".join(methods))
+
+
+def method_name(operation: Operation[Any, Any]) -> str:
+    """Return the name of the method: what it returns for an operation that reads, else that of the operation."""
+    return operation.name.removeprefix("list_").removeprefix("get_")
+
+
+def _method(operation: Operation[Any, Any], imports: set[tuple[str, str]]) -> str:
+    required = [one for one in operation.fields if one.is_required]
+    optional = [one for one in operation.fields if not one.is_required]
+    parameters = [f"{one.name}: {_argument(one, imports)}" for one in required]
+    keywords = [f"{one.name}: {_argument(one, imports)} = {one.default!r}" for one in optional]
+    fields = "{" + ", ".join(f'"{one.name}": {one.name}' for one in operation.fields) + "}"
+    if isinstance(operation, ListOperation):
+        keywords.append(f"limit: int | None = {operation.default_limit}")
+        answer, call = f"list[{_type(operation.item, imports)}]", f"collect({operation.name}, {fields}, limit)"
+    else:
+        answer, call = _type(operation.answer, imports), f"call({operation.name}, {fields})"
+    signature = ", ".join(["self", *parameters, *(["*", *keywords] if keywords else [])])
+    return f'''
+    async def {method_name(operation)}({signature}) -> {answer}:
+        """{_docstring(operation)}"""
+        return await self._api.{call}
+'''
+
+
+def _docstring(operation: Operation[Any, Any]) -> str:
+    text = operation.__doc__ or ""
+    return text if "\n" not in text else f"{text.rstrip()}\n        "
+
+
+def _argument(field: RequestField, imports: set[tuple[str, str]]) -> str:
+    """Return the type of an argument; a member of an enumeration may be given by its value."""
+    text = _type(field.annotation, imports)
+    kinds = [one for one in (field.annotation, *_parts(field.annotation)) if isinstance(one, type)]
+    return f"{text} | str" if any(issubclass(one, Enum) for one in kinds) else text
+
+
+def _parts(annotation: Any) -> list[Any]:
+    inner = [one for one in get_args(annotation) if not isinstance(one, str)]
+    return inner + [part for one in inner for part in _parts(one)]
+
+
+def _type(annotation: Any, imports: set[tuple[str, str]]) -> str:
+    """Return a type as source, and note the names that it needs."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if annotation == Duration:
+        imports.add(("tidemill.kernel.durations", "Duration"))
+        return "Duration"
+    if origin is Annotated:
+        return _type(args[0], imports)
+    if origin in (Union, UnionType):
+        return " | ".join(_union_members(args, imports))
+    if annotation in (None, NoneType):
+        return "None"
+    if origin is not None:
+        return f"{_name(origin, imports)}[{', '.join(_type(one, imports) for one in args)}]"
+    return _name(annotation, imports)
+
+
+def _union_members(args: tuple[Any, ...], imports: set[tuple[str, str]]) -> list[str]:
+    members = set(args)
+    durations = set(get_args(Duration))
+    if durations <= members:
+        imports.add(("tidemill.kernel.durations", "Duration"))
+        return ["Duration", *(_type(one, imports) for one in args if one not in durations)]
+    return [_type(one, imports) for one in args]
+
+
+def _name(kind: Any, imports: set[tuple[str, str]]) -> str:
+    name = kind.__name__
+    if kind.__module__ != "builtins":
+        imports.add((kind.__module__, name))
+    return str(name)

@@ -1,0 +1,76 @@
+"""Accounts: people who sign in with a password."""
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidemill.access.principal import Permission, Principal, Role
+from tidemill.api.keys import KeyTenant
+from tidemill.api.operation import DELETE, GET, POST, Message, Positional, Prompt, RequestKey, operation
+from tidemill.api.paging import Page, PageRequest, page_of
+from tidemill.api.services import Services
+
+NewName = Annotated[str, Meta(description="The name of the account.", examples=["ada"]), Positional()]
+AccountRole = Annotated[Role, Meta(description="What the account may do in its tenant.")]
+Password = Annotated[str, Meta(description="The password.", examples=["correct horse battery"]), Prompt("Password")]
+
+
+class Account(Message, frozen=True, kw_only=True):
+    """An account."""
+
+    name: str
+    tenant: str
+    role: Role
+    created_at: datetime
+    created_by: str
+    locked_until: datetime | None
+    last_login_at: datetime | None
+
+
+@operation(
+    GET("/accounts"),
+    Permission.ADMIN,
+    command="account list",
+    columns=("name", "role", "last_login_at", "locked_until", "created_at"),
+    empty="no accounts",
+)
+async def list_accounts(services: Services, caller: Principal, page: PageRequest) -> Page[Account]:
+    """List the accounts of the tenant."""
+    accounts = await services.access.accounts.list_for(caller)
+    return page_of(accounts, page, key=lambda one: one.name, view=Account.of)
+
+
+@operation(
+    POST("/accounts", status=201),
+    Permission.ADMIN,
+    audit="account.create",
+    is_audited_by_service=True,
+    command="account create",
+    done="account '{name}' is created",
+    creates_store=True,
+)
+async def create_account(
+    services: Services,
+    caller: Principal,
+    name: NewName,
+    role: AccountRole,
+    password: Password,
+    tenant: KeyTenant = None,
+    request: RequestKey | None = None,
+) -> Account:
+    """Create an account for a person who signs in with a password."""
+    at = None if request is None else request.started_at
+    return Account.of(await services.access.accounts.create(caller, name, role, password, tenant=tenant, at=at))
+
+
+@operation(
+    DELETE("/accounts/{name}"),
+    Permission.ADMIN,
+    audit="account.delete",
+    is_audited_by_service=True,
+    command="account delete",
+)
+async def delete_account(services: Services, caller: Principal, name: str) -> None:
+    """Delete an account, and end its sessions."""
+    await services.access.accounts.delete(caller, name)

@@ -1,0 +1,409 @@
+"""Operations: what a caller can ask Tidemill for. Each is declared once, and every surface is derived from it.
+
+An operation is a function of the services, the caller, and the fields of a request; it returns the answer. Its
+declaration adds what the surfaces need: an HTTP form, the permission, the word for the audit log, and a command.
+
+    @operation(PUT("/pools/{name}"), Permission.INSTANCE, audit="pool.set", command="pool set")
+    async def set_pool(services: Services, caller: Caller, name: str, slots: Slots) -> Pool:
+
+A field that the path names is part of the path. Other fields are the query of a GET, and the body of everything else.
+"""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
+
+import msgspec
+
+from tidemill.access.principal import Permission, Principal, ResourceKind
+from tidemill.api.paging import Page, PageRequest
+from tidemill.api.services import Services
+from tidemill.kernel.durations import Duration, parse_positive_duration
+from tidemill.kernel.errors import RequestError
+
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+Place = Literal["path", "query", "body"]
+"""Where a request over HTTP has a field."""
+REQUIRED: Any = inspect.Parameter.empty
+"""The default of a field that has none."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operation answers with, or a part of it: the same struct on every surface.
+
+    msgspec reads `frozen` and `kw_only` from each class, so every message repeats both.
+    """
+
+    @classmethod
+    def of(cls, row: object) -> Self:
+        """Return the message about a row: its attributes of the same names."""
+        return msgspec.convert(row, cls, from_attributes=True)
+
+
+class RequestKey(NamedTuple):
+    """The idempotency key of a request. An operation that declares it as `request` makes the same thing once."""
+
+    effect: str
+    """The id of what the request makes: the same for each repetition."""
+    started_at: datetime
+    """When the request was made first."""
+
+
+class Positional(NamedTuple):
+    """Marks a field that is an argument of the command, not an option."""
+
+
+class Prompt(NamedTuple):
+    """Marks a field that no command line shows: the command reads it from standard input."""
+
+    text: str
+
+
+class WireName(NamedTuple):
+    """Marks a field whose name on the wire is another one."""
+
+    name: str
+
+
+class InSeconds(NamedTuple):
+    """Marks a duration. HTTP sends seconds; Python and commands take "90d" and the like."""
+
+    limit: float
+
+
+class HttpForm(NamedTuple):
+    """The HTTP form of an operation."""
+
+    method: Method
+    path: str
+    """Below the base path, with fields in braces."""
+    status: int = 200
+    location: str | None = None
+    """The header `Location`, below the base path, with fields of the answer in braces."""
+    is_private: bool = False
+    """Whether no cache may keep the answer."""
+    is_idempotent: bool = True
+    """Whether a second request changes nothing more, so that a client may repeat one whose answer was lost."""
+
+
+def GET(path: str) -> HttpForm:  # noqa: N802, the name of the method
+    """Return the form of an operation that reads."""
+    return HttpForm("GET", path)
+
+
+def POST(path: str, *, status: int = 200, is_idempotent: bool = False, **options: Any) -> HttpForm:  # noqa: N802
+    """Return the form of an operation that creates or does something."""
+    return HttpForm("POST", path, status, is_idempotent=is_idempotent, **options)
+
+
+def PUT(path: str) -> HttpForm:  # noqa: N802
+    """Return the form of an operation that sets something."""
+    return HttpForm("PUT", path)
+
+
+def PATCH(path: str) -> HttpForm:  # noqa: N802
+    """Return the form of an operation that changes a part of something."""
+    return HttpForm("PATCH", path)
+
+
+def DELETE(path: str) -> HttpForm:  # noqa: N802
+    """Return the form of an operation that deletes something, and answers with nothing."""
+    return HttpForm("DELETE", path, 204)
+
+
+class CommandForm(NamedTuple):
+    """The command of an operation."""
+
+    name: str
+    """A noun and a verb: "pool set"."""
+    columns: tuple[str, ...] = ()
+    """The fields that the table of a list shows; a narrow terminal drops the last ones first."""
+    empty: str = ""
+    """What a list without items says."""
+    done: str = ""
+    """What a change says, with fields of the request and the answer in braces."""
+    shows: str | None = None
+    """The one field of the answer that is printed, as it is."""
+    more: str = ""
+    """What the help of the command says after the docstring of the operation."""
+    creates_store: bool = False
+    """Whether the command creates a store that does not exist yet."""
+
+    @property
+    def noun(self) -> str:
+        """The first word."""
+        return self.name.partition(" ")[0]
+
+    @property
+    def verb(self) -> str:
+        """The words after the noun."""
+        return self.name.partition(" ")[2]
+
+
+class RequestField(NamedTuple):
+    """One field of a request."""
+
+    name: str
+    annotation: Any
+    default: Any
+    place: Place
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a request must have the field."""
+        return self.default is REQUIRED
+
+    def marker(self, kind: type[Item]) -> Item | None:
+        """Return what marks the field, if it is marked so."""
+        return find_marker(self.annotation, kind)
+
+    @property
+    def wire_name(self) -> str:
+        """The name of the field in a query or a body."""
+        marker = self.marker(WireName)
+        return self.name if marker is None else marker.name
+
+    @property
+    def wire_type(self) -> Any:
+        """The type of the field in a query or a body."""
+        seconds = self.marker(InSeconds)
+        if seconds is None:
+            return self.annotation
+        number = Annotated[float, msgspec.Meta(gt=0, le=seconds.limit), *_metas(self.annotation)]
+        return number | None if self.default is None else number
+
+    @property
+    def bare_type(self) -> Any:
+        """The type without its metadata, and without None."""
+        return _bare(self.annotation)
+
+    @property
+    def help(self) -> str:
+        """What the field means."""
+        return next((meta.description for meta in _metas(self.annotation) if meta.description), "")
+
+    def to_wire(self, value: Any) -> Any:
+        """Return a value as HTTP sends it."""
+        return value if value is None or self.marker(InSeconds) is None else seconds(self.name, value)
+
+
+Seconds = Annotated[Duration, InSeconds(100 * 365 * 86400.0)]
+"""The type of a field that is a duration."""
+
+
+def seconds(name: str, duration: Duration) -> float:
+    """Return a duration in seconds; RequestError names the field that is not one."""
+    try:
+        return parse_positive_duration(duration)
+    except ValueError as error:
+        raise RequestError(f"{name}: {error}", code="invalid_duration") from None
+
+
+def find_marker(annotation: Any, kind: type[Item]) -> Item | None:
+    """Return the first marker of a kind in an annotation or in a part of it."""
+    if get_origin(annotation) is Annotated:
+        inner, *markers = get_args(annotation)
+        found = next((one for one in markers if isinstance(one, kind)), None)
+        return find_marker(inner, kind) if found is None else found
+    return next((found for one in get_args(annotation) if (found := find_marker(one, kind)) is not None), None)
+
+
+def _bare(annotation: Any) -> Any:
+    """Return a type without its metadata, and without None."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        members = [one for one in get_args(annotation) if one is not type(None)]
+        return _bare(members[0]) if len(members) == 1 else annotation
+    return annotation
+
+
+def _metas(annotation: Any) -> list[msgspec.Meta]:
+    meta = find_marker(annotation, msgspec.Meta)
+    return [] if meta is None else [meta]
+
+
+class Operation(Generic[P, Answer]):
+    """One operation: call it with the services and the caller, or derive a surface from its attributes."""
+
+    def __init__(
+        self,
+        function: Callable[..., Awaitable[Answer]],
+        http: HttpForm,
+        permission: Permission,
+        *,
+        audit: str | None,
+        is_audited_by_service: bool,
+        resource: ResourceKind | None,
+        command: CommandForm | None,
+        default_limit: int | None,
+    ) -> None:
+        self.function = function
+        self.name = function.__name__
+        self.http = http
+        self.permission = permission
+        self.audit = audit
+        self.is_audited_by_service = is_audited_by_service
+        self.resource = resource
+        self.command = command
+        self.default_limit = default_limit
+        """How many items of a list clients and commands read unless they are asked for others; None: all."""
+        self.__doc__ = function.__doc__
+
+    def __repr__(self) -> str:
+        return f"<operation {self.name}>"
+
+    def __call__(
+        self, services: Services, caller: Principal, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[Answer]:
+        """Carry the operation out."""
+        return self.function(services, caller, *args, **kwargs)
+
+    @property
+    def noun(self) -> str:
+        """The module that declares it, by which references group operations."""
+        return self.function.__module__.rpartition(".")[2].replace("_", " ")
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of its docstring."""
+        return " ".join((self.__doc__ or "").partition("\n\n")[0].split())
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self.function, include_extras=True)
+
+    @property
+    def answer(self) -> Any:
+        """The type of the answer."""
+        return self._hints["return"]
+
+    @property
+    def takes_page(self) -> bool:
+        """Whether it answers with a page of a list."""
+        return isinstance(self, ListOperation)
+
+    @property
+    def takes_key(self) -> bool:
+        """Whether a request may have an idempotency key."""
+        return "request" in self._hints
+
+    @cached_property
+    def fields(self) -> tuple[RequestField, ...]:
+        """The fields of a request, in the order of the function."""
+        in_path = re.findall(r"\{(\w+)\}", self.http.path)
+        rest: Literal["query", "body"] = "query" if self.http.method in ("GET", "DELETE") else "body"
+        return tuple(
+            RequestField(name, self._hints[name], one.default, "path" if name in in_path else rest)
+            for name, one in list(inspect.signature(self.function).parameters.items())[2:]
+            if name not in ("page", "request")
+        )
+
+    @cached_property
+    def request_type(self) -> Any:
+        """The struct of all fields, as HTTP sends them."""
+        return self._struct("Fields", self.fields)
+
+    @cached_property
+    def body_type(self) -> Any:
+        """The struct of the body; None without one."""
+        fields = [one for one in self.fields if one.place == "body"]
+        return self._struct("Request", fields) if fields else None
+
+    def _struct(self, suffix: str, fields: Sequence[RequestField]) -> Any:
+        return msgspec.defstruct(
+            self.name.title().replace("_", "") + suffix,
+            [
+                (one.name, one.wire_type) if one.is_required else (one.name, one.wire_type, one.default)
+                for one in fields
+            ],
+            frozen=True,
+            kw_only=True,
+            forbid_unknown_fields=True,
+            rename={one.name: one.wire_name for one in fields},
+            module=self.function.__module__,
+        )
+
+    def to_wire(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the given fields of a request by the names and with the values that HTTP sends."""
+        return {one.wire_name: one.to_wire(fields[one.name]) for one in self.fields if one.name in fields}
+
+
+class ListOperation(Operation[P, Page[Item]], Generic[P, Item]):
+    """An operation that answers with a page of a list."""
+
+    @property
+    def item(self) -> Any:
+        """The type of an item."""
+        (item,) = get_args(self.answer)
+        return item
+
+
+class _Declaration(Protocol):
+    """Turns a function into an operation."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Services, Principal, PageRequest, P], Awaitable[Page[Item]]], /
+    ) -> ListOperation[P, Item]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Services, Principal, P], Awaitable[Answer]], /
+    ) -> Operation[P, Answer]: ...
+
+
+def operation(
+    http: HttpForm,
+    permission: Permission,
+    *,
+    audit: str | None = None,
+    is_audited_by_service: bool = False,
+    resource: ResourceKind | None = None,
+    command: str | None = None,
+    default_limit: int | None = None,
+    **presentation: Any,
+) -> _Declaration:
+    """Declare an operation; `presentation` has further fields of its `CommandForm`.
+
+    `is_audited_by_service` says that the service records the change itself, with details that only it knows.
+    """
+    form = None if command is None else CommandForm(command, **presentation)
+
+    def declare(function: Callable[..., Any], /) -> Any:
+        kind = ListOperation if "page" in inspect.signature(function).parameters else Operation
+        return kind(
+            function,
+            http,
+            permission,
+            audit=audit,
+            is_audited_by_service=is_audited_by_service,
+            resource=resource,
+            command=form,
+            default_limit=default_limit,
+        )
+
+    return declare

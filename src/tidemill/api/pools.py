@@ -1,0 +1,61 @@
+"""Pools: named limits of slots over all nodes. They are the instance's, so only its admins change them."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tidemill.access.principal import Caller, Permission
+from tidemill.api.operation import DELETE, GET, PUT, Message, Positional, operation
+from tidemill.api.paging import Page, PageRequest, page_of
+from tidemill.api.services import Services
+from tidemill.kernel.limits import MAX_INTEGER
+
+Slots = Annotated[int, Meta(ge=1, le=MAX_INTEGER, description="The number of slots.", examples=[4]), Positional()]
+
+
+class Pool(Message, frozen=True, kw_only=True):
+    """A pool, and how much the caller's tenant uses of it. Each tenant has all slots of a pool."""
+
+    name: str
+    slots: int
+    used: int
+    """The task runs that have a slot."""
+    waiting: int
+    """The task runs that wait for one."""
+
+
+@operation(
+    GET("/pools"),
+    Permission.READ,
+    command="pool list",
+    columns=("name", "slots", "used", "waiting"),
+    empty="no pools; create one with `tidemill pool set`",
+)
+async def list_pools(services: Services, caller: Caller, page: PageRequest) -> Page[Pool]:
+    """List pools by name, and how much of each the tenant uses."""
+    pools = await services.workflows.pools.list_all(caller)
+    return page_of(pools, page, key=lambda one: one.name, view=Pool.of)
+
+
+@operation(GET("/pools/{name}"), Permission.READ, command="pool show")
+async def get_pool(services: Services, caller: Caller, name: str) -> Pool:
+    """Return a pool, and how much of it the tenant uses."""
+    return Pool.of(await services.workflows.pools.get(caller, name))
+
+
+@operation(
+    PUT("/pools/{name}"),
+    Permission.INSTANCE,
+    audit="pool.set",
+    command="pool set",
+    done="pool '{name}' has {slots} slots",
+)
+async def set_pool(services: Services, caller: Caller, name: str, slots: Slots) -> Pool:
+    """Create a pool, or change its size; tasks that have a slot keep it."""
+    return Pool.of(await services.workflows.pools.set(caller, name, slots))
+
+
+@operation(DELETE("/pools/{name}"), Permission.INSTANCE, audit="pool.delete", command="pool delete")
+async def delete_pool(services: Services, caller: Caller, name: str) -> None:
+    """Delete a pool that neither a loaded workflow nor a task of an active run needs."""
+    await services.workflows.pools.delete(caller, name)

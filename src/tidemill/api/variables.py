@@ -1,0 +1,88 @@
+"""Variables: values that operators set and author code reads with `ctx.variable`."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta
+
+from tidemill.access.principal import Permission, Principal
+from tidemill.api.operation import DELETE, GET, PUT, Message, Positional, operation
+from tidemill.api.paging import Page, PageRequest, page_of
+from tidemill.api.services import Services
+
+if TYPE_CHECKING:
+    from tidemill.storage.variable_ports import ListedVariable
+
+Value = Annotated[
+    Any,
+    Meta(description="The value: JSON, or else a text. 3 is a number, '\"3\"' and eu are texts.", examples=["eu"]),
+    Positional(),
+]
+
+
+class Variable(Message, frozen=True, kw_only=True):
+    """A variable."""
+
+    name: str
+    value: Any
+    """Null if it is omitted."""
+    updated_at: datetime
+    updated_by: str
+    omitted: dict[str, int] = {}
+    """The value, with its bytes, if the list leaves it out because it is large; `GET` of the variable has it."""
+
+    @classmethod
+    def listed(cls, one: "ListedVariable") -> "Variable":
+        """Return a variable of a list, which leaves large values out."""
+        variable, size = one
+        return cls(
+            name=variable.name,
+            value=variable.value,
+            updated_at=variable.updated_at,
+            updated_by=variable.updated_by,
+            omitted={} if size is None else {"value": size},
+        )
+
+
+@operation(
+    GET("/variables"),
+    Permission.READ,
+    command="variable list",
+    columns=("name", "value", "updated_at", "updated_by"),
+    empty="no variables",
+)
+async def list_variables(services: Services, caller: Principal, page: PageRequest) -> Page[Variable]:
+    """List the variables of the tenant; `omitted` names values that are too large for a list."""
+    variables = await services.access.variables.list_for(caller)
+    return page_of(variables, page, key=lambda one: one.variable.name, view=Variable.listed)
+
+
+@operation(GET("/variables/{name}"), Permission.READ, command="variable show", shows="value")
+async def get_variable(services: Services, caller: Principal, name: str) -> Variable:
+    """Return a variable."""
+    return Variable.of(await services.access.variables.get(caller.tenant, name))
+
+
+@operation(
+    PUT("/variables/{name}"),
+    Permission.WRITE,
+    audit="variable.set",
+    is_audited_by_service=True,
+    command="variable set",
+    done="variable '{name}' is set",
+)
+async def set_variable(services: Services, caller: Principal, name: str, value: Value) -> Variable:
+    """Set a variable to anything that JSON can express."""
+    return Variable.of(await services.access.variables.set(caller, name, value))
+
+
+@operation(
+    DELETE("/variables/{name}"),
+    Permission.WRITE,
+    audit="variable.delete",
+    is_audited_by_service=True,
+    command="variable delete",
+)
+async def delete_variable(services: Services, caller: Principal, name: str) -> None:
+    """Delete a variable."""
+    await services.access.variables.delete(caller, name)

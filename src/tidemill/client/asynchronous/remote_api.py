@@ -1,0 +1,28 @@
+"""Carries operations out at a server."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from tidemill.api.operation import ListOperation, Operation
+from tidemill.client.asynchronous.transport import AsyncTransport
+from tidemill.client.calls import to_call
+
+Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+
+
+class AsyncRemoteApi:
+    """Sends the requests of operations to a server."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def call(self, operation: Operation[..., Answer], fields: Mapping[str, Any]) -> Answer:
+        """Return the answer to a request with these fields."""
+        return await self._transport.send(to_call(operation, fields))
+
+    async def collect(
+        self, operation: ListOperation[..., Item], fields: Mapping[str, Any], limit: int | None
+    ) -> list[Item]:
+        """Return the items of a list, `limit` at most."""
+        return await self._transport.collect(to_call(operation, fields), limit)

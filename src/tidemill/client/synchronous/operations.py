@@ -1,0 +1,137 @@
+# Written by scripts/blocking_client.py from client/asynchronous: change it there.
+# Written by scripts/typed_client.py from the operations of tidemill.api: change them there.
+"""The operations of a server as methods."""
+
+from typing import Any
+
+from tidemill.access.principal import Role
+from tidemill.api.accounts import Account, create_account, delete_account, list_accounts
+from tidemill.api.audit import AuditEntry, list_audit
+from tidemill.api.keys import CreatedKey, Key, create_key, list_keys, revoke_key
+from tidemill.api.pools import Pool, delete_pool, get_pool, list_pools, set_pool
+from tidemill.api.port import Api
+from tidemill.api.secrets import (
+    RotatedSecrets,
+    Secret,
+    delete_secret,
+    get_secret,
+    list_secrets,
+    rotate_secrets,
+    set_secret,
+)
+from tidemill.api.tenants import Tenant, create_tenant, delete_tenant, list_tenants
+from tidemill.api.variables import Variable, delete_variable, get_variable, list_variables, set_variable
+from tidemill.kernel.durations import Duration
+
+
+class Operations:
+    """One method for each operation."""
+
+    _api: Api
+
+    def pools(self, *, limit: int | None = None) -> list[Pool]:
+        """List pools by name, and how much of each the tenant uses."""
+        return self._api.collect(list_pools, {}, limit)
+
+    def pool(self, name: str) -> Pool:
+        """Return a pool, and how much of it the tenant uses."""
+        return self._api.call(get_pool, {"name": name})
+
+    def set_pool(self, name: str, slots: int) -> Pool:
+        """Create a pool, or change its size; tasks that have a slot keep it."""
+        return self._api.call(set_pool, {"name": name, "slots": slots})
+
+    def delete_pool(self, name: str) -> None:
+        """Delete a pool that neither a loaded workflow nor a task of an active run needs."""
+        return self._api.call(delete_pool, {"name": name})
+
+    def tenants(self, *, limit: int | None = None) -> list[Tenant]:
+        """List the tenants: all of them for an admin of the instance, else the caller's own."""
+        return self._api.collect(list_tenants, {}, limit)
+
+    def create_tenant(self, name: str) -> Tenant:
+        """Create a tenant."""
+        return self._api.call(create_tenant, {"name": name})
+
+    def delete_tenant(self, name: str) -> None:
+        """Delete a tenant with everything it owns; refused while it has packages or active runs."""
+        return self._api.call(delete_tenant, {"name": name})
+
+    def keys(self, *, limit: int | None = None) -> list[Key]:
+        """List the API keys of the tenant, newest first, without their secrets; revoked and expired ones too."""
+        return self._api.collect(list_keys, {}, limit)
+
+    def create_key(
+        self,
+        role: Role | str,
+        *,
+        tenant: str | None = None,
+        expires: Duration | None = None,
+        only: list[str] | None = None,
+        label: str = "",
+    ) -> CreatedKey:
+        """Create an API key. The answer is the only one that has it; Tidemill stores a hash."""
+        return self._api.call(
+            create_key, {"role": role, "tenant": tenant, "expires": expires, "only": only, "label": label}
+        )
+
+    def revoke_key(self, key: str) -> None:
+        """Revoke an API key: requests with it are refused from now on, and its open connections are closed."""
+        return self._api.call(revoke_key, {"key": key})
+
+    def accounts(self, *, limit: int | None = None) -> list[Account]:
+        """List the accounts of the tenant."""
+        return self._api.collect(list_accounts, {}, limit)
+
+    def create_account(self, name: str, role: Role | str, password: str, *, tenant: str | None = None) -> Account:
+        """Create an account for a person who signs in with a password."""
+        return self._api.call(create_account, {"name": name, "role": role, "password": password, "tenant": tenant})
+
+    def delete_account(self, name: str) -> None:
+        """Delete an account, and end its sessions."""
+        return self._api.call(delete_account, {"name": name})
+
+    def audit(
+        self, *, actor: str | None = None, action: str | None = None, target: str | None = None, limit: int | None = 50
+    ) -> list[AuditEntry]:
+        """List who has changed what, newest first."""
+        return self._api.collect(list_audit, {"actor": actor, "action": action, "target": target}, limit)
+
+    def variables(self, *, limit: int | None = None) -> list[Variable]:
+        """List the variables of the tenant; `omitted` names values that are too large for a list."""
+        return self._api.collect(list_variables, {}, limit)
+
+    def variable(self, name: str) -> Variable:
+        """Return a variable."""
+        return self._api.call(get_variable, {"name": name})
+
+    def set_variable(self, name: str, value: Any) -> Variable:
+        """Set a variable to anything that JSON can express."""
+        return self._api.call(set_variable, {"name": name, "value": value})
+
+    def delete_variable(self, name: str) -> None:
+        """Delete a variable."""
+        return self._api.call(delete_variable, {"name": name})
+
+    def secrets(self, *, limit: int | None = None) -> list[Secret]:
+        """List the secrets of the tenant, without their values."""
+        return self._api.collect(list_secrets, {}, limit)
+
+    def secret(self, name: str) -> Secret:
+        """Return everything about a secret but its value."""
+        return self._api.call(get_secret, {"name": name})
+
+    def set_secret(self, name: str, value: str) -> Secret:
+        """Set a secret."""
+        return self._api.call(set_secret, {"name": name, "value": value})
+
+    def delete_secret(self, name: str) -> None:
+        """Delete a secret."""
+        return self._api.call(delete_secret, {"name": name})
+
+    def rotate_secrets(self) -> RotatedSecrets:
+        """Protect all secrets of all tenants with the current master key, the first of the setting secret_keys.
+
+        Afterwards the older keys can be removed from the setting. An interrupted rotation continues where it was.
+        """
+        return self._api.call(rotate_secrets, {})

@@ -1,0 +1,3 @@
+-- Fires of requests with an idempotency key are deleted with their requests.
+
+CREATE INDEX fires_by_request ON fires (at) WHERE key >= 'request:' AND key < 'request;';
