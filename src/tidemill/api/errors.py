@@ -4,6 +4,7 @@ The code and status of a RequestError are those of the problem: a program meets 
 """
 
 import re
+from enum import Enum
 from http import HTTPStatus
 from typing import Any, get_args, get_type_hints
 
@@ -182,4 +183,6 @@ def _join(path: str, field: str) -> str:
 def _known_values(kind: Any, field: str) -> list[str]:
     """Return the values that a field of a body may have, if it declares them."""
     annotation = get_type_hints(kind).get(field) if isinstance(kind, type) else None
-    return [one for one in get_args(annotation) if isinstance(one, str)]
+    parts = (annotation, *get_args(annotation))
+    members = [str(one.value) for part in parts if isinstance(part, type) and issubclass(part, Enum) for one in part]
+    return members + [one for one in parts if isinstance(one, str)]

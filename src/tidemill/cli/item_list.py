@@ -27,7 +27,7 @@ def show_items(
         print_text(empty)
         return
     titles = {field: _title(field, title, items) for field, title in columns.items()}
-    rows = [[_cell(field, item.get(field)) for field in columns] for item in items]
+    rows = [[format_field(field, item.get(field)) for field in columns] for item in items]
     show_rows(list(titles.values()), rows, output, droppable=[titles[field] for field in droppable])
 
 
@@ -37,8 +37,7 @@ def show_fields(item: Fields, output: Format) -> None:
         show_json(dict(item))
         return
     for field, value in item.items():
-        shown = json.dumps(value) if isinstance(value, dict) else _cell(field, value)
-        if shown:
+        if shown := format_field(field, value):
             print_text(f"{field.replace('_', ' ')}: {shown}")
 
 
@@ -52,13 +51,16 @@ def _title(field: str, title: str, items: Sequence[Fields]) -> str:
     return time_column_title(title, [_parse_time(item.get(field)) for item in items])
 
 
-def _cell(field: str, value: Any) -> str:
+def format_field(field: str, value: Any) -> str:
+    """Return the value of a field in one line: a time in local time, an object as JSON."""
     if value is None or isinstance(value, bool):
         return "yes" if value else ""
     if _is_time(field):
         return format_time(_parse_time(value))
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
+    if isinstance(value, dict | list):
+        return one_line(json.dumps(value))
     return one_line(str(value))
 
 

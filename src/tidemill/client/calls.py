@@ -120,7 +120,10 @@ def name_in_path(name: str) -> str:
     """Return a name for use in a path."""
     if not isinstance(name, str) or not name or name in (".", ".."):
         raise RequestError(f"{name!r} is not a name", code="invalid_name")
-    return quote(name, safe="")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError:
+        raise RequestError(f"{name!r} is not a name: a character of it is not Unicode", code="invalid_name") from None
 
 
 def encode(body: Any) -> bytes:

@@ -1,0 +1,25 @@
+"""Errors of requests name the field, and what was probably meant."""
+
+import msgspec
+import pytest
+
+from tidemill.access.principal import Role
+from tidemill.api.errors import invalid_field_error
+from tidemill.api.keys import create_key
+from tidemill.client.calls import name_in_path
+from tidemill.kernel.errors import RequestError
+
+
+def test_a_value_that_resembles_a_known_one_gets_a_suggestion() -> None:
+    """The members of an enumeration are known values."""
+    with pytest.raises(msgspec.ValidationError) as invalid:
+        msgspec.convert({"role": "admn"}, create_key.request_type)
+    error = invalid_field_error(invalid.value, create_key.request_type, "the request is invalid")
+    assert "role" in str(error)
+    assert f"did you mean '{Role.ADMIN}'?" in str(error)
+
+
+def test_a_name_that_no_address_can_hold_is_refused() -> None:
+    """Names on a command line may be any bytes."""
+    with pytest.raises(RequestError, match="is not a name"):
+        name_in_path("caf\udce9")
