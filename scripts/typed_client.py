@@ -9,7 +9,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from scripts.blocking_client import SOURCE, format_module
-from tidemill.api.operation import ListOperation, Operation, RequestField
+from tidemill.api.operation import ListOperation, Operation, Positional, RequestField
+from tidemill.api.runs import start_run
 from tidemill.api.table import OPERATIONS
 from tidemill.kernel.durations import Duration
 
@@ -27,13 +28,22 @@ class AsyncOperations:
 NOTE = "# Written by scripts/typed_client.py from the operations of tidemill.api: change them there.\n"
 
 
+HANDLED = "run"
+"""The field of operations on what has a handle, whose methods they are: `start` returns one too."""
+
+
 def render_module() -> str:
     """Return the text of the asynchronous module."""
     imports: set[tuple[str, str]] = set()
-    methods = [_method(one, imports) for one in OPERATIONS]
-    imports |= {(one.function.__module__, one.name) for one in OPERATIONS}
+    written = [one for one in OPERATIONS if not _is_of_handle(one)]
+    methods = [_method(one, imports) for one in written]
+    imports |= {(one.function.__module__, one.name) for one in written}
     lines = "".join(f"from {module} import {name}\n" for module, name in sorted(imports))
     return format_module(NOTE + HEAD.format(imports=lines) + "".join(methods))
+
+
+def _is_of_handle(operation: Operation[Any, Any]) -> bool:
+    return operation is start_run or any(one.name == HANDLED and one.place == "path" for one in operation.fields)
 
 
 def method_name(operation: Operation[Any, Any]) -> str:
@@ -45,14 +55,16 @@ def _method(operation: Operation[Any, Any], imports: set[tuple[str, str]]) -> st
     required = [one for one in operation.fields if one.is_required]
     optional = [one for one in operation.fields if not one.is_required]
     parameters = [f"{one.name}: {_argument(one, imports)}" for one in required]
-    keywords = [f"{one.name}: {_argument(one, imports)} = {one.default!r}" for one in optional]
+    given = {one.name: f"{one.name}: {_argument(one, imports)} = {one.default!r}" for one in optional}
+    positional = [given.pop(one.name) for one in optional if one.marker(Positional) is not None]
+    keywords = list(given.values())
     fields = "{" + ", ".join(f'"{one.name}": {one.name}' for one in operation.fields) + "}"
     if isinstance(operation, ListOperation):
         keywords.append(f"limit: int | None = {operation.default_limit}")
         answer, call = f"list[{_type(operation.item, imports)}]", f"collect({operation.name}, {fields}, limit)"
     else:
         answer, call = _type(operation.answer, imports), f"call({operation.name}, {fields})"
-    signature = ", ".join(["self", *parameters, *(["*", *keywords] if keywords else [])])
+    signature = ", ".join(["self", *parameters, *positional, *(["*", *keywords] if keywords else [])])
     return f'''
     async def {method_name(operation)}({signature}) -> {answer}:
         """{_docstring(operation)}"""
@@ -66,10 +78,16 @@ def _docstring(operation: Operation[Any, Any]) -> str:
 
 
 def _argument(field: RequestField, imports: set[tuple[str, str]]) -> str:
-    """Return the type of an argument; a member of an enumeration may be given by its value."""
+    """Return the type of an argument; a member of an enumeration may be given by its value, a list by one of them."""
     text = _type(field.annotation, imports)
     kinds = [one for one in (field.annotation, *_parts(field.annotation)) if isinstance(one, type)]
-    return f"{text} | str" if any(issubclass(one, Enum) for one in kinds) else text
+    member = next((one for one in kinds if issubclass(one, Enum)), None)
+    if member is None:
+        return text
+    if get_origin(field.bare_type) is list:
+        imports.add(("collections.abc", "Collection"))
+        text = f"Collection[{_type(member, imports)} | str]{' | None' if field.default is None else ''}"
+    return f"{text.removesuffix(' | None')} | str{' | None' if text.endswith(' | None') else ''}"
 
 
 def _parts(annotation: Any) -> list[Any]:

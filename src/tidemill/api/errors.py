@@ -4,6 +4,7 @@ The code and status of a RequestError are those of the problem: a program meets 
 """
 
 import re
+from datetime import datetime
 from enum import Enum
 from http import HTTPStatus
 from typing import Any, get_args, get_type_hints
@@ -76,6 +77,13 @@ def invalid_field_error(error: msgspec.ValidationError, kind: Any, message: str)
     problem = _field_problem(error, kind)
     where = f" at `{problem.path}`" if problem.path else ""
     return InvalidRequestError(f"{message}{where}: {problem.message}", [problem])
+
+
+def require_offset(name: str, time: datetime | None) -> None:
+    """Raise a RequestError if a field is a time without an offset."""
+    if time is not None and time.tzinfo is None:
+        message = f"{name} needs an offset, such as {time.isoformat()}Z"
+        raise InvalidRequestError(message, [FieldProblem(name, message)])
 
 
 def title_of(status: int) -> str:

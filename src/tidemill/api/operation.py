@@ -6,12 +6,12 @@ declaration adds what the surfaces need: an HTTP form, the permission, the word 
     @operation(PUT("/pools/{name}"), Permission.INSTANCE, audit="pool.set", command="pool set")
     async def set_pool(services: Services, caller: Caller, name: str, slots: Slots) -> Pool:
 
-A field that the path names is part of the path. Other fields are the query of a GET, and the body of everything else.
+A field that the path names is part of the path; one that is marked as `Header` is a header. Other fields are the query
+of a GET, and the body of everything else.
 """
 
 import inspect
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from types import UnionType
@@ -45,7 +45,7 @@ P = ParamSpec("P")
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-Place = Literal["path", "query", "body"]
+Place = Literal["path", "query", "header", "body"]
 """Where a request over HTTP has a field."""
 REQUIRED: Any = inspect.Parameter.empty
 """The default of a field that has none."""
@@ -70,10 +70,12 @@ class RequestKey(NamedTuple):
     """The id of what the request makes: the same for each repetition."""
     started_at: datetime
     """When the request was made first."""
+    is_repetition: bool = False
+    """Whether the request was made before, so that its effect may exist."""
 
 
 class Positional(NamedTuple):
-    """Marks a field that is an argument of the command, not an option."""
+    """Marks a field that is an argument of the command, not an option; in Python its keyword may be left out."""
 
 
 class Prompt(NamedTuple):
@@ -84,6 +86,12 @@ class Prompt(NamedTuple):
 
 class WireName(NamedTuple):
     """Marks a field whose name on the wire is another one."""
+
+    name: str
+
+
+class Header(NamedTuple):
+    """Marks a field that HTTP sends as a header."""
 
     name: str
 
@@ -107,11 +115,13 @@ class HttpForm(NamedTuple):
     """Whether no cache may keep the answer."""
     is_idempotent: bool = True
     """Whether a second request changes nothing more, so that a client may repeat one whose answer was lost."""
+    errors: tuple[int, ...] = ()
+    """Statuses of errors that other operations of the method do not have, for the OpenAPI document."""
 
 
-def GET(path: str) -> HttpForm:  # noqa: N802, the name of the method
+def GET(path: str, **options: Any) -> HttpForm:  # noqa: N802, the name of the method
     """Return the form of an operation that reads."""
-    return HttpForm("GET", path)
+    return HttpForm("GET", path, **options)
 
 
 def POST(path: str, *, status: int = 200, is_idempotent: bool = False, **options: Any) -> HttpForm:  # noqa: N802
@@ -119,9 +129,9 @@ def POST(path: str, *, status: int = 200, is_idempotent: bool = False, **options
     return HttpForm("POST", path, status, is_idempotent=is_idempotent, **options)
 
 
-def PUT(path: str) -> HttpForm:  # noqa: N802
+def PUT(path: str, **options: Any) -> HttpForm:  # noqa: N802
     """Return the form of an operation that sets something."""
-    return HttpForm("PUT", path)
+    return HttpForm("PUT", path, **options)
 
 
 def PATCH(path: str) -> HttpForm:  # noqa: N802
@@ -163,6 +173,24 @@ class CommandForm(NamedTuple):
         return self.name.partition(" ")[2]
 
 
+class StreamItem(NamedTuple, Generic[Item]):
+    """One item of a stream."""
+
+    item: Item
+    id: str | None = None
+    """What a reader sends back to continue after this item; None: only after one that has an id."""
+
+
+class StreamForm(NamedTuple):
+    """How the answer of an operation is followed: as server-sent events, or as an iterator."""
+
+    event: str
+    """The type of its events."""
+    item: type[Any]
+    follow: Callable[..., Awaitable[AsyncIterator[StreamItem[Any]]]]
+    """Takes the services, the caller, the id after which to continue, and the fields of a request."""
+
+
 class RequestField(NamedTuple):
     """One field of a request."""
 
@@ -182,8 +210,8 @@ class RequestField(NamedTuple):
 
     @property
     def wire_name(self) -> str:
-        """The name of the field in a query or a body."""
-        marker = self.marker(WireName)
+        """The name of the field in a query, a body or the headers."""
+        marker = self.marker(WireName) or self.marker(Header)
         return self.name if marker is None else marker.name
 
     @property
@@ -206,7 +234,9 @@ class RequestField(NamedTuple):
         return next((meta.description for meta in _metas(self.annotation) if meta.description), "")
 
     def to_wire(self, value: Any) -> Any:
-        """Return a value as HTTP sends it."""
+        """Return a value as HTTP sends it; a list of texts may be given as its only one."""
+        if isinstance(value, str) and get_origin(self.bare_type) is list:
+            return [value]
         return value if value is None or self.marker(InSeconds) is None else seconds(self.name, value)
 
 
@@ -260,6 +290,7 @@ class Operation(Generic[P, Answer]):
         resource: ResourceKind | None,
         command: CommandForm | None,
         default_limit: int | None,
+        stream: StreamForm | None,
     ) -> None:
         self.function = function
         self.name = function.__name__
@@ -271,6 +302,7 @@ class Operation(Generic[P, Answer]):
         self.command = command
         self.default_limit = default_limit
         """How many items of a list clients and commands read unless they are asked for others; None: all."""
+        self.stream = stream
         self.__doc__ = function.__doc__
 
     def __repr__(self) -> str:
@@ -314,13 +346,18 @@ class Operation(Generic[P, Answer]):
     @cached_property
     def fields(self) -> tuple[RequestField, ...]:
         """The fields of a request, in the order of the function."""
-        in_path = re.findall(r"\{(\w+)\}", self.http.path)
-        rest: Literal["query", "body"] = "query" if self.http.method in ("GET", "DELETE") else "body"
         return tuple(
-            RequestField(name, self._hints[name], one.default, "path" if name in in_path else rest)
+            RequestField(name, self._hints[name], one.default, self._place_of(name))
             for name, one in list(inspect.signature(self.function).parameters.items())[2:]
             if name not in ("page", "request")
         )
+
+    def _place_of(self, field: str) -> Place:
+        if f"{{{field}}}" in self.http.path:
+            return "path"
+        if find_marker(self._hints[field], Header) is not None:
+            return "header"
+        return "query" if self.http.method in ("GET", "DELETE") else "body"
 
     @cached_property
     def request_type(self) -> Any:
@@ -385,6 +422,7 @@ def operation(
     resource: ResourceKind | None = None,
     command: str | None = None,
     default_limit: int | None = None,
+    stream: StreamForm | None = None,
     **presentation: Any,
 ) -> _Declaration:
     """Declare an operation; `presentation` has further fields of its `CommandForm`.
@@ -404,6 +442,7 @@ def operation(
             resource=resource,
             command=form,
             default_limit=default_limit,
+            stream=stream,
         )
 
     return declare

@@ -6,8 +6,10 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from tidemill.api.runs import RunInfo, RunTransition
+from tidemill.api.tasks import AttemptInfo, TaskLogLine
 from tidemill.cli.workflow_service import NumberedLine, WorkflowLine
-from tidemill.client.values import AttemptInfo, RunInfo, RunTransition, TaskLogLine, WorkflowInfo
+from tidemill.client.values import WorkflowInfo
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, RunRecord, RunRow, TaskRow
 from tidemill.workflows.states import RunState, TaskState
@@ -15,7 +17,7 @@ from tidemill.workflows.states import RunState, TaskState
 
 def to_run_row(info: RunInfo) -> RunRow:
     """Return a run without its tasks."""
-    left_out = ("params", "note", "omitted")
+    left_out = ("params", "note", "omitted", "etag")
     fields = {name: getattr(info, name) for name in RunInfo.__struct_fields__ if name not in left_out}
     return RunRow(**fields, tenant="", params=msgspec.msgpack.encode(info.params))
 

@@ -4,6 +4,7 @@ Calls do no I/O. Both clients, the asynchronous and the blocking one, send the s
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Generic, TypeVar, get_args
 from urllib.parse import quote
 from uuid import uuid4
@@ -20,7 +21,7 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 ARCHIVE = "application/octet-stream"
 
-QueryValue = str | int | bool | Sequence[str] | None
+QueryValue = str | int | bool | datetime | Sequence[str] | None
 
 
 class ApiCall(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
@@ -53,7 +54,9 @@ def to_call(operation: Operation[..., Answer], fields: Mapping[str, Any]) -> Api
     places = {place: [one.wire_name for one in operation.fields if one.place == place] for place in get_args(Place)}
     names = {name: name_in_path(sent.pop(name)) for name in places["path"]}
     body = {name: sent[name] for name in places["body"] if name in sent}
-    headers = {"content-type": JSON} if body else {}
+    headers = {name: str(sent[name]) for name in places["header"] if sent.get(name) is not None}
+    if body:
+        headers["content-type"] = JSON
     if operation.takes_key:
         headers["idempotency-key"] = str(uuid4())
     return ApiCall(
@@ -144,7 +147,9 @@ def encode_query(query: Mapping[str, QueryValue]) -> dict[str, str | list[str]]:
     return {name.removesuffix("_"): _query_text(value) for name, value in query.items() if value is not None}
 
 
-def _query_text(value: str | int | bool | Sequence[str]) -> str | list[str]:
+def _query_text(value: str | int | bool | datetime | Sequence[str]) -> str | list[str]:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.isoformat()
     return str(value) if isinstance(value, str | int) else [str(one) for one in value]

@@ -1,34 +1,43 @@
 """Derives routes from operations: the handler decodes the fields of a request, and encodes the answer."""
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from inspect import Parameter, Signature
 from typing import Annotated, Any, get_args
 
 from litestar import Response
-from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
+from litestar.response import ServerSentEvent
 from msgspec import Meta
 
-from tidemill.api.operation import Operation, RequestField, RequestKey, find_marker
+from tidemill.access.principal import Principal
+from tidemill.api.operation import Operation, RequestField, RequestKey, StreamForm, StreamItem, find_marker
 from tidemill.api.paging import DEFAULT_LIMIT, PageRequest
+from tidemill.api.services import Services
+from tidemill.server.event_stream import StreamEvent, event_stream, wants_stream
 from tidemill.server.injection import InjectedContext, InjectedKeyed, InjectedPrincipal
 from tidemill.server.paging import Cursor, Limit
+from tidemill.server.requests import ApiRequest
 from tidemill.server.responses import ApiResponse
 from tidemill.server.routing import BASE_PATH, Handler, Route
 
 
-def to_route(operation: Operation[Any, Any]) -> Route:
-    """Return the route of an operation."""
+def to_route(operation: Operation[Any, Any], handler: Handler | None = None, **options: Any) -> Route:
+    """Return the route of an operation; a handler that is given does what HTTP alone has, such as preconditions."""
     http = operation.http
     return Route(
         method=http.method,
         path=BASE_PATH + re.sub(r"\{(\w+)\}", r"{\1:str}", http.path),
-        handler=_make_handler(operation),
+        handler=handler or _make_handler(operation),
         permission=operation.permission,
         audit=operation.audit,
         resource=operation.resource,
         status=http.status,
         is_audited_by_service=operation.is_audited_by_service,
         takes_key=operation.takes_key,
+        errors=http.errors,
+        **options,
     )
 
 
@@ -42,20 +51,27 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
         defaults |= {"limit": DEFAULT_LIMIT, "cursor": None}
     for one in operation.fields:
         if one.place != "body":
-            parameters[one.name] = _parameter_type(one)
-            defaults[one.name] = one.default
+            parameters[_parameter_name(one)] = _parameter_type(one)
+            defaults[_parameter_name(one)] = one.default
     if body:
         parameters["data"] = Annotated[operation.body_type, *get_args(JSONBody)[1:]]
+        if not any(one.is_required for one in body):
+            defaults["data"] = operation.body_type()
+    if operation.stream is not None:
+        parameters["request"] = ApiRequest
 
     async def handle(**given: Any) -> Any:
         context, principal, keyed = given.pop("context"), given.pop("principal"), given.pop("keyed")
+        given = {name.removesuffix(_RENAMED): value for name, value in given.items()}
         if body:
             data = given.pop("data")
             given |= {one.name: getattr(data, one.name) for one in body}
         if operation.takes_page:
             given["page"] = PageRequest(given.pop("limit"), given.pop("cursor"))
+        if operation.stream is not None and wants_stream(request := given.pop("request")):
+            return await follow(operation, request, context.node.services, principal, given)
         if keyed is not None and operation.takes_key:
-            given["request"] = RequestKey(keyed.effect, keyed.begun_at)
+            given["request"] = RequestKey(keyed.effect, keyed.begun_at, keyed.is_repetition)
         answer = await operation(context.node.services, principal, **given)
         headers = _headers(operation, answer)
         return ApiResponse(answer, status_code=http.status, headers=headers) if headers else answer
@@ -64,6 +80,23 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
     returned = Response[operation.answer] if has_headers else operation.answer  # type: ignore[name-defined]
     _declare(handle, operation, parameters, defaults, returned)
     return handle
+
+
+async def follow(
+    operation: Operation[Any, Any], request: ApiRequest, services: Services, caller: Principal, given: dict[str, Any]
+) -> ServerSentEvent:
+    """Return an answer that follows what an operation answers with; an error of the first step is no stream."""
+    assert operation.stream is not None
+    after, fields = request.headers.get("last-event-id") or None, {one.name for one in operation.fields}
+    form = operation.stream
+    items = await form.follow(services, caller, after, **{name: given[name] for name in fields})
+    return event_stream(_to_events(form, items))
+
+
+async def _to_events(form: StreamForm, items: AsyncIterator[StreamItem[Any]]) -> AsyncIterator[StreamEvent]:
+    async with aclosing(items) as opened:  # type: ignore[type-var]  # it is a generator
+        async for one in opened:
+            yield StreamEvent(one.id, form.event, one.item)
 
 
 def _declare(
@@ -87,10 +120,21 @@ def _declare(
     )
 
 
+_RENAMED = "_field"
+"""The end of the name of a parameter that Litestar would otherwise fill in itself."""
+
+
+def _parameter_name(field: RequestField) -> str:
+    """Return the name of the parameter of a field."""
+    return f"{field.name}{_RENAMED}" if field.name == "state" else field.name
+
+
 def _parameter_type(field: RequestField) -> Any:
     if field.place == "path":
         return Annotated[field.annotation, *get_args(FromPath)[1:]]
     meta = find_marker(field.annotation, Meta) or Meta()
+    if field.place == "header":
+        return Annotated[field.annotation, HeaderParameter(name=field.wire_name, description=field.help or None)]
     described = QueryParameter(
         name=field.wire_name, description=field.help or None, ge=meta.ge, le=meta.le, required=field.is_required
     )

@@ -1,7 +1,6 @@
 """Requests: bodies are decoded strictly, from JSON or msgpack, and every invalid field is named by its path."""
 
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -59,13 +58,6 @@ def check_query(connection: ASGIConnection[Any, Any, Any, Any]) -> None:
         if not is_storable(value):
             message = "a text without the character NUL"
             raise InvalidRequestError(f"`{make_storable(name)}`: {message}", [FieldProblem(name, message)])
-
-
-def require_offset(name: str, time: datetime | None) -> None:
-    """Raise a RequestError if a parameter is a time without an offset."""
-    if time is not None and time.tzinfo is None:
-        message = f"{name} needs an offset, such as {time.isoformat()}Z"
-        raise InvalidRequestError(message, [FieldProblem(name, message)])
 
 
 def _refuse_extension(code: int, _: memoryview) -> Any:

@@ -5,6 +5,7 @@ and the tests of authorization walk them.
 """
 
 from tidemill.access.principal import Permission, ResourceKind
+from tidemill.api.runs import get_run
 from tidemill.api.table import OPERATIONS
 from tidemill.server.derive import to_route
 from tidemill.server.live import event_socket, push_socket, reactor_socket
@@ -25,7 +26,6 @@ from tidemill.server.routes import (
     schedules,
     sessions,
     system,
-    tasks,
     triggers,
     workflows,
 )
@@ -49,27 +49,6 @@ WORKFLOWS = (
     get("/workflows/{name:str}/grid", workflows.get_workflow_grid, READ),
     get("/workflows/{name:str}/versions/{version:str}", workflows.get_workflow_version, READ),
     patch("/workflows/{name:str}", workflows.patch_workflow, WRITE, audit="workflow.pause"),
-    post("/workflows/{name:str}/runs", workflows.start_run, WRITE, audit="run.start", status=201, takes_key=True),
-)
-
-RUNS = (
-    get("/runs", runs.list_runs, READ),
-    get("/runs/{run:str}", runs.get_run, READ, answers=(304,)),
-    get("/runs/{run:str}/events", runs.list_run_events, READ),
-    post("/runs/{run:str}/cancel", runs.cancel_run, WRITE, audit="run.cancel", errors=(412,)),
-    post("/runs/{run:str}/retry", runs.retry_run, WRITE, audit="run.retry", errors=(412,)),
-    post("/runs/{run:str}/clear", runs.clear_run, WRITE, audit="run.clear", errors=(412,)),
-    put("/runs/{run:str}/note", runs.put_run_note, WRITE, audit="run.note", errors=(412,)),
-)
-
-TASKS = (
-    get("/runs/{run:str}/tasks", tasks.list_tasks, READ),
-    get("/runs/{run:str}/why", tasks.explain_run, READ),
-    get("/runs/{run:str}/tasks/{task:str}", tasks.get_task, READ),
-    get("/runs/{run:str}/tasks/{task:str}/why", tasks.explain_task, READ),
-    get("/runs/{run:str}/tasks/{task:str}/attempts", tasks.list_attempts, READ),
-    get("/runs/{run:str}/tasks/{task:str}/output", tasks.get_output, READ, errors=(409,)),
-    get("/runs/{run:str}/tasks/{task:str}/logs", tasks.list_logs, READ),
 )
 
 SCHEDULES = (
@@ -257,8 +236,7 @@ ROUTES: tuple[Route, ...] = (
     *OVERVIEW,
     *SYSTEM,
     *WORKFLOWS,
-    *RUNS,
-    *TASKS,
+    to_route(get_run, runs.get_run, answers=(304,)),
     *SCHEDULES,
     *TRIGGERS,
     *BACKFILLS,
@@ -269,7 +247,7 @@ ROUTES: tuple[Route, ...] = (
     *DEAD_LETTERS,
     *PACKAGES,
     *SESSIONS,
-    *map(to_route, OPERATIONS),
+    *(to_route(one) for one in OPERATIONS if one is not get_run),
     *LIVE,
     *ATTEMPTS,
     *PAGES,

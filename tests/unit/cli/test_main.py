@@ -122,6 +122,14 @@ LIGHT = (
     "tidemill.cli",
     "tidemill.kernel",
     "tidemill.storage.access_ports",
+    "tidemill.storage.request_ports",
+    "tidemill.storage.run_lists",
+    "tidemill.workflows.lookup",
+    "tidemill.workflows.plan",
+    "tidemill.workflows.records",
+    "tidemill.workflows.result",
+    "tidemill.workflows.rules",
+    "tidemill.workflows.spec",
     "tidemill.workflows.states",
 )
 

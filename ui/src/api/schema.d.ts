@@ -246,40 +246,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/workflows/{name}/runs": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Start a run of a workflow */
-        post: operations["start_run"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List runs, newest first; `omitted` names params that are too large for a list */
-        get: operations["list_runs"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/v1/runs/{run}": {
         parameters: {
             query?: never;
@@ -292,210 +258,6 @@ export interface paths {
          * @description With `outputs` the tasks have their return values, and mapped tasks their elements: then the answer has everything of tm.RunResult. The ETag changes with the run.
          */
         get: operations["get_run"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs/{run}/events": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the events of a run, oldest first; as server-sent events, follow them until the run has ended */
-        get: operations["list_run_events"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs/{run}/cancel": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Cancel a run and its active tasks; running code is stopped */
-        post: operations["cancel_run"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs/{run}/retry": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Rerun what failed in a run, or from some tasks on; a preview says what reruns and what is reused */
-        post: operations["retry_run"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs/{run}/clear": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Clear tasks of a run, and all tasks after them, so that they rerun; a preview changes nothing */
-        post: operations["clear_run"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs/{run}/note": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        /** Write the note on a run in place of the previous one */
-        put: operations["put_run_note"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs/{run}/tasks": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the tasks of a run in topological order, or the elements of a mapped task */
-        get: operations["list_tasks"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs/{run}/why": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Say why each task of a run that has not ended has not: what it waits for, or where it runs */
-        get: operations["explain_run"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs/{run}/tasks/{task}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Return a task of a run, or one element of a mapped task */
-        get: operations["get_task"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs/{run}/tasks/{task}/why": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Say why a task has not run, or how it ended */
-        get: operations["explain_task"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs/{run}/tasks/{task}/attempts": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the attempts of a task, by element, oldest first */
-        get: operations["list_attempts"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs/{run}/tasks/{task}/output": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Return the output of a task that has succeeded, as plain values */
-        get: operations["get_output"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/runs/{run}/tasks/{task}/logs": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the log lines of a task, by element; as server-sent events, follow them until the task has ended */
-        get: operations["list_logs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1172,6 +934,244 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/workflows/{name}/runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Start a run of a workflow */
+        post: operations["start_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List runs, newest first; `omitted` names params that are too large for a list */
+        get: operations["list_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the events of a run, oldest first; as server-sent events, follow them until the run has ended */
+        get: operations["list_run_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Cancel a run and its active tasks; running code is stopped */
+        post: operations["cancel_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Rerun what failed in a run, or from some tasks on; a preview says what reruns and what is reused */
+        post: operations["retry_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/clear": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Clear tasks of a run, and all tasks after them, so that they rerun; a preview changes nothing */
+        post: operations["clear_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/note": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Write the note on a run, or on one of its tasks, in place of the previous one */
+        put: operations["note_run"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/tasks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the tasks of a run in topological order, or the elements of a mapped task */
+        get: operations["list_tasks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Say why each task of a run that has not ended has not: what it waits for, or where it runs */
+        get: operations["explain_run"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/tasks/{task}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return a task of a run, or one element of a mapped task */
+        get: operations["get_task"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/tasks/{task}/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Say why a task has not run, or how it ended */
+        get: operations["explain_task"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/tasks/{task}/attempts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the attempts of a task, by element, oldest first */
+        get: operations["list_attempts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/tasks/{task}/output": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the output of a task that has succeeded, as plain values */
+        get: operations["get_output"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run}/tasks/{task}/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the log lines of a task, by element; as server-sent events, follow them until the task has ended */
+        get: operations["list_logs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/pools": {
         parameters: {
             query?: never;
@@ -1619,6 +1619,23 @@ export interface components {
         AttemptCall: {
             call: string;
         };
+        /** AttemptInfo */
+        AttemptInfo: {
+            task: string;
+            index: number | null;
+            attempt: number;
+            try_number: number;
+            /** @enum {null|string} */
+            outcome: "failed" | "timeout" | "dispatch_failed" | "oom" | "not_started" | "lost" | "evicted" | "node_lost" | "" | "success" | "skipped" | "deferred" | "cancelled" | "returned" | null;
+            executor: string;
+            worker: string;
+            /** Format: date-time */
+            claimed_at: string;
+            started_at: string | null;
+            ended_at: string | null;
+            exit: number | null;
+            error: components["schemas"]["TaskError"] | null;
+        };
         /** AttemptLease */
         AttemptLease: {
             seconds: number;
@@ -1640,22 +1657,6 @@ export interface components {
         AttemptStart: {
             /** @example 6f1c2a70b7d94f4e */
             process: string;
-        };
-        /** AttemptView */
-        AttemptView: {
-            task: string;
-            index: number | null;
-            attempt: number;
-            try_number: number;
-            outcome: string | null;
-            executor: string;
-            worker: string;
-            /** Format: date-time */
-            claimed_at: string;
-            started_at: string | null;
-            ended_at: string | null;
-            exit: number | null;
-            error: components["schemas"]["TaskError"] | null;
         };
         /** AuditEntry */
         AuditEntry: {
@@ -1723,26 +1724,36 @@ export interface components {
             more: boolean;
         };
         /**
-         * CancelRun
+         * CancelRunRequest
          * @default {
          *       "reason": "cancelled"
          *     }
          */
-        CancelRun: {
-            /** @default cancelled */
+        CancelRunRequest: {
+            /**
+             * @description Why the run is cancelled.
+             * @default cancelled
+             */
             reason: string;
         };
-        /** ClearTasks */
-        ClearTasks: {
+        /** ClearRunRequest */
+        ClearRunRequest: {
             /**
+             * @description The tasks to clear, with all tasks after them.
              * @example [
              *       "load"
              *     ]
              */
             tasks: string[];
-            /** @default false */
+            /**
+             * @description Whether the run continues with the newest version of its workflow.
+             * @default false
+             */
             latest: boolean;
-            /** @default false */
+            /**
+             * @description Whether nothing is changed.
+             * @default false
+             */
             preview: boolean;
         };
         /** ComingSlot */
@@ -2119,19 +2130,6 @@ export interface components {
             epoch: number;
             is_this_node: boolean;
         };
-        /** LogLineView */
-        LogLineView: {
-            /** Format: date-time */
-            at: string;
-            level: string;
-            message: string;
-            fields: {
-                [key: string]: unknown;
-            };
-            stream: string;
-            attempt: number;
-            index: number | null;
-        };
         /** LogRecord */
         LogRecord: {
             /** Format: date-time */
@@ -2203,11 +2201,12 @@ export interface components {
             /** Format: date-time */
             last_beat: string;
         };
-        /** OutputView */
-        OutputView: {
-            task: string;
-            index: number | null;
-            output: unknown;
+        /** NoteRunRequest */
+        NoteRunRequest: {
+            /** @description The note; an empty one removes it. */
+            text: string;
+            /** @description The task that the note is on; null: the run itself. */
+            task?: string | null;
         };
         /** Overview */
         Overview: {
@@ -2284,9 +2283,39 @@ export interface components {
             total: number;
             next: string | null;
         };
+        /** Page[RunInfo] */
+        "Page_tidemill.api.runs.RunInfo_": {
+            items: components["schemas"]["RunInfo"][];
+            total: number;
+            next: string | null;
+        };
+        /** Page[RunTransition] */
+        "Page_tidemill.api.runs.RunTransition_": {
+            items: components["schemas"]["RunTransition"][];
+            total: number;
+            next: string | null;
+        };
         /** Page[Secret] */
         "Page_tidemill.api.secrets.Secret_": {
             items: components["schemas"]["Secret"][];
+            total: number;
+            next: string | null;
+        };
+        /** Page[AttemptInfo] */
+        "Page_tidemill.api.tasks.AttemptInfo_": {
+            items: components["schemas"]["AttemptInfo"][];
+            total: number;
+            next: string | null;
+        };
+        /** Page[TaskInfo] */
+        "Page_tidemill.api.tasks.TaskInfo_": {
+            items: components["schemas"]["TaskInfo"][];
+            total: number;
+            next: string | null;
+        };
+        /** Page[TaskLogLine] */
+        "Page_tidemill.api.tasks.TaskLogLine_": {
+            items: components["schemas"]["TaskLogLine"][];
             total: number;
             next: string | null;
         };
@@ -2362,18 +2391,6 @@ export interface components {
             total: number;
             next: string | null;
         };
-        /** Page[RunEventView] */
-        "Page_tidemill.server.views.runs.RunEventView_": {
-            items: components["schemas"]["RunEventView"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[RunSummary] */
-        "Page_tidemill.server.views.runs.RunSummary_": {
-            items: components["schemas"]["RunSummary"][];
-            total: number;
-            next: string | null;
-        };
         /** Page[ScheduleView] */
         "Page_tidemill.server.views.schedules.ScheduleView_": {
             items: components["schemas"]["ScheduleView"][];
@@ -2389,24 +2406,6 @@ export interface components {
         /** Page[TriggerView] */
         "Page_tidemill.server.views.schedules.TriggerView_": {
             items: components["schemas"]["TriggerView"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[AttemptView] */
-        "Page_tidemill.server.views.tasks.AttemptView_": {
-            items: components["schemas"]["AttemptView"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[LogLineView] */
-        "Page_tidemill.server.views.tasks.LogLineView_": {
-            items: components["schemas"]["LogLineView"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[TaskView] */
-        "Page_tidemill.server.views.tasks.TaskView_": {
-            items: components["schemas"]["TaskView"][];
             total: number;
             next: string | null;
         };
@@ -2514,6 +2513,10 @@ export interface components {
             /** @default  */
             reason: string;
         };
+        /** Reasons */
+        Reasons: {
+            reasons: string[];
+        };
         /** Receipt */
         Receipt: {
             accepted: boolean;
@@ -2542,23 +2545,25 @@ export interface components {
             firing?: components["schemas"]["FiringView"] | null;
             run?: string | null;
         };
-        /** RerunElements */
-        RerunElements: {
-            reruns: number;
-            total: number;
-        };
-        /** RerunView */
-        RerunView: {
+        /** Rerun */
+        Rerun: {
             run: string;
             preview: boolean;
             reruns: string[];
             reused: string[];
             elements: {
-                [key: string]: components["schemas"]["RerunElements"];
+                [key: string]: components["schemas"]["RerunCounts"];
             };
             version: string;
             missing_tasks: string[];
             note: string | null;
+            /** @default 1 */
+            live_nodes: number;
+        };
+        /** RerunCounts */
+        RerunCounts: {
+            reruns: number;
+            total: number;
         };
         /** RetentionView */
         RetentionView: {
@@ -2568,19 +2573,28 @@ export interface components {
             last_pass_deleted: number | null;
         };
         /**
-         * RetryRun
+         * RetryRunRequest
          * @default {
          *       "from": null,
          *       "latest": false,
          *       "preview": false
          *     }
          */
-        RetryRun: {
-            /** @example load */
+        RetryRunRequest: {
+            /**
+             * @description The task, or tasks, from which on it reruns; null for everything that failed.
+             * @example load
+             */
             from?: string | string[] | null;
-            /** @default false */
+            /**
+             * @description Whether the run continues with the newest version of its workflow.
+             * @default false
+             */
             latest: boolean;
-            /** @default false */
+            /**
+             * @description Whether nothing is changed.
+             * @default false
+             */
             preview: boolean;
         };
         /** RetryView */
@@ -2625,6 +2639,8 @@ export interface components {
             omitted: {
                 [key: string]: number;
             };
+            /** @default  */
+            etag: string;
             tasks: {
                 [key: string]: components["schemas"]["TaskResult"];
             };
@@ -2632,19 +2648,9 @@ export interface components {
                 [key: string]: number;
             };
             error: components["schemas"]["RunFailure"] | null;
-        };
-        /** RunEventView */
-        RunEventView: {
-            number: number;
-            /** Format: date-time */
-            at: string;
-            actor: string;
-            task: string | null;
-            index: number | null;
-            attempt: number;
-            before: string;
-            after: string;
-            reason: string;
+            notes?: {
+                [key: string]: string;
+            };
         };
         /** RunFailure */
         RunFailure: {
@@ -2652,18 +2658,8 @@ export interface components {
             type: string;
             message: string;
         };
-        /** RunNoteText */
-        RunNoteText: {
-            text: string;
-        };
-        /**
-         * RunState
-         * @description The state of a run.
-         * @enum {string}
-         */
-        RunState: "queued" | "running" | "success" | "failed" | "cancelled";
-        /** RunSummary */
-        RunSummary: {
+        /** RunInfo */
+        RunInfo: {
             /** @example 06fh2k8t3v9q */
             id: string;
             /** @example report */
@@ -2686,6 +2682,27 @@ export interface components {
             omitted: {
                 [key: string]: number;
             };
+            /** @default  */
+            etag: string;
+        };
+        /**
+         * RunState
+         * @description The state of a run.
+         * @enum {string}
+         */
+        RunState: "queued" | "running" | "success" | "failed" | "cancelled";
+        /** RunTransition */
+        RunTransition: {
+            number: number;
+            /** Format: date-time */
+            at: string;
+            actor: string;
+            task: string | null;
+            index: number | null;
+            attempt: number;
+            before: string;
+            after: string;
+            reason: string;
         };
         /** ScheduleView */
         ScheduleView: {
@@ -2809,22 +2826,26 @@ export interface components {
             key?: string | null;
         };
         /**
-         * StartRun
+         * StartRunRequest
          * @default {
-         *       "params": {},
+         *       "params": null,
          *       "note": null
          *     }
          */
-        StartRun: {
+        StartRunRequest: {
             /**
+             * @description The params by name.
              * @example {
              *       "day": "2026-01-05"
              *     }
              */
             params?: {
                 [key: string]: unknown;
-            };
-            /** @example asked for by finance */
+            } | null;
+            /**
+             * @description A note on the run.
+             * @example asked for by finance
+             */
             note?: string | null;
         };
         /** StartedAttempt */
@@ -2895,6 +2916,45 @@ export interface components {
             /** @default  */
             traceback: string;
         };
+        /** TaskInfo */
+        TaskInfo: {
+            task: string;
+            index: number | null;
+            state: components["schemas"]["TaskState"];
+            attempts: number;
+            started_at: string | null;
+            ended_at: string | null;
+            wake_at: string | null;
+            reason: string;
+            error: components["schemas"]["TaskError"] | null;
+            elements: {
+                [key: string]: number;
+            } | null;
+            executor: string;
+            queue: string;
+            pool: string | null;
+            priority: number;
+            worker: string | null;
+        };
+        /** TaskLogLine */
+        TaskLogLine: {
+            /** Format: date-time */
+            at: string;
+            level: string;
+            message: string;
+            fields: {
+                [key: string]: unknown;
+            };
+            stream: string;
+            attempt: number;
+            index: number | null;
+        };
+        /** TaskOutput */
+        TaskOutput: {
+            task: string;
+            index: number | null;
+            output: unknown;
+        };
         /** TaskResult */
         TaskResult: {
             state: components["schemas"]["TaskState"];
@@ -2914,26 +2974,6 @@ export interface components {
          * @enum {string}
          */
         TaskState: "none" | "scheduled" | "queued" | "running" | "success" | "failed" | "skipped" | "upstream_failed" | "up_for_retry" | "deferred" | "cancelled";
-        /** TaskView */
-        TaskView: {
-            task: string;
-            index: number | null;
-            state: components["schemas"]["TaskState"];
-            attempts: number;
-            started_at: string | null;
-            ended_at: string | null;
-            wake_at: string | null;
-            reason: string;
-            error: components["schemas"]["TaskError"] | null;
-            elements: {
-                [key: string]: number;
-            } | null;
-            executor: string;
-            queue: string;
-            pool: string | null;
-            priority: number;
-            worker: string | null;
-        };
         /** Tenant */
         Tenant: {
             name: string;
@@ -3029,15 +3069,11 @@ export interface components {
             current: boolean;
             nodes: number;
         };
-        /** WaitingView */
-        WaitingView: {
+        /** WaitingReasons */
+        WaitingReasons: {
             reasons: {
                 [key: string]: string[];
             };
-        };
-        /** WhyView */
-        WhyView: {
-            reasons: string[];
         };
         /** WorkflowDetails */
         WorkflowDetails: {
@@ -3532,82 +3568,6 @@ export interface operations {
             };
         };
     };
-    start_run: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["StartRun"];
-            };
-        };
-        responses: {
-            /** @description Document created, URL follows */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RunDetails"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    list_runs: {
-        parameters: {
-            query?: {
-                workflow?: string | null;
-                /** @description Repeat it for several states. */
-                state?: components["schemas"]["RunState"][] | null;
-                /** @description Runs created at this time or later. */
-                from?: string | null;
-                /** @description Runs created at this time or earlier. */
-                to?: string | null;
-                /** @description A part of the id, the workflow or the note, or of a text in the params. */
-                q?: string;
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.views.runs.RunSummary_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
     get_run: {
         parameters: {
             query?: {
@@ -3629,428 +3589,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunDetails"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    list_run_events: {
-        parameters: {
-            query?: {
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path: {
-                run: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.views.runs.RunEventView_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    cancel_run: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                run: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["CancelRun"];
-            };
-        };
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RunDetails"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    retry_run: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                run: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["RetryRun"];
-            };
-        };
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RerunView"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    clear_run: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                run: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ClearTasks"];
-            };
-        };
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RerunView"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    put_run_note: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                run: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["RunNoteText"];
-            };
-        };
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RunSummary"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    list_tasks: {
-        parameters: {
-            query?: {
-                /** @description List the elements of this mapped task. */
-                task?: string | null;
-                /** @description Repeat it for several states. */
-                state?: components["schemas"]["TaskState"][] | null;
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path: {
-                run: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.views.tasks.TaskView_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    explain_run: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                run: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["WaitingView"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    get_task: {
-        parameters: {
-            query?: {
-                /** @description One element of a mapped task. */
-                index?: number | null;
-            };
-            header?: never;
-            path: {
-                run: string;
-                task: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TaskView"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    explain_task: {
-        parameters: {
-            query?: {
-                /** @description One element of a mapped task. */
-                index?: number | null;
-            };
-            header?: never;
-            path: {
-                run: string;
-                task: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["WhyView"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    list_attempts: {
-        parameters: {
-            query?: {
-                /** @description One element of a mapped task. */
-                index?: number | null;
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path: {
-                run: string;
-                task: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.views.tasks.AttemptView_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    get_output: {
-        parameters: {
-            query?: {
-                /** @description One element of a mapped task. */
-                index?: number | null;
-            };
-            header?: never;
-            path: {
-                run: string;
-                task: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["OutputView"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    list_logs: {
-        parameters: {
-            query?: {
-                /** @description One element of a mapped task. */
-                index?: number | null;
-                /** @description The lines of one attempt. */
-                attempt?: number | null;
-                /** @description A part of the message or of a field, in letters of either case. */
-                q?: string;
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path: {
-                run: string;
-                task: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.views.tasks.LogLineView_"];
                 };
             };
             default: {
@@ -5498,6 +5036,517 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TicketView"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    start_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StartRunRequest"];
+            };
+        };
+        responses: {
+            /** @description Document created, URL follows */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunDetails"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_runs: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+                /** @description Only runs of this workflow. */
+                workflow?: string | null;
+                /** @description Repeat it for several states. */
+                state?: components["schemas"]["RunState"][] | null;
+                /** @description Runs created at this time or later. */
+                from?: string | null;
+                /** @description Runs created at this time or earlier. */
+                to?: string | null;
+                /** @description A part of the id, the workflow or the note, or of a text in the params. */
+                q?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.runs.RunInfo_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_run_events: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.runs.RunTransition_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    cancel_run: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the run that was read: the change fails if the run has another one now. */
+                "if-match"?: string | null;
+            };
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CancelRunRequest"];
+            };
+        };
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunDetails"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    retry_run: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the run that was read: the change fails if the run has another one now. */
+                "if-match"?: string | null;
+            };
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RetryRunRequest"];
+            };
+        };
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rerun"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    clear_run: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the run that was read: the change fails if the run has another one now. */
+                "if-match"?: string | null;
+            };
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ClearRunRequest"];
+            };
+        };
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Rerun"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    note_run: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the run that was read: the change fails if the run has another one now. */
+                "if-match"?: string | null;
+            };
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoteRunRequest"];
+            };
+        };
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunInfo"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_tasks: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+                /** @description List the elements of this mapped task. */
+                task?: string | null;
+                /** @description Repeat it for several states. */
+                state?: components["schemas"]["TaskState"][] | null;
+            };
+            header?: never;
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.tasks.TaskInfo_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    explain_run: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WaitingReasons"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_task: {
+        parameters: {
+            query?: {
+                /** @description One element of a mapped task. */
+                index?: number | null;
+            };
+            header?: never;
+            path: {
+                run: string;
+                task: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskInfo"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    explain_task: {
+        parameters: {
+            query?: {
+                /** @description One element of a mapped task. */
+                index?: number | null;
+            };
+            header?: never;
+            path: {
+                run: string;
+                task: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Reasons"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_attempts: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+                /** @description One element of a mapped task. */
+                index?: number | null;
+            };
+            header?: never;
+            path: {
+                run: string;
+                task: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.tasks.AttemptInfo_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_output: {
+        parameters: {
+            query?: {
+                /** @description One element of a mapped task. */
+                index?: number | null;
+            };
+            header?: never;
+            path: {
+                run: string;
+                task: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskOutput"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_logs: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+                /** @description One element of a mapped task. */
+                index?: number | null;
+                /** @description The lines of one attempt. */
+                attempt?: number | null;
+                /** @description A part of the message or of a field, in letters of either case. */
+                q?: string;
+            };
+            header?: never;
+            path: {
+                run: string;
+                task: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.tasks.TaskLogLine_"];
                 };
             };
             default: {

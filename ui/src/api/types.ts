@@ -1,4 +1,4 @@
-/** Names of the schemas of the OpenAPI document: `Schema<"RunSummary">`. */
+/** Names of the schemas of the OpenAPI document: `Schema<"RunInfo">`. */
 
 import type { components } from "./schema";
 

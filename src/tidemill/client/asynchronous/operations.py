@@ -1,6 +1,8 @@
 # Written by scripts/typed_client.py from the operations of tidemill.api: change them there.
 """The operations of a server as methods."""
 
+from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
 from tidemill.access.principal import Role
@@ -9,6 +11,7 @@ from tidemill.api.audit import AuditEntry, list_audit
 from tidemill.api.keys import CreatedKey, Key, create_key, list_keys, revoke_key
 from tidemill.api.pools import Pool, delete_pool, get_pool, list_pools, set_pool
 from tidemill.api.port import AsyncApi
+from tidemill.api.runs import RunInfo, list_runs
 from tidemill.api.secrets import (
     RotatedSecrets,
     Secret,
@@ -21,12 +24,28 @@ from tidemill.api.secrets import (
 from tidemill.api.tenants import Tenant, create_tenant, delete_tenant, list_tenants
 from tidemill.api.variables import Variable, delete_variable, get_variable, list_variables, set_variable
 from tidemill.kernel.durations import Duration
+from tidemill.workflows.states import RunState
 
 
 class AsyncOperations:
     """One method for each operation."""
 
     _api: AsyncApi
+
+    async def runs(
+        self,
+        workflow: str | None = None,
+        state: Collection[RunState | str] | str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        text: str = "",
+        limit: int | None = 50,
+    ) -> list[RunInfo]:
+        """List runs, newest first; `omitted` names params that are too large for a list."""
+        return await self._api.collect(
+            list_runs, {"workflow": workflow, "state": state, "since": since, "until": until, "text": text}, limit
+        )
 
     async def pools(self, *, limit: int | None = None) -> list[Pool]:
         """List pools by name, and how much of each the tenant uses."""

@@ -6,10 +6,11 @@ from contextlib import aclosing, suppress
 import msgspec
 
 from tidemill.api.paging import Page
+from tidemill.api.runs import Rerun, RunInfo, RunTransition
+from tidemill.api.tasks import AttemptInfo, Reasons, TaskLogLine
 from tidemill.client.asynchronous.transport import STREAM_IDLE_LIMIT, AsyncTransport
 from tidemill.client.calls import ApiCall, QueryValue, command, get, name_in_path, put
 from tidemill.client.pauses import Deadline
-from tidemill.client.values import AttemptInfo, Reasons, Rerun, RunInfo, RunTransition, TaskLogLine
 from tidemill.kernel.durations import Duration
 from tidemill.workflows.lookup import split_element
 from tidemill.workflows.result import RunResult

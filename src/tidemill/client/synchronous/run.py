@@ -7,10 +7,11 @@ from contextlib import closing, suppress
 import msgspec
 
 from tidemill.api.paging import Page
+from tidemill.api.runs import Rerun, RunInfo, RunTransition
+from tidemill.api.tasks import AttemptInfo, Reasons, TaskLogLine
 from tidemill.client.calls import ApiCall, QueryValue, command, get, name_in_path, put
 from tidemill.client.pauses import Deadline
 from tidemill.client.synchronous.transport import STREAM_IDLE_LIMIT, Transport
-from tidemill.client.values import AttemptInfo, Reasons, Rerun, RunInfo, RunTransition, TaskLogLine
 from tidemill.kernel.durations import Duration
 from tidemill.workflows.lookup import split_element
 from tidemill.workflows.result import RunResult

@@ -1,32 +1,32 @@
 # Written by scripts/blocking_client.py from client/asynchronous: change it there.
 """Methods of the client for workflows and runs."""
 
-from collections.abc import Collection, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 
 from tidemill.api.paging import Page
-from tidemill.client.calls import get, make, name_in_path, patch
+from tidemill.api.port import Api
+from tidemill.api.runs import start_run
+from tidemill.client.calls import get, name_in_path, patch
 from tidemill.client.synchronous.run import RemoteRun
 from tidemill.client.synchronous.transport import Transport
-from tidemill.client.values import RunInfo, WorkflowDescription, WorkflowInfo
+from tidemill.client.values import WorkflowDescription, WorkflowInfo
 from tidemill.kernel.errors import RequestError
-from tidemill.workflows.states import RunState
 
 
 class WorkflowCalls:
     """Methods for workflows and runs."""
 
     _transport: Transport
+    _api: Api
 
     def start(self, workflow: str, given: Mapping[str, Any] | None = None, /, **params: Any) -> RemoteRun:
         """Start a run of a workflow, once, also if the request is repeated; params are keywords or a mapping."""
         if not isinstance(given, Mapping | None):
             message = f"params are keywords, or a mapping by their names, not {given!r}"
             raise RequestError(message, code="invalid_params")
-        body = {"params": {**(given or {}), **params}}
-        info = self._transport.send(make(f"/workflows/{name_in_path(workflow)}/runs", RunInfo, body))
-        return RemoteRun(self._transport, info.id)
+        fields = {"name": workflow, "params": {**(given or {}), **params}}
+        return RemoteRun(self._transport, (self._api.call(start_run, fields)).id)
 
     def workflows(
         self, *, text: str | None = None, tag: str | None = None, paused: bool | None = None
@@ -50,26 +50,3 @@ class WorkflowCalls:
     def run_handle(self, id: str) -> RemoteRun:
         """Return a handle on a run by its id."""
         return RemoteRun(self._transport, id)
-
-    def runs(
-        self,
-        workflow: str | None = None,
-        state: RunState | str | Collection[RunState | str] | None = None,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        text: str | None = None,
-        limit: int | None = 50,
-    ) -> list[RunInfo]:
-        """Return the newest runs, newest first; `limit=None` for all. `text` is a part of an id, a note, or a param."""
-        states = [state] if isinstance(state, str) else state
-        call = get(
-            "/runs",
-            Page[RunInfo],
-            workflow=workflow,
-            state=None if states is None else [str(one) for one in states],
-            from_=None if since is None else since.isoformat(),
-            to=None if until is None else until.isoformat(),
-            q=text,
-        )
-        return self._transport.collect(call, limit)

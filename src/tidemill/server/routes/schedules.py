@@ -5,11 +5,10 @@ from typing import Annotated
 
 from litestar.params import FromPath, QueryParameter
 
-from tidemill.api.errors import FieldProblem, InvalidRequestError
+from tidemill.api.errors import FieldProblem, InvalidRequestError, require_offset
 from tidemill.api.paging import DEFAULT_LIMIT, MAX_LIMIT, Page, PageRequest, page_of
 from tidemill.server.injection import InjectedCaller, InjectedContext
 from tidemill.server.paging import Cursor, Limit
-from tidemill.server.requests import require_offset
 from tidemill.server.views.schedules import CalendarView, ScheduleView, SlotView, next_slots, to_schedule
 
 DEFAULT_COUNT = 10

@@ -1,20 +1,16 @@
-"""Workflows: what is declared, in which versions, and the start of their runs."""
+"""Workflows: what is declared, and in which versions."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Response
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from tidemill.api.paging import DEFAULT_LIMIT, Page, PageRequest, page_of
+from tidemill.api.runs import decode_position, next_position
 from tidemill.engine.workflows.client.catalog import CatalogEntry
-from tidemill.server.injection import InjectedCaller, InjectedContext, InjectedKeyed
+from tidemill.server.injection import InjectedCaller, InjectedContext
 from tidemill.server.paging import Cursor, Limit
-from tidemill.server.responses import ApiResponse
-from tidemill.server.routes.runs import decode_position, next_position, read_run
-from tidemill.server.routing import BASE_PATH
 from tidemill.server.views.grid import Grid, to_grid
-from tidemill.server.views.runs import RunDetails
 from tidemill.server.views.workflows import (
     VersionDetails,
     WorkflowDetails,
@@ -23,7 +19,6 @@ from tidemill.server.views.workflows import (
     to_workflow_details,
     to_workflow_item,
 )
-from tidemill.storage.request_ports import FIRE_PREFIX
 
 _Text = Annotated[str, QueryParameter(name="q", description="A part of the name or of a tag, in letters of any case.")]
 
@@ -34,17 +29,6 @@ class PauseState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether something is paused."""
 
     paused: bool
-
-
-class StartRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The params of a new run, and a note on it."""
-
-    params: Annotated[dict[str, Any], msgspec.Meta(examples=[{"day": "2026-01-05"}])] = {}
-    note: Annotated[str | None, msgspec.Meta(examples=["asked for by finance"])] = None
-
-
-_WITHOUT_PARAMS = StartRun()
-"""The body of a request without one."""
 
 
 async def list_workflows(
@@ -107,22 +91,3 @@ async def patch_workflow(
     client = context.node.workflow_client
     await (client.pause if data.paused else client.resume)(caller, name)
     return to_workflow_details(await client.catalog.describe(caller, name), client.catalog.now())
-
-
-async def start_run(
-    context: InjectedContext,
-    caller: InjectedCaller,
-    keyed: InjectedKeyed,
-    name: FromPath[str],
-    data: JSONBody[StartRun] = _WITHOUT_PARAMS,
-) -> Response[RunDetails]:
-    """Start a run of a workflow."""
-    client = context.node.workflow_client
-    once = None if keyed is None else f"{FIRE_PREFIX}{keyed.effect}"
-    run = await client.start(
-        caller, name, data.params, once=once, is_repeated=keyed is not None and keyed.is_repetition
-    )
-    if data.note:
-        await client.note(caller, run, data.note)
-    location = f"{BASE_PATH}/runs/{run}"
-    return ApiResponse(await read_run(client, caller, run), status_code=201, headers={"location": location})

@@ -8,7 +8,7 @@ import { StateBadge } from "../StateBadge/StateBadge";
 import { Time } from "../Time/Time";
 import { type VirtualColumn, VirtualTable } from "../VirtualTable/VirtualTable";
 
-type Run = Schema<"RunSummary">;
+type Run = Schema<"RunInfo">;
 
 interface Props {
   runs: Run[];

@@ -104,7 +104,7 @@ export function noticeOfEvent(event: FeedEvent): Notice {
 }
 
 /** A run of the store: its end if it has ended, else its beginning. */
-export function noticeOfRun(run: Schema<"RunSummary">): Notice {
+export function noticeOfRun(run: Schema<"RunInfo">): Notice {
   const to = `/runs/${run.id}`;
   if (run.ended_at === null) {
     const text = run.started_at === null ? "is queued" : "has begun";

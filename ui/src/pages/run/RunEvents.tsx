@@ -6,7 +6,7 @@ import { StateBadge } from "@/design/StateBadge/StateBadge";
 import { Time } from "@/design/Time/Time";
 import { type VirtualColumn, VirtualTable } from "@/design/VirtualTable/VirtualTable";
 
-type Event = Schema<"RunEventView">;
+type Event = Schema<"RunTransition">;
 
 /** Every transition of a run and of its tasks, oldest first, with who made it and why. */
 export function RunEvents({ run }: { run: string }) {

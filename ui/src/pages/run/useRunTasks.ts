@@ -2,7 +2,7 @@ import { api } from "@/api/client";
 import { itemsOf, PAGED, useEveryPage } from "@/api/paging";
 import type { Schema } from "@/api/types";
 
-export type Task = Schema<"TaskView">;
+export type Task = Schema<"TaskInfo">;
 
 /** All tasks of a run, in topological order; a mapped task is one of them. */
 export function useRunTasks(run: string) {

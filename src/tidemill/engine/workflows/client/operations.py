@@ -405,7 +405,11 @@ class RunOperations:
 
     async def notes(self, caller: Caller, run: str) -> dict[str | None, str]:
         """Return the notes on a run: its own under None, those on tasks under their names."""
-        await self.load_record(caller, run)
+        await self.load_run(caller, run)
+        return await self.notes_of(run)
+
+    async def notes_of(self, run: str) -> dict[str | None, str]:
+        """Return the notes on a loaded run: its own under None, those on tasks under their names."""
         return {note.task: note.text for note in await self._store.notes.for_run(run)}
 
 

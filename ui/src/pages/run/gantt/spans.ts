@@ -16,7 +16,7 @@ export interface Span {
   attempt: number;
 }
 
-export type Attempt = Schema<"AttemptView">;
+export type Attempt = Schema<"AttemptInfo">;
 
 const time = (at: string): number => new Date(at).getTime();
 

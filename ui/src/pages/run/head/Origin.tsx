@@ -4,7 +4,7 @@ import type { Schema } from "@/api/types";
 import { Time } from "@/design/Time/Time";
 
 /** What started a run, with a link to it: a slot of the schedule, a backfill, a trigger, a reactor, a person. */
-export function Origin({ run }: { run: Schema<"RunSummary"> }) {
+export function Origin({ run }: { run: Schema<"RunInfo"> }) {
   switch (run.origin) {
     case "schedule":
       return run.slot === null ? "schedule" : <Slot slot={run.slot} />;

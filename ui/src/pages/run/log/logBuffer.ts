@@ -2,7 +2,7 @@
 
 import type { Schema } from "@/api/types";
 
-export type LogLine = Schema<"LogLineView">;
+export type LogLine = Schema<"TaskLogLine">;
 
 /** At least this many of the newest lines are kept. */
 export const KEPT = 50_000;

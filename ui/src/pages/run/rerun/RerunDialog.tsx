@@ -13,7 +13,7 @@ import styles from "./RerunDialog.module.css";
 import { RerunPreview } from "./RerunPreview";
 import { TaskChoice } from "./TaskChoice";
 
-type Rerun = Schema<"RerunView">;
+type Rerun = Schema<"Rerun">;
 
 interface Props {
   run: string;

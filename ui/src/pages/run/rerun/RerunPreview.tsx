@@ -4,7 +4,7 @@ import { formatCount, plural } from "@/format/number";
 import styles from "./RerunDialog.module.css";
 
 /** What a retry or clear does: a sentence, and the graph with the tasks that rerun in colour. */
-export function RerunPreview({ rerun, edges }: { rerun: Schema<"RerunView">; edges: GraphEdge[] }) {
+export function RerunPreview({ rerun, edges }: { rerun: Schema<"Rerun">; edges: GraphEdge[] }) {
   const known = new Set([...rerun.reruns, ...rerun.reused]);
   if (rerun.reruns.length === 0) return <p className={styles.hint}>Nothing in this run has failed.</p>;
   return (
@@ -31,7 +31,7 @@ export function RerunPreview({ rerun, edges }: { rerun: Schema<"RerunView">; edg
   );
 }
 
-function partOf(rerun: Schema<"RerunView">, task: string): string {
+function partOf(rerun: Schema<"Rerun">, task: string): string {
   const part = rerun.elements[task];
   return part === undefined ? "reruns" : `${formatCount(part.reruns)} of ${formatCount(part.total)} elements rerun`;
 }

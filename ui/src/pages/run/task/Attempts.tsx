@@ -12,7 +12,7 @@ import type { Change, Selection } from "../useSelection";
 import styles from "./Attempts.module.css";
 import { ErrorText } from "./ErrorText";
 
-type Attempt = Schema<"AttemptView">;
+type Attempt = Schema<"AttemptInfo">;
 
 interface Props {
   run: string;

@@ -1,0 +1,451 @@
+"""Runs: start them, list them, follow their events, cancel them, and run parts of them again."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+from zlib import crc32
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import asdict, replace
+
+from tidemill.access.principal import Permission, Principal
+from tidemill.api.errors import require_offset
+from tidemill.api.etags import check_etag
+from tidemill.api.operation import (
+    GET,
+    POST,
+    PUT,
+    Header,
+    Message,
+    Positional,
+    RequestKey,
+    StreamForm,
+    StreamItem,
+    WireName,
+    operation,
+)
+from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor, page_in_order
+from tidemill.api.plain_values import to_plain
+from tidemill.api.services import Services
+from tidemill.kernel.errors import RequestError
+from tidemill.storage.request_ports import FIRE_PREFIX
+from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage, RunPosition
+from tidemill.workflows.plan import UNMAPPED
+from tidemill.workflows.records import EventRow, RunRecord, RunRow
+from tidemill.workflows.result import RunResult, TaskResult
+from tidemill.workflows.states import RunState, TaskState
+
+if TYPE_CHECKING:
+    from tidemill.engine.workflows.client.values import ClearResult
+
+WorkflowName = Annotated[str | None, Meta(description="Only runs of this workflow."), Positional()]
+States = Annotated[list[RunState] | None, Meta(description="Repeat it for several states."), Positional()]
+Since = Annotated[datetime | None, Meta(description="Runs created at this time or later."), WireName("from")]
+Until = Annotated[datetime | None, Meta(description="Runs created at this time or earlier."), WireName("to")]
+Text = Annotated[
+    str, Meta(description="A part of the id, the workflow or the note, or of a text in the params."), WireName("q")
+]
+Outputs = Annotated[bool, Meta(description="Whether tasks have their outputs, and their elements.")]
+Reason = Annotated[str, Meta(description="Why the run is cancelled."), Positional()]
+From = Annotated[
+    str | list[str] | None,
+    Meta(
+        description="The task, or tasks, from which on it reruns; null for everything that failed.", examples=["load"]
+    ),
+    WireName("from"),
+]
+Tasks = Annotated[
+    list[str],
+    Meta(min_length=1, description="The tasks to clear, with all tasks after them.", examples=[["load"]]),
+]
+Latest = Annotated[bool, Meta(description="Whether the run continues with the newest version of its workflow.")]
+Preview = Annotated[bool, Meta(description="Whether nothing is changed.")]
+Params = Annotated[
+    dict[str, Any] | None, Meta(description="The params by name.", examples=[{"day": "2026-01-05"}]), Positional()
+]
+Note = Annotated[str | None, Meta(description="A note on the run.", examples=["asked for by finance"])]
+NoteText = Annotated[str, Meta(description="The note; an empty one removes it.")]
+NotedTask = Annotated[str | None, Meta(description="The task that the note is on; null: the run itself.")]
+IfMatch = Annotated[
+    str | None,
+    Meta(description="The ETag of the run that was read: the change fails if the run has another one now."),
+    Header("if-match"),
+]
+
+
+class RunInfo(Message, frozen=True, kw_only=True):
+    """A run without its tasks."""
+
+    id: Annotated[str, Meta(examples=["06fh2k8t3v9q"])]
+    workflow: Annotated[str, Meta(examples=["report"])]
+    version: str
+    """The workflow version that the run is pinned to."""
+    state: RunState
+    origin: Annotated[str, Meta(examples=["manual"])]
+    """What started it: manual, schedule, trigger, firing, backfill or task."""
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    slot: datetime | None
+    """The slot of the schedule that it runs for."""
+    backfill: str | None
+    params: dict[str, Any] | None
+    """By name; null if they cannot be read any more, or are omitted."""
+    note: str | None
+    reason: str
+    """Why it ended, or what it waits for; empty if there is nothing to say."""
+    omitted: dict[str, int]
+    """The values that a list leaves out because they are large, with their bytes; `GET` of the run has them."""
+    etag: str = ""
+    """Changes with the run and its note; a change takes it as If-Match."""
+
+    @classmethod
+    def of_row(cls, row: RunRow, note: str | None, large_params: int | None = None) -> "RunInfo":
+        """Return the message about a run; `large_params` are the bytes of params that its row does not have."""
+        return cls(
+            id=row.id,
+            workflow=row.workflow,
+            version=row.version,
+            state=row.state,
+            origin=row.origin,
+            created_at=row.created_at,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            slot=row.slot,
+            backfill=row.backfill,
+            params=None if large_params else _read_params(row),
+            note=note,
+            reason=row.reason,
+            omitted={"params": large_params} if large_params else {},
+            etag=etag_of(row, note),
+        )
+
+
+class RunFailure(Message, frozen=True, kw_only=True):
+    """The first error of a run."""
+
+    task: str
+    type: str
+    message: str
+
+
+class RunDetails(RunInfo, frozen=True, kw_only=True):
+    """A run with the results of its tasks: the fields of tm.RunResult, and those of the list."""
+
+    tasks: dict[str, TaskResult]
+    """By task, in topological order. Outputs and the elements of mapped tasks only if they were asked for."""
+    task_states: dict[TaskState, int]
+    """The number of task runs in each state; each element of a mapped task counts."""
+    error: RunFailure | None
+    notes: dict[str, str] = {}
+    """The notes on tasks, by task."""
+
+    @classmethod
+    def of_result(
+        cls, record: RunRecord, result: RunResult, notes: dict[str | None, str], *, with_outputs: bool = False
+    ) -> "RunDetails":
+        """Return the message about a run with its tasks."""
+        info = asdict(RunInfo.of_row(record.run, notes.get(None))) | {"reason": result.reason}
+        return cls(
+            **info,
+            tasks={name: _to_task(task, with_outputs=with_outputs) for name, task in result.tasks.items()},
+            task_states=dict(Counter(row.state for row in record.tasks)),
+            error=_find_failure(result),
+            notes={task: text for task, text in notes.items() if task is not None},
+        )
+
+    def to_result(self) -> RunResult:
+        """Return the state of the run and its tasks."""
+        return RunResult(**{name: getattr(self, name) for name in RunResult.__struct_fields__})
+
+
+class RunTransition(Message, frozen=True, kw_only=True):
+    """An event of a run: a transition of the run, or of one of its tasks."""
+
+    number: int
+    """Its place in the history of the run, from 1 on."""
+    at: datetime
+    actor: str
+    task: str | None
+    """None: the run itself."""
+    index: int | None
+    """The element of a mapped task."""
+    attempt: int
+    before: str
+    after: str
+    reason: str
+
+    @classmethod
+    def of_event(cls, number: int, event: EventRow) -> "RunTransition":
+        """Return the message about an event."""
+        return cls(
+            number=number,
+            at=event.at,
+            actor=event.actor,
+            task=event.task,
+            index=None if event.index == UNMAPPED else event.index,
+            attempt=event.attempt,
+            before=event.before,
+            after=event.after,
+            reason=event.reason,
+        )
+
+
+class RerunCounts(Message, frozen=True, kw_only=True):
+    """How many elements of a mapped task rerun."""
+
+    reruns: int
+    total: int
+
+
+class Rerun(Message, frozen=True, kw_only=True):
+    """What a retry or clear does, or, for a preview, would do."""
+
+    run: str
+    preview: bool
+    reruns: list[str]
+    """The tasks that rerun, in topological order."""
+    reused: list[str]
+    """The tasks whose results are kept and used."""
+    elements: dict[str, RerunCounts]
+    """Of mapped tasks that rerun in part."""
+    version: str
+    """The workflow version that the run continues with."""
+    missing_tasks: list[str]
+    """Tasks of the run that this version does not have."""
+    note: str | None
+    """Advice for a run that stays pinned to a version that is not the newest."""
+    live_nodes: int = 1
+    """The number of nodes that may be running on the store."""
+
+    @classmethod
+    def of_cleared(cls, run: str, cleared: "ClearResult", *, preview: bool) -> "Rerun":
+        """Return the message about cleared tasks."""
+        return cls(
+            run=run,
+            preview=preview,
+            reruns=cleared.names,
+            reused=cleared.reused,
+            elements={name: RerunCounts(reruns=some, total=all_) for name, (some, all_) in cleared.elements.items()},
+            version=cleared.version,
+            missing_tasks=cleared.missing_tasks,
+            note=cleared.note,
+            live_nodes=cleared.live_nodes,
+        )
+
+
+def etag_of(run: RunRow, note: str | None) -> str:
+    """Return the ETag of a run: it has another one after each of its changes, and after each change of its note."""
+    return f'"{run.revision}-{crc32((note or "").encode()):x}"'
+
+
+def _read_params(row: RunRow) -> dict[str, Any] | None:
+    from tidemill.workflows.params import decode_params  # on use: it imports asyncio, which help does not need
+
+    try:
+        params: dict[str, Any] = to_plain(decode_params(None, row.params))
+    except msgspec.DecodeError:  # one damaged row must not hide all others
+        return None
+    return params
+
+
+def _to_task(task: TaskResult, *, with_outputs: bool) -> TaskResult:
+    if not with_outputs:
+        return replace(task, output=None, mapped=[])
+    mapped = [_to_task(one, with_outputs=True) for one in task.mapped]
+    return replace(task, output=to_plain(task.output), mapped=mapped)
+
+
+def _find_failure(result: RunResult) -> RunFailure | None:
+    for name, task in result.tasks.items():
+        if task.state is TaskState.FAILED and task.error is not None:
+            return RunFailure(task=name, type=task.error.type, message=task.error.message)
+    return None
+
+
+def next_position(page: RunPage, limit: int) -> str | None:
+    """Return the cursor after the first `limit` runs of a page; None if it has no more."""
+    last = page.runs[limit - 1] if len(page.runs) > limit else None
+    return None if last is None else encode_cursor((last.created_at, last.id))
+
+
+def decode_position(cursor: str | None) -> RunPosition | None:
+    """Return the position of a cursor of a list of runs; None without one."""
+    if cursor is None:
+        return None
+    created_at, run = decode_cursor(cursor, tuple[Annotated[datetime, Meta(tz=True)], str])
+    return RunPosition(created_at, run)
+
+
+async def read_etag(services: Services, caller: Principal, run: str) -> str:
+    """Return the ETag of a run; its tasks, maybe many, are not read."""
+    row = await services.workflows.load_run(caller, run)
+    return etag_of(row, (await services.workflows.read_notes([row])).get(run))
+
+
+async def _make_check(
+    services: Services, caller: Principal, run: str, if_match: str | None
+) -> Callable[[RunRecord], None] | None:
+    """Return the check that If-Match asks for, once it has passed; it is repeated with the change itself."""
+    if if_match is None:
+        return None
+    row = await services.workflows.load_run(caller, run)
+    note = (await services.workflows.read_notes([row])).get(run)
+    check_etag(if_match, etag_of(row, note))
+    return lambda current: check_etag(if_match, etag_of(current.run, note))
+
+
+@operation(
+    POST("/workflows/{name}/runs", status=201, location="/runs/{id}"),
+    Permission.WRITE,
+    audit="run.start",
+)
+async def start_run(
+    services: Services,
+    caller: Principal,
+    name: str,
+    params: Params = None,
+    note: Note = None,
+    request: RequestKey | None = None,
+) -> RunDetails:
+    """Start a run of a workflow."""
+    once = None if request is None else f"{FIRE_PREFIX}{request.effect}"
+    is_repeated = request is not None and request.is_repetition
+    run = await services.workflows.start(caller, name, params or {}, once=once, is_repeated=is_repeated)
+    if note:
+        await services.workflows.note(caller, run, note)
+    return await read_run(services, caller, run)
+
+
+@operation(GET("/runs"), Permission.READ, default_limit=50)
+async def list_runs(
+    services: Services,
+    caller: Principal,
+    page: PageRequest,
+    workflow: WorkflowName = None,
+    state: States = None,
+    since: Since = None,
+    until: Until = None,
+    text: Text = "",
+) -> Page[RunInfo]:
+    """List runs, newest first; `omitted` names params that are too large for a list."""
+    require_offset("from", since)
+    require_offset("to", until)
+    found = await services.workflows.list_runs(
+        caller,
+        workflow=workflow,
+        states=state or (),
+        since=since or EARLIEST,
+        until=until or LATEST,
+        text=text,
+        after=decode_position(page.cursor),
+        limit=page.limit + 1,
+    )
+    shown = found.runs[: page.limit]
+    notes = await services.workflows.read_notes(shown)
+    items = [RunInfo.of_row(row, notes.get(row.id), found.large_params.get(row.id)) for row in shown]
+    return Page(items=items, total=found.total, next=next_position(found, page.limit))
+
+
+@operation(GET("/runs/{run}"), Permission.READ)
+async def get_run(services: Services, caller: Principal, run: str, outputs: Outputs = False) -> RunDetails:
+    """Return a run with the states of its tasks.
+
+    With `outputs` the tasks have their return values, and mapped tasks their elements: then the answer has
+    everything of tm.RunResult. The ETag changes with the run.
+    """
+    return await read_run(services, caller, run, with_outputs=outputs)
+
+
+async def read_run(services: Services, caller: Principal, run: str, *, with_outputs: bool = False) -> RunDetails:
+    """Return a run with its tasks."""
+    record = await services.workflows.load_record(caller, run)
+    result = await services.workflows.load_plain_result(record, with_outputs=with_outputs)
+    return RunDetails.of_result(record, result, await services.workflows.notes_of(run), with_outputs=with_outputs)
+
+
+async def _follow_events(
+    services: Services, caller: Principal, after: str | None, run: str
+) -> AsyncIterator[StreamItem[RunTransition]]:
+    await services.workflows.load_run(caller, run)  # an unknown run is an error, not a stream
+    return _events_after(services, caller, _event_number(after), run)
+
+
+def _event_number(event_id: str | None) -> int:
+    if event_id is not None and not (event_id.isascii() and event_id.isdecimal()):
+        raise RequestError("Last-Event-ID is not an id of this stream", code="invalid_event_id")
+    return int(event_id or 0)
+
+
+async def _events_after(
+    services: Services, caller: Principal, after: int, run: str
+) -> AsyncIterator[StreamItem[RunTransition]]:
+    number = 0
+    async for snapshot in services.workflows.watch(caller, run, tasks=(), events=True):
+        for event in snapshot.events:
+            number += 1
+            if number > after:
+                yield StreamItem(RunTransition.of_event(number, event), str(number))
+
+
+@operation(GET("/runs/{run}/events"), Permission.READ, stream=StreamForm("event", RunTransition, _follow_events))
+async def list_run_events(services: Services, caller: Principal, page: PageRequest, run: str) -> Page[RunTransition]:
+    """List the events of a run, oldest first; as server-sent events, follow them until the run has ended."""
+    events = await services.workflows.load_events(caller, run)
+    return page_in_order([RunTransition.of_event(number, event) for number, event in enumerate(events, 1)], page)
+
+
+@operation(POST("/runs/{run}/cancel", errors=(412,)), Permission.WRITE, audit="run.cancel")
+async def cancel_run(
+    services: Services, caller: Principal, run: str, reason: Reason = "cancelled", if_match: IfMatch = None
+) -> RunDetails:
+    """Cancel a run and its active tasks; running code is stopped."""
+    check = await _make_check(services, caller, run, if_match)
+    await services.workflows.cancel(caller, run, reason, check=check)
+    return await read_run(services, caller, run)
+
+
+@operation(POST("/runs/{run}/retry", errors=(412,)), Permission.WRITE, audit="run.retry")
+async def retry_run(
+    services: Services,
+    caller: Principal,
+    run: str,
+    from_: From = None,
+    latest: Latest = False,
+    preview: Preview = False,
+    if_match: IfMatch = None,
+) -> Rerun:
+    """Rerun what failed in a run, or from some tasks on; a preview says what reruns and what is reused."""
+    check = await _make_check(services, caller, run, if_match)
+    tasks = [from_] if isinstance(from_, str) else from_
+    cleared = await services.workflows.clear(caller, run, tasks, preview=preview, latest=latest, check=check)
+    return Rerun.of_cleared(run, cleared, preview=preview)
+
+
+@operation(POST("/runs/{run}/clear", errors=(412,)), Permission.WRITE, audit="run.clear")
+async def clear_run(
+    services: Services,
+    caller: Principal,
+    run: str,
+    tasks: Tasks,
+    latest: Latest = False,
+    preview: Preview = False,
+    if_match: IfMatch = None,
+) -> Rerun:
+    """Clear tasks of a run, and all tasks after them, so that they rerun; a preview changes nothing."""
+    check = await _make_check(services, caller, run, if_match)
+    cleared = await services.workflows.clear(caller, run, tasks, preview=preview, latest=latest, check=check)
+    return Rerun.of_cleared(run, cleared, preview=preview)
+
+
+@operation(PUT("/runs/{run}/note", errors=(412,)), Permission.WRITE, audit="run.note")
+async def note_run(
+    services: Services, caller: Principal, run: str, text: NoteText, task: NotedTask = None, if_match: IfMatch = None
+) -> RunInfo:
+    """Write the note on a run, or on one of its tasks, in place of the previous one."""
+    await _make_check(services, caller, run, if_match)
+    await services.workflows.note(caller, run, text, task)
+    row = await services.workflows.load_run(caller, run)
+    return RunInfo.of_row(row, (await services.workflows.read_notes([row])).get(run))
