@@ -5,11 +5,12 @@ fails while they differ.
 """
 
 from enum import Enum
+from textwrap import indent
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from scripts.blocking_client import SOURCE, format_module
-from tidemill.api.operation import ListOperation, Operation, Positional, RequestField
+from tidemill.api.operation import ListOperation, Operation, Positional, RequestField, Verb
 from tidemill.api.runs import start_run
 from tidemill.api.table import OPERATIONS
 from tidemill.kernel.durations import Duration
@@ -36,7 +37,7 @@ def render_module() -> str:
     """Return the text of the asynchronous module."""
     imports: set[tuple[str, str]] = set()
     written = [one for one in OPERATIONS if not _is_of_handle(one)]
-    methods = [_method(one, imports) for one in written]
+    methods = [_method(one, verb, imports) for one in written for verb in one.verbs]
     imports |= {(one.function.__module__, one.name) for one in written}
     lines = "".join(f"from {module} import {name}\n" for module, name in sorted(imports))
     return format_module(NOTE + HEAD.format(imports=lines) + "".join(methods))
@@ -46,35 +47,32 @@ def _is_of_handle(operation: Operation[Any, Any]) -> bool:
     return operation is start_run or any(one.name == HANDLED and one.place == "path" for one in operation.fields)
 
 
-def method_name(operation: Operation[Any, Any]) -> str:
-    """Return the name of the method: what it returns for an operation that reads, else that of the operation."""
-    return operation.name.removeprefix("list_").removeprefix("get_")
-
-
-def _method(operation: Operation[Any, Any], imports: set[tuple[str, str]]) -> str:
-    required = [one for one in operation.fields if one.is_required]
-    optional = [one for one in operation.fields if not one.is_required]
+def _method(operation: Operation[Any, Any], verb: Verb, imports: set[tuple[str, str]]) -> str:
+    required = [one for one in operation.fields if one.is_required and one.name not in verb.fixed]
+    optional = [one for one in operation.fields if not one.is_required and one.name not in verb.fixed]
     parameters = [f"{one.name}: {_argument(one, imports)}" for one in required]
     given = {one.name: f"{one.name}: {_argument(one, imports)} = {one.default!r}" for one in optional}
     positional = [given.pop(one.name) for one in optional if one.marker(Positional) is not None]
     keywords = list(given.values())
-    fields = "{" + ", ".join(f'"{one.name}": {one.name}' for one in operation.fields) + "}"
-    if isinstance(operation, ListOperation):
+    values = {one.name: repr(verb.fixed[one.name]) if one.name in verb.fixed else one.name for one in operation.fields}
+    fields = "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"
+    if operation.takes_page:
         keywords.append(f"limit: int | None = {operation.default_limit}")
-        answer, call = f"list[{_type(operation.item, imports)}]", f"collect({operation.name}, {fields}, limit)"
+    if isinstance(operation, ListOperation):
+        limit = "limit" if operation.takes_page else "None"
+        answer, call = f"list[{_type(operation.item, imports)}]", f"collect({operation.name}, {fields}, {limit})"
     else:
         answer, call = _type(operation.answer, imports), f"call({operation.name}, {fields})"
     signature = ", ".join(["self", *parameters, *positional, *(["*", *keywords] if keywords else [])])
     return f'''
-    async def {method_name(operation)}({signature}) -> {answer}:
-        """{_docstring(operation)}"""
+    async def {verb.name}({signature}) -> {answer}:
+        """{_docstring(verb)}"""
         return await self._api.{call}
 '''
 
 
-def _docstring(operation: Operation[Any, Any]) -> str:
-    text = operation.__doc__ or ""
-    return text if "\n" not in text else f"{text.rstrip()}\n        "
+def _docstring(verb: Verb) -> str:
+    return verb.text if "\n" not in verb.text else indent(verb.text, " " * 8).strip() + "\n        "
 
 
 def _argument(field: RequestField, imports: set[tuple[str, str]]) -> str:

@@ -16,8 +16,9 @@ from tidemill.kernel.errors import OperationError
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.kernel.urls import mask_password
+from tidemill.storage.node_kinds import NodeKind
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import NodeKind, Owner
+from tidemill.storage.workflow_ports import Owner
 from tidemill.telemetry.tracing import SpanRecorder
 
 if TYPE_CHECKING:

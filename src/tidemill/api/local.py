@@ -35,6 +35,8 @@ class LocalApi:
     ) -> list[Item]:
         """Return the items of a list, `limit` at most."""
         checked, items, cursor = _checked(operation, fields), list[Item](), None
+        if not operation.takes_page:
+            return (await operation(self._services, self._caller, **checked)).items[:limit]
         while limit is None or len(items) < limit:
             size = MAX_LIMIT if limit is None else min(MAX_LIMIT, limit - len(items))
             page = await operation(self._services, self._caller, PageRequest(size, cursor), **checked)

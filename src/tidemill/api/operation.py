@@ -78,6 +78,12 @@ class Positional(NamedTuple):
     """Marks a field that is an argument of the command, not an option; in Python its keyword may be left out."""
 
 
+class NameOf(NamedTuple):
+    """Marks a field that names something, which a shell completes."""
+
+    noun: str
+
+
 class Prompt(NamedTuple):
     """Marks a field that no command line shows: the command reads it from standard input."""
 
@@ -150,7 +156,11 @@ class CommandForm(NamedTuple):
     name: str
     """A noun and a verb: "pool set"."""
     columns: tuple[str, ...] = ()
-    """The fields that the table of a list shows; a narrow terminal drops the last ones first."""
+    """The fields that the table of a list shows; a narrow terminal drops the last ones first.
+
+    Those of a single answer are all that it shows. "last_run.state" is a field of a field, "tasks[].name" that of each
+    item of a list.
+    """
     empty: str = ""
     """What a list without items says."""
     done: str = ""
@@ -189,6 +199,17 @@ class StreamForm(NamedTuple):
     item: type[Any]
     follow: Callable[..., Awaitable[AsyncIterator[StreamItem[Any]]]]
     """Takes the services, the caller, the id after which to continue, and the fields of a request."""
+
+
+class Verb(NamedTuple):
+    """One thing that an operation does: a method of the clients, and a command. It fixes some fields of the request."""
+
+    name: str
+    """The name of the method."""
+    text: str
+    """What it does: the docstring of the method, and the help of the command."""
+    fixed: Mapping[str, Any]
+    command: CommandForm | None = None
 
 
 class RequestField(NamedTuple):
@@ -288,7 +309,7 @@ class Operation(Generic[P, Answer]):
         audit: str | None,
         is_audited_by_service: bool,
         resource: ResourceKind | None,
-        command: CommandForm | None,
+        verbs: tuple[Verb, ...],
         default_limit: int | None,
         stream: StreamForm | None,
     ) -> None:
@@ -299,7 +320,7 @@ class Operation(Generic[P, Answer]):
         self.audit = audit
         self.is_audited_by_service = is_audited_by_service
         self.resource = resource
-        self.command = command
+        self.verbs = verbs
         self.default_limit = default_limit
         """How many items of a list clients and commands read unless they are asked for others; None: all."""
         self.stream = stream
@@ -335,8 +356,8 @@ class Operation(Generic[P, Answer]):
 
     @property
     def takes_page(self) -> bool:
-        """Whether it answers with a page of a list."""
-        return isinstance(self, ListOperation)
+        """Whether a request says which page of a list it asks for; the answer to any other has the whole list."""
+        return "page" in self._hints
 
     @property
     def takes_key(self) -> bool:
@@ -409,6 +430,11 @@ class _Declaration(Protocol):
 
     @overload
     def __call__(
+        self, function: Callable[Concatenate[Services, Principal, P], Awaitable[Page[Item]]], /
+    ) -> ListOperation[P, Item]: ...
+
+    @overload
+    def __call__(
         self, function: Callable[Concatenate[Services, Principal, P], Awaitable[Answer]], /
     ) -> Operation[P, Answer]: ...
 
@@ -420,6 +446,7 @@ def operation(
     audit: str | None = None,
     is_audited_by_service: bool = False,
     resource: ResourceKind | None = None,
+    verbs: tuple[Verb, ...] = (),
     command: str | None = None,
     default_limit: int | None = None,
     stream: StreamForm | None = None,
@@ -427,12 +454,13 @@ def operation(
 ) -> _Declaration:
     """Declare an operation; `presentation` has further fields of its `CommandForm`.
 
-    `is_audited_by_service` says that the service records the change itself, with details that only it knows.
+    An operation that does one of several things declares them as `verbs`. `is_audited_by_service` says that the service
+    records the change itself, with details that only it knows.
     """
     form = None if command is None else CommandForm(command, **presentation)
 
     def declare(function: Callable[..., Any], /) -> Any:
-        kind = ListOperation if "page" in inspect.signature(function).parameters else Operation
+        kind = ListOperation if get_origin(inspect.signature(function).return_annotation) is Page else Operation
         return kind(
             function,
             http,
@@ -440,9 +468,14 @@ def operation(
             audit=audit,
             is_audited_by_service=is_audited_by_service,
             resource=resource,
-            command=form,
+            verbs=verbs or (Verb(_method_name(function), inspect.getdoc(function) or "", {}, form),),
             default_limit=default_limit,
             stream=stream,
         )
 
     return declare
+
+
+def _method_name(function: Callable[..., Any]) -> str:
+    """Return the name of a method: what it returns for an operation that reads, else that of the operation."""
+    return function.__name__.removeprefix("list_").removeprefix("get_")

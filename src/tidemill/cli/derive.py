@@ -9,27 +9,36 @@ import typer
 from tidemill.api.operation import (
     CommandForm,
     InSeconds,
+    NameOf,
     Operation,
     Positional,
     Prompt,
     RequestField,
+    Verb,
 )
 from tidemill.api.table import OPERATIONS
+from tidemill.cli.completions import complete_workflow
 from tidemill.cli.output import Format, Output
 from tidemill.cli.stores import StoreOption, TenantOption
 
 MAX_ITEMS = 100_000
+COMPLETIONS = {"workflow": complete_workflow}
+"""What a shell completes the names of things with."""
 
 
 def derive_commands(noun: str) -> dict[str, Callable[..., None]]:
     """Return the commands of a noun by their verbs; a command that is only a noun has no verb."""
-    forms = [(one, one.command) for one in OPERATIONS if one.command is not None]
-    return {form.verb: _make_command(one, form) for one, form in forms if form.noun == noun}
+    forms = [(one, verb, verb.command) for one in OPERATIONS for verb in one.verbs if verb.command is not None]
+    return {form.verb: _make_command(one, verb, form) for one, verb, form in forms if form.noun == noun}
 
 
-def _make_command(operation: Operation[Any, Any], form: CommandForm) -> Callable[..., None]:
+def _make_command(operation: Operation[Any, Any], verb: Verb, form: CommandForm) -> Callable[..., None]:
     """Return the function of a command, with the parameters that Typer reads."""
-    shown = [one for one in operation.fields if one.marker(Prompt) is None and not _is_tenant(one)]
+    shown = [
+        one
+        for one in operation.fields
+        if one.name not in verb.fixed and one.marker(Prompt) is None and not _is_tenant(one)
+    ]
     parameters = [
         inspect.Parameter(one.name, _KEYWORD, default=_default(one), annotation=_kind(one, form.noun)) for one in shown
     ]
@@ -50,9 +59,9 @@ def _make_command(operation: Operation[Any, Any], form: CommandForm) -> Callable
         options = CommandOptions(
             given.pop("store"), given.pop("output"), given.pop("tenant", None), given.pop("limit", None)
         )
-        run_command(operation, form, given, options)
+        run_command(operation, form, {**given, **verb.fixed}, options)
 
-    command.__doc__ = _help(operation, form)
+    command.__doc__ = _help(operation, verb.text, form)
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
     return command
 
@@ -60,12 +69,12 @@ def _make_command(operation: Operation[Any, Any], form: CommandForm) -> Callable
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-def _help(operation: Operation[Any, Any], form: CommandForm) -> str:
+def _help(operation: Operation[Any, Any], text: str, form: CommandForm) -> str:
     prompts = [one.marker(Prompt) for one in operation.fields]
     reads = next(
         (f"The {one.text.lower()} is read from standard input; a terminal asks for it." for one in prompts if one), ""
     )
-    first, _, rest = inspect.cleandoc(operation.__doc__ or "").partition("\n\n")
+    first, _, rest = text.partition("\n\n")
     return "\n\n".join(one for one in (f"{first} {reads}".strip(), rest, form.more) if one)
 
 
@@ -81,9 +90,13 @@ def _default(field: RequestField) -> Any:
 def _kind(field: RequestField, noun: str) -> Any:
     """Return the annotation of a parameter: how the command line writes the field."""
     help_text = field.help or (f"The name of the {noun}." if field.name == "name" else f"The {field.name}.")
-    kind, metavar = _written_as(field)
+    (kind, metavar), named = _written_as(field), field.marker(NameOf)
     if field.place == "path" or field.marker(Positional) is not None:
-        return Annotated[kind, typer.Argument(metavar=field.name.upper(), help=help_text, show_default=False)]
+        complete = COMPLETIONS.get(noun if named is None else named.noun)
+        argument = typer.Argument(
+            metavar=field.name.upper(), help=help_text, show_default=False, autocompletion=complete
+        )
+        return Annotated[kind, argument]
     return Annotated[kind, typer.Option(metavar=metavar, help=help_text, show_default=False)]
 
 

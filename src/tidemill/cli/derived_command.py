@@ -1,6 +1,8 @@
 """Runs the commands that operations declare, on a server or on a store, and prints their answers."""
 
 import json
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, NamedTuple, get_origin
 
 import msgspec
@@ -33,10 +35,11 @@ def run_command(
     with exit_on_error():
         fields = _parse_fields(operation, given)
         answer = run_async(_carry_out(operation, form, fields, options))
+    plain = msgspec.to_builtins(answer, builtin_types=() if options.output is Format.JSON else (datetime,))
     if isinstance(operation, ListOperation):
-        _show_list(form, [msgspec.to_builtins(one) for one in answer], options.output)
+        _show_list(form, plain, options.output)
     else:
-        _show_answer(form, given, msgspec.to_builtins(answer), options.output)
+        _show_answer(form, given, plain, options.output)
 
 
 async def _carry_out(
@@ -52,13 +55,28 @@ async def _carry_out(
 
 def _show_list(form: CommandForm, items: list[dict[str, Any]], output: Format) -> None:
     if output is Format.TABLE:
-        items = [one | _sizes(one.get("omitted") or {}) for one in items]
+        items = [_picked(form, one | _sizes(one.get("omitted") or {})) for one in items]
     titles = {field: form.noun if field == "name" else _title(field) for field in form.columns}
     show_items(items, titles, output, empty=form.empty, droppable=form.columns[:0:-1])
 
 
+def _picked(form: CommandForm, item: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of an item that its columns name."""
+    return {path: _pick(item, path.split(".")) for path in form.columns}
+
+
+def _pick(value: Any, path: Sequence[str]) -> Any:
+    if value is None or not path:
+        return value
+    field, rest = path[0], path[1:]
+    if field.endswith("[]"):
+        return [_pick(one, rest) for one in value[field.removesuffix("[]")]]
+    return _pick(value[field], rest)
+
+
 def _title(field: str) -> str:
-    return field.removesuffix("_at").replace("_", " ")
+    """Return the title of a column."""
+    return field.partition("[]")[0].removesuffix("_at").replace(".", " ").replace("_", " ")
 
 
 def _sizes(omitted: dict[str, int]) -> dict[str, str]:
@@ -80,7 +98,7 @@ def _show_answer(form: CommandForm, given: dict[str, Any], answer: Any, output: 
         value = answer[form.shows]
         print_text(value if isinstance(value, str) else json.dumps(value, indent=2))
     else:
-        show_fields(answer, output)
+        show_fields({_title(path): one for path, one in _picked(form, answer).items()} or answer, output)
 
 
 def _participle(verb: str) -> str:

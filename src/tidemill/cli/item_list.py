@@ -46,23 +46,32 @@ def _is_time(field: str) -> bool:
 
 
 def _title(field: str, title: str, items: Sequence[Fields]) -> str:
-    if not _is_time(field):
+    values = [item.get(field) for item in items]
+    times = [_first_of(one) for one in values]
+    if not _is_time(field) and not any(isinstance(one, datetime) for one in times):
         return title
-    return time_column_title(title, [_parse_time(item.get(field)) for item in items])
+    return time_column_title(title, [_parse_time(one) for one in times])
+
+
+def _first_of(value: Any) -> Any:
+    """Return the first item of a list, and anything else as it is."""
+    return next(iter(value), None) if isinstance(value, list) else value
 
 
 def format_field(field: str, value: Any) -> str:
     """Return the value of a field in one line: a time in local time, an object as JSON."""
     if value is None or isinstance(value, bool):
         return "yes" if value else ""
+    if isinstance(first := _first_of(value), datetime):
+        return format_time(first) + ", ..." * (first is not value and len(value) > 1)
     if _is_time(field):
         return format_time(_parse_time(value))
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return ", ".join(value)
     if isinstance(value, dict | list):
-        return one_line(json.dumps(value))
+        return one_line(json.dumps(value, default=str))
     return one_line(str(value))
 
 
-def _parse_time(text: Any) -> datetime | None:
-    return datetime.fromisoformat(text) if isinstance(text, str) else None
+def _parse_time(value: Any) -> datetime | None:
+    return datetime.fromisoformat(value) if isinstance(value, str) else value

@@ -38,7 +38,7 @@ COMMANDS = {
     "dead-letters": LazyCommand("Inspect what failed for good.", "dead_letters"),
     "package": LazyCommand("Create, check, build, sign, verify and publish packages.", "package_registry"),
     "events": LazyCommand("Print what happens on a server, until Ctrl-C.", "events", "events"),
-    "node": LazyCommand("List servers and workers.", "node"),
+    "node": LazyCommand("List servers and workers."),
     "tenant": LazyCommand("Create, list and delete tenants."),
     "key": LazyCommand("Create, list and revoke API keys."),
     "account": LazyCommand("Create, list and delete accounts."),

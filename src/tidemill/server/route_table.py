@@ -17,7 +17,6 @@ from tidemill.server.routes import (
     events,
     graphs,
     meta,
-    nodes,
     overview,
     packages,
     pages,
@@ -83,8 +82,6 @@ SYSTEM = (
     get("/system", system.get_system, READ),
     get("/system/metrics", system.get_system_metrics, READ),
 )
-
-NODES = (get("/nodes", nodes.list_nodes, READ),)
 
 GRAPHS = (
     get("/graphs", graphs.list_graphs, READ),
@@ -240,7 +237,6 @@ ROUTES: tuple[Route, ...] = (
     *SCHEDULES,
     *TRIGGERS,
     *BACKFILLS,
-    *NODES,
     *GRAPHS,
     *REACTORS,
     *ACCUMULATORS,

@@ -13,6 +13,7 @@ import msgspec
 
 from tidemill.storage.backfill_ports import Backfills
 from tidemill.storage.committer import CommitFuture
+from tidemill.storage.node_kinds import NodeKind
 from tidemill.storage.note_ports import Notes
 from tidemill.storage.order_ports import AttemptOrders, CodeBundles
 from tidemill.storage.pool_ports import Pools
@@ -378,10 +379,6 @@ class Leases(Protocol):
 
     async def current(self, name: str) -> Lease | None:
         """Return the holder of a lease, even of an expired one; None if it has none."""
-
-
-NodeKind = Literal["server", "worker", "host", "embedded"]
-"""What a process on the store is: it serves requests, only runs attempts, only hosts partitions, or is a program's."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):

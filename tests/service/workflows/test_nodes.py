@@ -7,7 +7,7 @@ from msgspec.structs import replace
 import tidemill as tm
 from tests.service.workflows.faults import QUICK, Neighbour, blocked_flow, store_of
 from tests.service.workflows.test_shared_stores import advance, gated
-from tidemill.engine.workflows.client.values import NodeSummary
+from tidemill.api.nodes import NodeSummary
 from tidemill.storage.workflow_ports import Owner
 
 TIMEOUT = 90  # seconds without a beat after which a node counts as silent
@@ -15,7 +15,7 @@ TIMEOUT = 90  # seconds without a beat after which a node counts as silent
 
 async def nodes_of(node: tm.testing.TestNode) -> dict[str, NodeSummary]:
     """Return the nodes that a node lists, by id."""
-    return {one.id: one for one in await node.probe.workflows.client.nodes()}
+    return {load.owner.id: NodeSummary.of_load(load) for load in await node.probe.workflows.client.nodes()}
 
 
 def stranger(node: tm.testing.TestNode, id: str) -> Owner:

@@ -14,8 +14,8 @@ from tests.postgres import PostgresServer
 from tests.service.package_files import shop
 from tests.service.workflows import worker_flows
 from tests.service.workflows.pairs import PATIENCE, SETTINGS, until
+from tidemill.api.nodes import NodeSummary
 from tidemill.engine.workflows.client.handle import RunHandle
-from tidemill.engine.workflows.client.values import NodeSummary
 from tidemill.kernel.clock import SystemClock
 from tidemill.packages.format.archive import parse_archive
 from tidemill.packages.format.signature import TrustPolicy
@@ -64,7 +64,7 @@ async def on_file(tmp_path: Path) -> AsyncIterator[Fleet]:
 
 async def nodes_of(node: tm.Node) -> list[NodeSummary]:
     """Return the nodes that the store lists."""
-    return await WorkflowProbe.of(node).client.nodes()
+    return [NodeSummary.of_load(load) for load in await WorkflowProbe.of(node).client.nodes()]
 
 
 async def until_began(folder: Path, count: int = 1) -> None:

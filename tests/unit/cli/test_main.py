@@ -122,6 +122,7 @@ LIGHT = (
     "tidemill.cli",
     "tidemill.kernel",
     "tidemill.storage.access_ports",
+    "tidemill.storage.node_kinds",
     "tidemill.storage.request_ports",
     "tidemill.storage.run_lists",
     "tidemill.workflows.lookup",

@@ -406,23 +406,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/nodes": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the nodes of the store: which one leads, their load, and their last beat */
-        get: operations["list_nodes"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/v1/graphs": {
         parameters: {
             query?: never;
@@ -1164,6 +1147,23 @@ export interface paths {
         };
         /** List the log lines of a task, by element; as server-sent events, follow them until the task has ended */
         get: operations["list_logs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/nodes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the nodes of the store by name: which one leads, their load, and their last heartbeat */
+        get: operations["list_nodes"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2277,6 +2277,12 @@ export interface components {
             total: number;
             next: string | null;
         };
+        /** Page[NodeSummary] */
+        "Page_tidemill.api.nodes.NodeSummary_": {
+            items: components["schemas"]["NodeSummary"][];
+            total: number;
+            next: string | null;
+        };
         /** Page[Pool] */
         "Page_tidemill.api.pools.Pool_": {
             items: components["schemas"]["Pool"][];
@@ -2340,12 +2346,6 @@ export interface components {
         /** Page[GraphSummary] */
         "Page_tidemill.engine.graphs.client.values.GraphSummary_": {
             items: components["schemas"]["GraphSummary"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[NodeSummary] */
-        "Page_tidemill.engine.workflows.client.values.NodeSummary_": {
-            items: components["schemas"]["NodeSummary"][];
             total: number;
             next: string | null;
         };
@@ -3889,39 +3889,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["BackfillView"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    list_nodes: {
-        parameters: {
-            query?: {
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.engine.workflows.client.values.NodeSummary_"];
                 };
             };
             default: {
@@ -5547,6 +5514,39 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_tidemill.api.tasks.TaskLogLine_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_nodes: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.nodes.NodeSummary_"];
                 };
             };
             default: {

@@ -9,6 +9,7 @@ from tidemill.access.principal import Role
 from tidemill.api.accounts import Account, create_account, delete_account, list_accounts
 from tidemill.api.audit import AuditEntry, list_audit
 from tidemill.api.keys import CreatedKey, Key, create_key, list_keys, revoke_key
+from tidemill.api.nodes import NodeSummary, list_nodes
 from tidemill.api.pools import Pool, delete_pool, get_pool, list_pools, set_pool
 from tidemill.api.port import AsyncApi
 from tidemill.api.runs import RunInfo, list_runs
@@ -46,6 +47,10 @@ class AsyncOperations:
         return await self._api.collect(
             list_runs, {"workflow": workflow, "state": state, "since": since, "until": until, "text": text}, limit
         )
+
+    async def nodes(self, *, limit: int | None = None) -> list[NodeSummary]:
+        """List the nodes of the store by name: which one leads, their load, and their last heartbeat."""
+        return await self._api.collect(list_nodes, {}, limit)
 
     async def pools(self, *, limit: int | None = None) -> list[Pool]:
         """List pools by name, and how much of each the tenant uses."""

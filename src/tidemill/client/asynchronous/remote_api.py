@@ -25,4 +25,7 @@ class AsyncRemoteApi:
         self, operation: ListOperation[..., Item], fields: Mapping[str, Any], limit: int | None
     ) -> list[Item]:
         """Return the items of a list, `limit` at most."""
-        return await self._transport.collect(to_call(operation, fields), limit)
+        call = to_call(operation, fields)
+        if not operation.takes_page:
+            return (await self._transport.send(call)).items[:limit]
+        return await self._transport.collect(call, limit)

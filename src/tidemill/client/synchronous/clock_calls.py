@@ -7,7 +7,7 @@ from tidemill.api.paging import Page
 from tidemill.client.calls import command, get, make, name_in_path, patch
 from tidemill.client.synchronous.transport import Transport
 from tidemill.client.values import BackfillInfo, ScheduleInfo, TriggerInfo, UpcomingSlot
-from tidemill.engine.workflows.client.values import BackfillPlan, NodeSummary
+from tidemill.engine.workflows.client.values import BackfillPlan
 
 
 class ClockCalls:
@@ -73,9 +73,3 @@ class ClockCalls:
     def cancel_backfill(self, id: str) -> BackfillInfo:
         """Start no more runs of a backfill, and cancel its active ones."""
         return self._transport.send(command(f"/backfills/{name_in_path(id)}/cancel", BackfillInfo))
-
-    # -- nodes
-
-    def nodes(self) -> list[NodeSummary]:
-        """Return the servers, workers and other nodes of the store: which one leads, their load, their last beat."""
-        return self._transport.collect(get("/nodes", Page[NodeSummary]))

@@ -24,4 +24,7 @@ class RemoteApi:
 
     def collect(self, operation: ListOperation[..., Item], fields: Mapping[str, Any], limit: int | None) -> list[Item]:
         """Return the items of a list, `limit` at most."""
-        return self._transport.collect(to_call(operation, fields), limit)
+        call = to_call(operation, fields)
+        if not operation.takes_page:
+            return (self._transport.send(call)).items[:limit]
+        return self._transport.collect(call, limit)

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from tidemill.kernel.ids import new_instance_id
 from tidemill.kernel.processes import read_process
-from tidemill.storage.workflow_ports import NodeKind, Owner
+from tidemill.storage.node_kinds import NodeKind
+from tidemill.storage.workflow_ports import Owner
 
 _UNKNOWN_START_TIME = "unknown"
 """The start time of a process that exists but is not visible in /proc."""

@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from tidemill.engine.graphs.client.values import HealthReport, UnhealthyPart
+from tidemill.engine.workflows.client.nodes import NodeLoad
 from tidemill.engine.workflows.client.overview import (
     LATE_RUN,
     ComingSlot,
@@ -13,7 +14,6 @@ from tidemill.engine.workflows.client.overview import (
     WorkflowOverview,
     past_hours,
 )
-from tidemill.engine.workflows.client.values import NodeSummary
 from tidemill.packages.status import PackageStatus
 from tidemill.storage.run_overview import start_of
 from tidemill.workflows.records import RunRow
@@ -111,7 +111,7 @@ def to_overview(
     late_runs: list[LateRun],
     health: dict[str, HealthReport],
     packages: list[PackageStatus],
-    nodes: list[NodeSummary],
+    nodes: list[NodeLoad],
 ) -> Overview:
     """Return the overview from what each engine knows."""
     degraded = {(part.kind, part.name): part for report in health.values() for part in report.unhealthy}
@@ -162,10 +162,10 @@ def _to_hours(workflows: WorkflowOverview) -> list[EndedHour]:
     return [EndedHour(start=start_of(hour), **counted.get(hour, {})) for hour in past_hours(workflows.at)]
 
 
-def _count_nodes(nodes: list[NodeSummary]) -> NodeCounts:
+def _count_nodes(nodes: list[NodeLoad]) -> NodeCounts:
     states = [node.state for node in nodes]
     return NodeCounts(
-        leader=next((node.name or node.id for node in nodes if node.leads), None),
+        leader=next((node.owner.name or node.owner.id for node in nodes if node.leads), None),
         alive=states.count("alive"),
         silent=states.count("silent"),
         dead=states.count("dead"),

@@ -231,9 +231,9 @@ class RunOperations:
         loaded = await self._store.versions.list_loaded()
         owners = {one.owner for one in loaded if one.key == record.run.version_key}
         return [
-            WorkerView(labels=one.labels, has_code=one.id in owners, free_slots=one.concurrency - one.running)
-            for one in await list_nodes(self._runtime)
-            if one.kind == "worker" and one.state == "alive"
+            WorkerView(labels=one.labels, has_code=one.id in owners, free_slots=one.concurrency - running)
+            for one, state, _, running, _ in await list_nodes(self._runtime)
+            if one.is_worker and state == "alive"
         ]
 
     async def _code_note(self, record: RunRecord, code: LoadedCode) -> str | None:
@@ -284,7 +284,7 @@ class RunOperations:
     async def _count_live_nodes(self) -> int:
         """Return how many nodes that plan runs may be running on the store."""
         nodes = await list_nodes(self._runtime)
-        return sum(node.state == "alive" and node.kind not in ("worker", "host") for node in nodes)
+        return sum(node.state == "alive" and node.owner.plans for node in nodes)
 
     async def _newest_version(self, record: RunRecord) -> VersionKey:
         """Return the version that new runs of a run's workflow get here, else the one that was loaded last."""

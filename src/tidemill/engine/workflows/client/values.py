@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from tidemill.engine.workflows.client.log_lines import LogLine
 from tidemill.engine.workflows.executors.interface import LogRecord as LogRecord  # for commands, which know no executor
-from tidemill.storage.workflow_ports import NodeKind
 from tidemill.workflows.records import EventRow, RunRecord
 from tidemill.workflows.states import RunState
 
@@ -58,31 +57,6 @@ class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True):
     active: int
     last_run: datetime | None
     state: RunState | None
-
-
-NodeState = Literal["alive", "silent", "dead"]
-"""What is known about a node: it beats, it has not beaten for `heartbeat_timeout`, or its process is gone."""
-
-
-class NodeSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A process on the store: what it is, whether it lives, and how much it has to do."""
-
-    id: str
-    name: str
-    kind: NodeKind
-    state: NodeState
-    leads: bool
-    """Whether it plans the runs of the store."""
-    host: str
-    pid: int
-    labels: tuple[str, ...]
-    """What a worker offers to tasks."""
-    concurrency: int
-    """The number of attempts that it runs at a time, at most."""
-    running: int
-    """The number of attempts that it has claimed."""
-    started_at: datetime
-    last_beat: datetime
 
 
 class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,13 +26,12 @@ from tidemill.engine.workflows.client.log_lines import (
     merge_by_time,
     read_log_page,
 )
-from tidemill.engine.workflows.client.nodes import list_nodes
+from tidemill.engine.workflows.client.nodes import NodeLoad, list_nodes
 from tidemill.engine.workflows.client.operations import RunOperations
 from tidemill.engine.workflows.client.overview import WorkflowOverview, read_overview
 from tidemill.engine.workflows.client.pool_operations import PoolOperations
 from tidemill.engine.workflows.client.values import (
     BackfillPlan,
-    NodeSummary,
     RunSnapshot,
     WorkflowSummary,
 )
@@ -377,7 +376,7 @@ class WorkflowClient(RunOperations):
         """Return the last pass that deleted old runs; None unless this node leads, and has made one."""
         return None if self._leader.scheduler is None else self._leader.scheduler.retention.last_pass
 
-    async def nodes(self) -> list[NodeSummary]:
+    async def nodes(self) -> list[NodeLoad]:
         """Return the nodes and workers of the store, which serve all its tenants."""
         return await list_nodes(self._runtime)
 

@@ -1,0 +1,35 @@
+"""Workflows, schedules, triggers, backfills and nodes, directly on a store."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.command_line import REPORT, run
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """A store with one run of a workflow; the commands know it from the environment."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    file, address = tmp_path / "report_flow.py", f"sqlite:///{tmp_path / 'tidemill.db'}"
+    file.write_text(REPORT)
+    assert run(monkeypatch, "run", str(file), "--day", "2026-01-01", "--store", address, "-q") == 0
+    monkeypatch.setenv("TIDEMILL_STORE", address)
+    capsys.readouterr()
+    return address
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """Run a command, and return what it answers as JSON."""
+    capsys.readouterr()
+    assert run(monkeypatch, *arguments, "-o", "json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_nodes_of_a_store_are_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """W-9: none is running, and the command itself is none."""
+    assert answered(monkeypatch, capsys, "node", "list") == []
+    assert run(monkeypatch, "node", "list") == 0
+    assert capsys.readouterr().out == "no nodes\n"
