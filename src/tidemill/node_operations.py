@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from tidemill.access.principal import Caller
-from tidemill.api.services import Services
+from tidemill.api.services import NodeServices, Services
 from tidemill.engine.access.services import AccessServices
 from tidemill.engine.event_feed.changes import publish_change
 from tidemill.engine.graphs.client.graph_client import GraphClient
@@ -17,7 +17,6 @@ from tidemill.engine.graphs.loaded_graphs import PushNow, check_whole, partition
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.workflows.client.handle import RunHandle
-from tidemill.engine.workflows.client.values import BackfillPlan
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.interface import AttemptRequest
@@ -40,6 +39,7 @@ from tidemill.storage.workflow_ports import Owner
 from tidemill.telemetry.metrics import Metrics
 from tidemill.telemetry.tracing import SpanRecorder, TraceContext, trace_scope
 from tidemill.workflows.node_calls import NodeCall, PushCall, SecretCall, VariableCall
+from tidemill.workflows.slots import BackfillPlan
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
 
@@ -275,7 +275,13 @@ class NodeOperations:
     @property
     def services(self) -> Services:
         """What operations call on this node."""
-        return Services(access=self.access, workflows=self.workflow_client)
+        return Services(
+            access=self.access,
+            workflows=self.workflow_client,
+            store=self.store,
+            settings=self.settings,
+            node=NodeServices(graphs=self._graph_client, packages=self._packages, metrics=self._metrics),
+        )
 
     @property
     def workflow_client(self) -> WorkflowClient:

@@ -161,8 +161,10 @@ class CommandForm(NamedTuple):
     Those of a single answer are all that it shows. "last_run.state" is a field of a field, "tasks[].name" that of each
     item of a list.
     """
+    zoned: tuple[str, ...] = ()
+    """The columns whose times are shown in their own time zone, not in that of the machine."""
     empty: str = ""
-    """What a list without items says."""
+    """What a list without items says, with fields of the request in braces."""
     done: str = ""
     """What a change says, with fields of the request and the answer in braces."""
     shows: str | None = None

@@ -5,18 +5,70 @@ The engines are imported where services are made: a command that only declares i
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidemill.kernel.errors import RequestError
+
 if TYPE_CHECKING:
     from tidemill.engine.access.services import AccessServices
+    from tidemill.engine.graphs.client.graph_client import GraphClient
+    from tidemill.engine.workflows.client.catalog import WorkflowCatalog
     from tidemill.engine.workflows.client.workflow_client import WorkflowClient
     from tidemill.kernel.settings import Settings
+    from tidemill.packages.service import PackageService
     from tidemill.storage.store import Store
+    from tidemill.telemetry.metrics import Metrics
 
 
-class Services(NamedTuple):
-    """What operations call."""
+class NodeServices(NamedTuple):
+    """What only a running node has."""
 
-    access: "AccessServices"
-    workflows: "WorkflowClient"
+    graphs: "GraphClient"
+    packages: "PackageService"
+    metrics: "Metrics"
+
+
+class Services:
+    """What operations call. What only a running node has raises a RequestError on a store without one."""
+
+    def __init__(
+        self,
+        *,
+        access: "AccessServices",
+        workflows: "WorkflowClient",
+        store: "Store",
+        settings: "Settings",
+        node: NodeServices | None = None,
+    ) -> None:
+        self.access = access
+        self.workflows = workflows
+        self.store = store
+        self.settings = settings
+        self._node = node
+
+    @property
+    def catalog(self) -> "WorkflowCatalog":
+        """The workflows that the node has loaded, with their schedules and triggers."""
+        self._require_node()
+        return self.workflows.catalog
+
+    @property
+    def graphs(self) -> "GraphClient":
+        """The graphs, reactors and accumulators of the node, and of the nodes that it knows."""
+        return self._require_node().graphs
+
+    @property
+    def packages(self) -> "PackageService":
+        """The packages of the node."""
+        return self._require_node().packages
+
+    @property
+    def metrics(self) -> "Metrics":
+        """The metrics of the node."""
+        return self._require_node().metrics
+
+    def _require_node(self) -> NodeServices:
+        if self._node is None:
+            raise no_server_error()
+        return self._node
 
 
 def open_services(store: "Store", settings: "Settings") -> Services:
@@ -27,4 +79,13 @@ def open_services(store: "Store", settings: "Settings") -> Services:
 
     clock = SystemClock()
     workflows = make_store_client(store, clock, settings, executor="in_process")
-    return Services(access=AccessServices(store, clock, settings), workflows=workflows)
+    return Services(access=AccessServices(store, clock, settings), workflows=workflows, store=store, settings=settings)
+
+
+def no_server_error() -> RequestError:
+    """Return the error for what a store without a running server cannot do."""
+    message = (
+        "this works with a running server: name it with `tidemill --server URL ...`, "
+        "with TIDEMILL_SERVER, or with a profile (`tidemill profile add`)"
+    )
+    return RequestError(message, code="no_server")

@@ -3,10 +3,36 @@
 from types import ModuleType
 from typing import Any
 
-from tidemill.api import accounts, audit, keys, nodes, pools, runs, secrets, tasks, tenants, variables
+from tidemill.api import (
+    accounts,
+    audit,
+    keys,
+    nodes,
+    pools,
+    runs,
+    schedules,
+    secrets,
+    tasks,
+    tenants,
+    triggers,
+    variables,
+)
 from tidemill.api.operation import Operation
 
-NOUNS: tuple[ModuleType, ...] = (runs, tasks, nodes, pools, tenants, keys, accounts, audit, variables, secrets)
+NOUNS: tuple[ModuleType, ...] = (
+    runs,
+    tasks,
+    schedules,
+    triggers,
+    nodes,
+    pools,
+    tenants,
+    keys,
+    accounts,
+    audit,
+    variables,
+    secrets,
+)
 """The modules that declare operations."""
 
 

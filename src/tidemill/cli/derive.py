@@ -92,10 +92,8 @@ def _kind(field: RequestField, noun: str) -> Any:
     help_text = field.help or (f"The name of the {noun}." if field.name == "name" else f"The {field.name}.")
     (kind, metavar), named = _written_as(field), field.marker(NameOf)
     if field.place == "path" or field.marker(Positional) is not None:
-        complete = COMPLETIONS.get(noun if named is None else named.noun)
-        argument = typer.Argument(
-            metavar=field.name.upper(), help=help_text, show_default=False, autocompletion=complete
-        )
+        name, complete = (field.name, None) if named is None else (named.noun, COMPLETIONS.get(named.noun))
+        argument = typer.Argument(metavar=name.upper(), help=help_text, show_default=False, autocompletion=complete)
         return Annotated[kind, argument]
     return Annotated[kind, typer.Option(metavar=metavar, help=help_text, show_default=False)]
 

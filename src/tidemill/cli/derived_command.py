@@ -37,7 +37,7 @@ def run_command(
         answer = run_async(_carry_out(operation, form, fields, options))
     plain = msgspec.to_builtins(answer, builtin_types=() if options.output is Format.JSON else (datetime,))
     if isinstance(operation, ListOperation):
-        _show_list(form, plain, options.output)
+        _show_list(form, given, plain, options.output)
     else:
         _show_answer(form, given, plain, options.output)
 
@@ -53,16 +53,17 @@ async def _carry_out(
         return await api.call(operation, fields)
 
 
-def _show_list(form: CommandForm, items: list[dict[str, Any]], output: Format) -> None:
+def _show_list(form: CommandForm, given: dict[str, Any], items: list[dict[str, Any]], output: Format) -> None:
     if output is Format.TABLE:
         items = [_picked(form, one | _sizes(one.get("omitted") or {})) for one in items]
     titles = {field: form.noun if field == "name" else _title(field) for field in form.columns}
-    show_items(items, titles, output, empty=form.empty, droppable=form.columns[:0:-1])
+    show_items(items, titles, output, empty=form.empty.format(**given), droppable=form.columns[:0:-1])
 
 
 def _picked(form: CommandForm, item: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of an item that its columns name."""
-    return {path: _pick(item, path.split(".")) for path in form.columns}
+    picked = {path: _pick(item, path.split(".")) for path in form.columns}
+    return picked | {path: picked[path].isoformat(" ") for path in form.zoned}
 
 
 def _pick(value: Any, path: Sequence[str]) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from tidemill.api.services import no_server_error
 from tidemill.cli.profiles import Profile, profiles_file, read_profiles
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
@@ -104,11 +105,7 @@ def require_server() -> ServerTarget:
     """Return the server of a command that works only with one."""
     target = find_target(None)
     if isinstance(target, StoreTarget):
-        message = (
-            "this works with a running server: name it with `tidemill --server URL ...`, "
-            f"with {SERVER_VARIABLE}, or with a profile (`tidemill profile add`)"
-        )
-        raise RequestError(message, code="no_server")
+        raise no_server_error()
     return target
 
 

@@ -82,47 +82,6 @@ class WorkflowDescription(WorkflowInfo, frozen=True, kw_only=True):
     versions: list[dict[str, Any]] = []
 
 
-class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule of a workflow."""
-
-    workflow: str
-    key: str
-    rule: str
-    timezone: str
-    catchup: str
-    paused: bool
-    next: list[datetime]
-    """The next slots, in the time zone of the schedule."""
-    last: datetime | None = None
-    dropped: int = 0
-    expression: str | None = None
-    start: datetime | None = None
-    end: datetime | None = None
-
-
-class UpcomingSlot(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot of a schedule that is yet to come."""
-
-    key: str
-    slot: datetime
-    local: datetime
-    """The same instant, in the time zone of the schedule."""
-
-
-class TriggerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A trigger: polled, or a subscription to a reactor or to a node of a graph."""
-
-    name: str
-    kind: str
-    workflows: list[str]
-    paused: bool
-    every: float | None = None
-    reactor: str | None = None
-    graph: str | None = None
-    node: str | None = None
-    when: str | None = None
-
-
 class BackfillInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A backfill, and how far it is."""
 

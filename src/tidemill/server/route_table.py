@@ -22,10 +22,8 @@ from tidemill.server.routes import (
     pages,
     reactors,
     runs,
-    schedules,
     sessions,
     system,
-    triggers,
     workflows,
 )
 from tidemill.server.routing import Handler, Route, delete, get, patch, post, put, websocket
@@ -48,17 +46,6 @@ WORKFLOWS = (
     get("/workflows/{name:str}/grid", workflows.get_workflow_grid, READ),
     get("/workflows/{name:str}/versions/{version:str}", workflows.get_workflow_version, READ),
     patch("/workflows/{name:str}", workflows.patch_workflow, WRITE, audit="workflow.pause"),
-)
-
-SCHEDULES = (
-    get("/schedules", schedules.list_schedules, READ),
-    get("/schedules/calendar", schedules.get_calendar, READ),
-    get("/workflows/{name:str}/schedule/preview", schedules.preview_schedule, READ),
-)
-
-TRIGGERS = (
-    get("/triggers", triggers.list_triggers, READ),
-    patch("/triggers/{name:str}", triggers.patch_trigger, WRITE, audit="trigger.pause"),
 )
 
 BACKFILLS = (
@@ -234,8 +221,6 @@ ROUTES: tuple[Route, ...] = (
     *SYSTEM,
     *WORKFLOWS,
     to_route(get_run, runs.get_run, answers=(304,)),
-    *SCHEDULES,
-    *TRIGGERS,
     *BACKFILLS,
     *GRAPHS,
     *REACTORS,

@@ -123,6 +123,7 @@ LIGHT = (
     "tidemill.kernel",
     "tidemill.storage.access_ports",
     "tidemill.storage.node_kinds",
+    "tidemill.workflows.slots",
     "tidemill.storage.request_ports",
     "tidemill.storage.run_lists",
     "tidemill.workflows.lookup",

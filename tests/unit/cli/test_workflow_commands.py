@@ -33,3 +33,20 @@ def test_the_nodes_of_a_store_are_listed(monkeypatch: pytest.MonkeyPatch, capsys
     assert answered(monkeypatch, capsys, "node", "list") == []
     assert run(monkeypatch, "node", "list") == 0
     assert capsys.readouterr().out == "no nodes\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("schedule", "list"),
+        ("schedule", "preview", "daily_report"),
+        ("trigger", "list"),
+        ("trigger", "pause", "new_files"),
+    ],
+)
+def test_what_needs_loaded_workflows_says_so(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A store alone does not have the declarations: an empty list would be wrong."""
+    assert run(monkeypatch, *arguments) == 2
+    assert "this works with a running server" in capsys.readouterr().err

@@ -266,91 +266,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/schedules": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the schedules of the loaded workflows, with their next slots */
-        get: operations["list_schedules"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/schedules/calendar": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Return the slots of all schedules from a time to another, at most 31 days: with their runs, and those to come */
-        get: operations["get_calendar"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/workflows/{name}/schedule/preview": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the next slots of a workflow, of all its schedules; none if it has no schedule */
-        get: operations["preview_schedule"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/triggers": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the triggers of the loaded workflows by name */
-        get: operations["list_triggers"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/triggers/{name}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        /** Pause or resume a trigger: while it is paused, it is not polled */
-        patch: operations["patch_trigger"];
-        trace?: never;
-    };
     "/api/v1/backfills": {
         parameters: {
             query?: never;
@@ -1155,6 +1070,91 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the schedules of the loaded workflows by workflow, with their next slots */
+        get: operations["list_schedules"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/calendar": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the slots of all schedules in a range of at most 31 days: with their runs, and those to come */
+        get: operations["get_calendar"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/workflows/{name}/schedule/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the next slots of a workflow, of all its schedules; none if it has no schedule */
+        get: operations["preview_schedule"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/triggers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the triggers of the loaded workflows by name */
+        get: operations["list_triggers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/triggers/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /** Pause or resume a trigger: while it is paused, it is not polled */
+        patch: operations["set_trigger_paused"];
+        trace?: never;
+    };
     "/api/v1/nodes": {
         parameters: {
             query?: never;
@@ -1700,6 +1700,16 @@ export interface components {
                 [key: string]: number;
             };
         };
+        /** Calendar */
+        Calendar: {
+            /** Format: date-time */
+            start: string;
+            /** Format: date-time */
+            end: string;
+            slots: components["schemas"]["CalendarSlot"][];
+            dense: components["schemas"]["DenseSchedule"][];
+            more: boolean;
+        };
         /** CalendarSlot */
         CalendarSlot: {
             workflow: string;
@@ -1712,16 +1722,6 @@ export interface components {
             status: "started" | "late" | "dropped" | "coming";
             run?: string | null;
             run_state?: components["schemas"]["RunState"] | null;
-        };
-        /** CalendarView */
-        CalendarView: {
-            /** Format: date-time */
-            start: string;
-            /** Format: date-time */
-            end: string;
-            slots: components["schemas"]["CalendarSlot"][];
-            dense: components["schemas"]["DenseSchedule"][];
-            more: boolean;
         };
         /**
          * CancelRunRequest
@@ -2301,6 +2301,18 @@ export interface components {
             total: number;
             next: string | null;
         };
+        /** Page[ScheduleInfo] */
+        "Page_tidemill.api.schedules.ScheduleInfo_": {
+            items: components["schemas"]["ScheduleInfo"][];
+            total: number;
+            next: string | null;
+        };
+        /** Page[UpcomingSlot] */
+        "Page_tidemill.api.schedules.UpcomingSlot_": {
+            items: components["schemas"]["UpcomingSlot"][];
+            total: number;
+            next: string | null;
+        };
         /** Page[Secret] */
         "Page_tidemill.api.secrets.Secret_": {
             items: components["schemas"]["Secret"][];
@@ -2328,6 +2340,12 @@ export interface components {
         /** Page[Tenant] */
         "Page_tidemill.api.tenants.Tenant_": {
             items: components["schemas"]["Tenant"][];
+            total: number;
+            next: string | null;
+        };
+        /** Page[TriggerInfo] */
+        "Page_tidemill.api.triggers.TriggerInfo_": {
+            items: components["schemas"]["TriggerInfo"][];
             total: number;
             next: string | null;
         };
@@ -2388,24 +2406,6 @@ export interface components {
         /** Page[BackfillView] */
         "Page_tidemill.server.views.backfills.BackfillView_": {
             items: components["schemas"]["BackfillView"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[ScheduleView] */
-        "Page_tidemill.server.views.schedules.ScheduleView_": {
-            items: components["schemas"]["ScheduleView"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[SlotView] */
-        "Page_tidemill.server.views.schedules.SlotView_": {
-            items: components["schemas"]["SlotView"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[TriggerView] */
-        "Page_tidemill.server.views.schedules.TriggerView_": {
-            items: components["schemas"]["TriggerView"][];
             total: number;
             next: string | null;
         };
@@ -2704,8 +2704,8 @@ export interface components {
             after: string;
             reason: string;
         };
-        /** ScheduleView */
-        ScheduleView: {
+        /** ScheduleInfo */
+        ScheduleInfo: {
             workflow: string;
             key: string;
             rule: string;
@@ -2758,6 +2758,10 @@ export interface components {
              */
             value: string;
         };
+        /** SetTriggerPausedRequest */
+        SetTriggerPausedRequest: {
+            paused: boolean;
+        };
         /** SetVariableRequest */
         SetVariableRequest: {
             /**
@@ -2794,14 +2798,6 @@ export interface components {
             signed_in: boolean;
             required: boolean;
             methods: ("account" | "key" | "oidc")[];
-        };
-        /** SlotView */
-        SlotView: {
-            key: string;
-            /** Format: date-time */
-            slot: string;
-            /** Format: date-time */
-            local: string;
         };
         /** StartBackfill */
         StartBackfill: {
@@ -2996,8 +2992,8 @@ export interface components {
         Timeseries: {
             per_minute: number[];
         };
-        /** TriggerView */
-        TriggerView: {
+        /** TriggerInfo */
+        TriggerInfo: {
             name: string;
             kind: string;
             workflows: string[];
@@ -3031,6 +3027,14 @@ export interface components {
             health: string;
             since: string | null;
             reason: string;
+        };
+        /** UpcomingSlot */
+        UpcomingSlot: {
+            key: string;
+            /** Format: date-time */
+            slot: string;
+            /** Format: date-time */
+            local: string;
         };
         /** UpcomingSlots */
         UpcomingSlots: {
@@ -3087,9 +3091,9 @@ export interface components {
             recent_runs: components["schemas"]["LastRun"][];
             tasks: components["schemas"]["TaskDetails"][];
             edges: components["schemas"]["EdgeView"][];
-            schedule: components["schemas"]["ScheduleView"] | null;
-            schedules: components["schemas"]["ScheduleView"][];
-            triggers: components["schemas"]["TriggerView"][];
+            schedule: components["schemas"]["ScheduleInfo"] | null;
+            schedules: components["schemas"]["ScheduleInfo"][];
+            triggers: components["schemas"]["TriggerInfo"][];
             params: {
                 [key: string]: unknown;
             } | null;
@@ -3589,172 +3593,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunDetails"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    list_schedules: {
-        parameters: {
-            query?: {
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.views.schedules.ScheduleView_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    get_calendar: {
-        parameters: {
-            query?: {
-                /** @description The beginning of the range; 24 hours ago by default. */
-                from?: string | null;
-                /** @description The end of the range; a week after `from` by default. */
-                to?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CalendarView"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    preview_schedule: {
-        parameters: {
-            query?: {
-                /** @description The number of slots. */
-                count?: number;
-            };
-            header?: never;
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.views.schedules.SlotView_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    list_triggers: {
-        parameters: {
-            query?: {
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.views.schedules.TriggerView_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    patch_trigger: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["PauseState"];
-            };
-        };
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TriggerView"];
                 };
             };
             default: {
@@ -5514,6 +5352,172 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_tidemill.api.tasks.TaskLogLine_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_schedules: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.schedules.ScheduleInfo_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_calendar: {
+        parameters: {
+            query?: {
+                /** @description The beginning of the range; 24 hours ago by default. */
+                from?: string | null;
+                /** @description The end of the range; a week after `from` by default. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Calendar"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    preview_schedule: {
+        parameters: {
+            query?: {
+                /** @description The number of slots. */
+                count?: number;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.schedules.UpcomingSlot_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_triggers: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.triggers.TriggerInfo_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    set_trigger_paused: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetTriggerPausedRequest"];
+            };
+        };
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TriggerInfo"];
                 };
             };
             default: {

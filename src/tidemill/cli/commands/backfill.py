@@ -19,8 +19,8 @@ from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from tidemill.engine.workflows.client.values import BackfillPlan
     from tidemill.workflows.schedule import Schedule
+    from tidemill.workflows.slots import BackfillPlan
     from tidemill.workflows.workflow import Workflow
 
 InZone = Callable[[datetime], datetime]

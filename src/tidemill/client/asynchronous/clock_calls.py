@@ -4,38 +4,15 @@ from datetime import datetime
 
 from tidemill.api.paging import Page
 from tidemill.client.asynchronous.transport import AsyncTransport
-from tidemill.client.calls import command, get, make, name_in_path, patch
-from tidemill.client.values import BackfillInfo, ScheduleInfo, TriggerInfo, UpcomingSlot
-from tidemill.engine.workflows.client.values import BackfillPlan
+from tidemill.client.calls import command, get, make, name_in_path
+from tidemill.client.values import BackfillInfo
+from tidemill.workflows.slots import BackfillPlan
 
 
 class AsyncClockCalls:
     """Methods for what starts runs, and for what limits them."""
 
     _transport: AsyncTransport
-
-    # -- schedules and triggers
-
-    async def schedules(self) -> list[ScheduleInfo]:
-        """Return the schedules of the loaded workflows, with their next slots."""
-        return await self._transport.collect(get("/schedules", Page[ScheduleInfo]))
-
-    async def preview_schedule(self, workflow: str, count: int = 10) -> list[UpcomingSlot]:
-        """Return the next slots of a workflow, of all its schedules."""
-        path = f"/workflows/{name_in_path(workflow)}/schedule/preview"
-        return (await self._transport.send(get(path, Page[UpcomingSlot], count=count))).items
-
-    async def triggers(self) -> list[TriggerInfo]:
-        """Return the triggers of the loaded workflows by name."""
-        return await self._transport.collect(get("/triggers", Page[TriggerInfo]))
-
-    async def pause_trigger(self, name: str) -> TriggerInfo:
-        """Pause a trigger: it starts nothing until it is resumed."""
-        return await self._transport.send(patch(f"/triggers/{name_in_path(name)}", TriggerInfo, {"paused": True}))
-
-    async def resume_trigger(self, name: str) -> TriggerInfo:
-        """Resume a trigger."""
-        return await self._transport.send(patch(f"/triggers/{name_in_path(name)}", TriggerInfo, {"paused": False}))
 
     # -- backfills
 

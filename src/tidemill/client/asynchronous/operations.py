@@ -13,6 +13,7 @@ from tidemill.api.nodes import NodeSummary, list_nodes
 from tidemill.api.pools import Pool, delete_pool, get_pool, list_pools, set_pool
 from tidemill.api.port import AsyncApi
 from tidemill.api.runs import RunInfo, list_runs
+from tidemill.api.schedules import Calendar, ScheduleInfo, UpcomingSlot, get_calendar, list_schedules, preview_schedule
 from tidemill.api.secrets import (
     RotatedSecrets,
     Secret,
@@ -23,6 +24,7 @@ from tidemill.api.secrets import (
     set_secret,
 )
 from tidemill.api.tenants import Tenant, create_tenant, delete_tenant, list_tenants
+from tidemill.api.triggers import TriggerInfo, list_triggers, set_trigger_paused
 from tidemill.api.variables import Variable, delete_variable, get_variable, list_variables, set_variable
 from tidemill.kernel.durations import Duration
 from tidemill.workflows.states import RunState
@@ -47,6 +49,30 @@ class AsyncOperations:
         return await self._api.collect(
             list_runs, {"workflow": workflow, "state": state, "since": since, "until": until, "text": text}, limit
         )
+
+    async def schedules(self, *, limit: int | None = None) -> list[ScheduleInfo]:
+        """List the schedules of the loaded workflows by workflow, with their next slots."""
+        return await self._api.collect(list_schedules, {}, limit)
+
+    async def calendar(self, *, start: datetime | None = None, end: datetime | None = None) -> Calendar:
+        """Return the slots of all schedules in a range of at most 31 days: with their runs, and those to come."""
+        return await self._api.call(get_calendar, {"start": start, "end": end})
+
+    async def preview_schedule(self, name: str, *, count: int = 10) -> list[UpcomingSlot]:
+        """List the next slots of a workflow, of all its schedules; none if it has no schedule."""
+        return await self._api.collect(preview_schedule, {"name": name, "count": count}, None)
+
+    async def triggers(self, *, limit: int | None = None) -> list[TriggerInfo]:
+        """List the triggers of the loaded workflows by name."""
+        return await self._api.collect(list_triggers, {}, limit)
+
+    async def pause_trigger(self, name: str) -> TriggerInfo:
+        """Pause a trigger: it starts nothing until it is resumed."""
+        return await self._api.call(set_trigger_paused, {"name": name, "paused": True})
+
+    async def resume_trigger(self, name: str) -> TriggerInfo:
+        """Resume a trigger."""
+        return await self._api.call(set_trigger_paused, {"name": name, "paused": False})
 
     async def nodes(self, *, limit: int | None = None) -> list[NodeSummary]:
         """List the nodes of the store by name: which one leads, their load, and their last heartbeat."""

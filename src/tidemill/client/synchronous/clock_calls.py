@@ -4,39 +4,16 @@
 from datetime import datetime
 
 from tidemill.api.paging import Page
-from tidemill.client.calls import command, get, make, name_in_path, patch
+from tidemill.client.calls import command, get, make, name_in_path
 from tidemill.client.synchronous.transport import Transport
-from tidemill.client.values import BackfillInfo, ScheduleInfo, TriggerInfo, UpcomingSlot
-from tidemill.engine.workflows.client.values import BackfillPlan
+from tidemill.client.values import BackfillInfo
+from tidemill.workflows.slots import BackfillPlan
 
 
 class ClockCalls:
     """Methods for what starts runs, and for what limits them."""
 
     _transport: Transport
-
-    # -- schedules and triggers
-
-    def schedules(self) -> list[ScheduleInfo]:
-        """Return the schedules of the loaded workflows, with their next slots."""
-        return self._transport.collect(get("/schedules", Page[ScheduleInfo]))
-
-    def preview_schedule(self, workflow: str, count: int = 10) -> list[UpcomingSlot]:
-        """Return the next slots of a workflow, of all its schedules."""
-        path = f"/workflows/{name_in_path(workflow)}/schedule/preview"
-        return (self._transport.send(get(path, Page[UpcomingSlot], count=count))).items
-
-    def triggers(self) -> list[TriggerInfo]:
-        """Return the triggers of the loaded workflows by name."""
-        return self._transport.collect(get("/triggers", Page[TriggerInfo]))
-
-    def pause_trigger(self, name: str) -> TriggerInfo:
-        """Pause a trigger: it starts nothing until it is resumed."""
-        return self._transport.send(patch(f"/triggers/{name_in_path(name)}", TriggerInfo, {"paused": True}))
-
-    def resume_trigger(self, name: str) -> TriggerInfo:
-        """Resume a trigger."""
-        return self._transport.send(patch(f"/triggers/{name_in_path(name)}", TriggerInfo, {"paused": False}))
 
     # -- backfills
 

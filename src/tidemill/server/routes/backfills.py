@@ -8,12 +8,12 @@ from litestar import Response
 from litestar.params import FromPath, JSONBody
 
 from tidemill.api.paging import DEFAULT_LIMIT, Page, decode_cursor, encode_cursor
-from tidemill.engine.workflows.client.values import BackfillPlan
 from tidemill.server.injection import InjectedCaller, InjectedContext, InjectedKeyed
 from tidemill.server.paging import Cursor, Limit
 from tidemill.server.responses import ApiResponse
 from tidemill.server.routing import BASE_PATH
 from tidemill.server.views.backfills import BackfillView, to_backfill
+from tidemill.workflows.slots import BackfillPlan
 
 _Time = Annotated[datetime, msgspec.Meta(tz=True, examples=["2026-01-01T00:00:00Z"])]
 

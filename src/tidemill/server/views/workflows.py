@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
+from tidemill.api.schedules import ScheduleInfo
+from tidemill.api.triggers import TriggerInfo
 from tidemill.engine.workflows.client.catalog import CatalogEntry, WorkflowFacts
 from tidemill.kernel.backoff import Retry
 from tidemill.server.views.json_schemas import object_schema
-from tidemill.server.views.schedules import ScheduleView, TriggerView, to_schedule, to_trigger
 from tidemill.storage.run_lists import WorkflowActivity
 from tidemill.storage.workflow_ports import WorkflowVersion
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
@@ -111,10 +112,10 @@ class WorkflowDetails(WorkflowItem, frozen=True, kw_only=True):
     tasks: list[TaskDetails]
     """In topological order."""
     edges: list[EdgeView]
-    schedule: ScheduleView | None
+    schedule: ScheduleInfo | None
     """The first of its schedules."""
-    schedules: list[ScheduleView]
-    triggers: list[TriggerView]
+    schedules: list[ScheduleInfo]
+    triggers: list[TriggerInfo]
     params: dict[str, Any] | None
     """The JSON Schema of its params; null if it is not loaded on this server."""
     versions: list[VersionItem]
@@ -158,14 +159,14 @@ def to_workflow_details(facts: WorkflowFacts, now: datetime) -> WorkflowDetails:
     """Return everything about a workflow."""
     entry, workflow = facts.entry, facts.entry.workflow
     spec = facts.spec or WorkflowSpec(name=entry.name, tasks=())
-    schedules = [to_schedule(one, now) for one in facts.schedules]
+    schedules = [ScheduleInfo.of_watched(one, now) for one in facts.schedules]
     return WorkflowDetails(
         **asdict(to_workflow_item(entry, facts.activity)),
         tasks=[_to_task_details(task, workflow) for task in spec.topological_order],
         edges=list(_edges_of(spec)),
         schedule=schedules[0] if schedules else None,
         schedules=schedules,
-        triggers=[to_trigger(one) for one in facts.triggers],
+        triggers=[TriggerInfo.of_entry(one) for one in facts.triggers],
         params=None if workflow is None else object_schema(workflow.params),
         versions=[_to_version_item(one, facts) for one in reversed(entry.versions)],
         max_active_runs=None if workflow is None else workflow.max_active_runs,

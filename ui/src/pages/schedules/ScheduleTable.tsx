@@ -8,7 +8,7 @@ import { type Column, Table } from "@/design/Table/Table";
 import { Time } from "@/design/Time/Time";
 import { PauseSchedule } from "./PauseSchedule";
 
-type Schedule = Schema<"ScheduleView">;
+type Schedule = Schema<"ScheduleInfo">;
 
 /** The schedules: rule, time zone, catch-up, and the next slot. */
 export function ScheduleTable({ schedules }: { schedules: Schedule[] }) {

@@ -5,7 +5,7 @@ import { formatDuration } from "@/format/duration";
 import styles from "./TriggerSource.module.css";
 
 /** What a trigger watches: a reactor, a node of a graph, or a function and how often it is polled. */
-export function TriggerSource({ trigger }: { trigger: Schema<"TriggerView"> }) {
+export function TriggerSource({ trigger }: { trigger: Schema<"TriggerInfo"> }) {
   return (
     <>
       <Watched trigger={trigger} />
@@ -14,7 +14,7 @@ export function TriggerSource({ trigger }: { trigger: Schema<"TriggerView"> }) {
   );
 }
 
-function Watched({ trigger: { reactor, graph, node, every } }: { trigger: Schema<"TriggerView"> }) {
+function Watched({ trigger: { reactor, graph, node, every } }: { trigger: Schema<"TriggerInfo"> }) {
   if (reactor != null) {
     return (
       <Link to="/reactors/$name" params={{ name: reactor }}>
@@ -39,7 +39,7 @@ function WatchedNode({ graph, node }: { graph: string; node: string }) {
   );
 }
 
-function limitsOf({ when, cooldown, dedup, timeout, allow_concurrent }: Schema<"TriggerView">): string[] {
+function limitsOf({ when, cooldown, dedup, timeout, allow_concurrent }: Schema<"TriggerInfo">): string[] {
   return [
     when != null && `when ${when}`,
     cooldown != null && cooldown > 0 && `at most once in ${formatDuration(cooldown)}`,

@@ -10,7 +10,7 @@ import type { Column } from "@/design/Table/Table";
 import { PauseTrigger } from "./PauseTrigger";
 import { TriggerSource } from "./TriggerSource";
 
-type Trigger = Schema<"TriggerView">;
+type Trigger = Schema<"TriggerInfo">;
 
 /** What starts workflows besides the clock. */
 export function TriggersPage() {

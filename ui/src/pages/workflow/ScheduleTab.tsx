@@ -10,7 +10,7 @@ import { Time } from "@/design/Time/Time";
 import { formatCount } from "@/format/number";
 import styles from "./ScheduleTab.module.css";
 
-type Slot = Schema<"SlotView">;
+type Slot = Schema<"UpcomingSlot">;
 
 /** When the clock starts a workflow: its rules, and the next slots. */
 export function ScheduleTab({ workflow }: { workflow: Schema<"WorkflowDetails"> }) {
@@ -55,7 +55,7 @@ const CATCHUP: Record<string, string> = {
   none: "missed slots get no run",
 };
 
-function factsOf(schedule: Schema<"ScheduleView">): Parameters<typeof Facts>[0]["facts"] {
+function factsOf(schedule: Schema<"ScheduleInfo">): Parameters<typeof Facts>[0]["facts"] {
   return [
     ["Time zone", schedule.timezone],
     ["Catch-up", CATCHUP[schedule.catchup] ?? schedule.catchup],

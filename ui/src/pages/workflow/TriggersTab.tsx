@@ -6,7 +6,7 @@ import { StateBadge } from "@/design/StateBadge/StateBadge";
 import { type Column, Table } from "@/design/Table/Table";
 import { formatDuration } from "@/format/duration";
 
-type Trigger = Schema<"TriggerView">;
+type Trigger = Schema<"TriggerInfo">;
 
 /** What starts a workflow besides the clock: polls, firings of reactors, outputs of graphs. */
 export function TriggersTab({ triggers }: { triggers: Trigger[] }) {

@@ -21,7 +21,7 @@ import { PauseButton } from "./PauseButton";
 import { RecentRuns } from "./RecentRuns";
 
 type Workflow = Schema<"WorkflowItem">;
-type Schedule = Schema<"ScheduleView">;
+type Schedule = Schema<"ScheduleInfo">;
 
 /** Every workflow: how its last runs went, what it does now, and when it runs next. */
 export function WorkflowsPage() {

@@ -7,7 +7,6 @@ import msgspec
 
 from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.operations import RunOperations
-from tidemill.engine.workflows.client.values import BackfillPlan
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, StartRequest
 from tidemill.kernel.errors import RequestError
@@ -17,6 +16,7 @@ from tidemill.storage.backfill_ports import Backfill
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.lookup import WorkflowPausedError, quote_name
 from tidemill.workflows.schedule import Schedule
+from tidemill.workflows.slots import BackfillPlan
 from tidemill.workflows.states import active_states
 from tidemill.workflows.workflow import Workflow
 

@@ -4,6 +4,8 @@ Declarations are those that this node has loaded. Of other workflows, the catalo
 """
 
 from collections.abc import Callable, Collection
+from datetime import datetime
+from itertools import islice
 from typing import NamedTuple
 
 from tidemill.access.principal import Caller
@@ -14,7 +16,7 @@ from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.limits import is_storable
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.storage.run_lists import WorkflowActivity
+from tidemill.storage.run_lists import LATEST, WorkflowActivity
 from tidemill.storage.workflow_ports import LoadedVersion, ScheduleCursor, ScheduleKey, WorkflowVersion
 from tidemill.workflows.definition import OnFiring, OnOutput, Trigger
 from tidemill.workflows.lookup import quote_name
@@ -48,6 +50,10 @@ class WatchedSchedule(NamedTuple):
     cursor: ScheduleCursor | None
     is_paused: bool
     """Whether its workflow is paused."""
+
+    def next_slots(self, now: datetime, count: int) -> list[datetime]:
+        """Return its next slots."""
+        return list(islice(self.schedule.slots(now, LATEST), count))
 
 
 class TriggerEntry(NamedTuple):

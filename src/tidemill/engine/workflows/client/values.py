@@ -57,16 +57,3 @@ class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True):
     active: int
     last_run: datetime | None
     state: RunState | None
-
-
-class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The slots of a backfill: those that get a run, and those that have had one."""
-
-    id: str | None
-    """None for a preview."""
-    workflow: str
-    slots: tuple[datetime, ...]
-    present: tuple[datetime, ...] = ()
-    runs: tuple[str, ...] = ()
-    future: int = 0
-    """The number of slots of the range that are yet to come: these are left to the schedule."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.backfills import BackfillRunner
-from tidemill.engine.workflows.client.calendar import Calendar, read_calendar
+from tidemill.engine.workflows.client.calendar import CalendarEntries, read_calendar
 from tidemill.engine.workflows.client.catalog import CatalogEntry, WorkflowCatalog
 from tidemill.engine.workflows.client.log_lines import (
     EVERY_LINE,
@@ -31,7 +31,6 @@ from tidemill.engine.workflows.client.operations import RunOperations
 from tidemill.engine.workflows.client.overview import WorkflowOverview, read_overview
 from tidemill.engine.workflows.client.pool_operations import PoolOperations
 from tidemill.engine.workflows.client.values import (
-    BackfillPlan,
     RunSnapshot,
     WorkflowSummary,
 )
@@ -61,6 +60,7 @@ from tidemill.workflows.definition import Trigger
 from tidemill.workflows.lookup import unknown_run
 from tidemill.workflows.records import RunRow, TaskKey
 from tidemill.workflows.result import RunResult
+from tidemill.workflows.slots import BackfillPlan
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
 
@@ -331,7 +331,7 @@ class WorkflowClient(RunOperations):
         """Return what the workflows of the tenant do: what runs, fails, is late, and comes next."""
         return await read_overview(self.catalog, self._store.runs, caller)
 
-    async def calendar(self, caller: Caller, start: datetime, end: datetime) -> Calendar:
+    async def calendar(self, caller: Caller, start: datetime, end: datetime) -> CalendarEntries:
         """Return the slots of all schedules of the tenant in [start, end]."""
         return await read_calendar(self.catalog, self._store.runs, caller, start, end)
 
