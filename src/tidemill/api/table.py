@@ -16,10 +16,14 @@ from tidemill.api import (
     tenants,
     triggers,
     variables,
+    workflow_grid,
+    workflows,
 )
 from tidemill.api.operation import Operation
 
 NOUNS: tuple[ModuleType, ...] = (
+    workflows,
+    workflow_grid,
     runs,
     tasks,
     schedules,

@@ -77,7 +77,8 @@ def _pick(value: Any, path: Sequence[str]) -> Any:
 
 def _title(field: str) -> str:
     """Return the title of a column."""
-    return field.partition("[]")[0].removesuffix("_at").replace(".", " ").replace("_", " ")
+    words = field.partition("[]")[0].removesuffix(".created_at").removesuffix("_at")
+    return words.replace(".", " ").replace("_", " ")
 
 
 def _sizes(omitted: dict[str, int]) -> dict[str, str]:

@@ -26,7 +26,7 @@ COMMANDS = {
     "attempt": LazyCommand("Run one attempt in a pod or a Ray actor.", "attempt", "attempt"),
     "run": LazyCommand("Run a workflow now; show its progress and its result.", "run", "run"),
     "runs": LazyCommand("Inspect and control runs.", "runs"),
-    "workflow": LazyCommand("List, check, pause and resume workflows.", "workflow"),
+    "workflow": LazyCommand("List, show, check, pause and resume workflows.", "workflow"),
     "schedule": LazyCommand("List schedules, and preview their next slots."),
     "trigger": LazyCommand("List, pause and resume triggers."),
     "backfill": LazyCommand("Start runs for the past slots of a schedule.", "backfill", "backfill"),

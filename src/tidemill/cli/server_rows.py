@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from tidemill.api.runs import RunInfo, RunTransition
 from tidemill.api.tasks import AttemptInfo, TaskLogLine
-from tidemill.cli.workflow_service import NumberedLine, WorkflowLine
-from tidemill.client.values import WorkflowInfo
+from tidemill.cli.workflow_service import NumberedLine
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, AttemptRow, EventRow, RunRecord, RunRow, TaskRow
 from tidemill.workflows.states import RunState, TaskState
@@ -105,16 +104,3 @@ def _moved(row: Row, state: RunState | TaskState, transition: RunTransition) -> 
     started_at = (row.started_at or transition.at) if is_running else row.started_at
     ended_at = transition.at if state.is_terminal else None
     return replace(row, state=state, reason=transition.reason, started_at=started_at, ended_at=ended_at)
-
-
-def to_workflow_line(info: WorkflowInfo) -> WorkflowLine:
-    """Return a workflow as lists show it."""
-    last = info.last_run
-    return WorkflowLine(
-        workflow=info.name,
-        versions=None,
-        paused=info.paused,
-        active=info.active_runs,
-        last_run=None if last is None else last.created_at,
-        state=None if last is None else last.state,
-    )

@@ -9,9 +9,8 @@ from tidemill.cli.server_rows import (
     to_event_row,
     to_numbered_line,
     to_run_row,
-    to_workflow_line,
 )
-from tidemill.cli.workflow_service import NumberedLine, WorkflowLine, WorkflowService
+from tidemill.cli.workflow_service import NumberedLine, WorkflowService
 from tidemill.client import AsyncClient
 from tidemill.engine.workflows.client.values import ClearResult, RunSnapshot
 from tidemill.kernel.errors import RequestError
@@ -97,14 +96,6 @@ class ServerWorkflows(WorkflowService):
             replay.apply(transition)
             yield RunSnapshot(replay.record, [], [to_event_row(run, transition)] if events else [])
         yield RunSnapshot(replay.record, [], [])
-
-    # -- workflows
-
-    async def list_workflows(self) -> list[WorkflowLine]:
-        return [to_workflow_line(one) for one in await self._client.workflows()]
-
-    async def set_paused(self, workflow: str, *, paused: bool) -> None:
-        await (self._client.pause if paused else self._client.resume)(workflow)
 
     async def cancel_backfill(self, id: str) -> int:
         return (await self._client.cancel_backfill(id)).runs.get(RunState.CANCELLED, 0)

@@ -2,11 +2,9 @@
 
 from collections.abc import AsyncIterator, Collection
 
-from msgspec.structs import asdict
-
 from tidemill.access.principal import Caller
 from tidemill.cli.run_view import RunView, read_run_view
-from tidemill.cli.workflow_service import NumberedLine, WorkflowLine, WorkflowService
+from tidemill.cli.workflow_service import NumberedLine, WorkflowService
 from tidemill.engine.workflows.client.values import ClearResult, RunSnapshot
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.kernel.settings import Settings
@@ -71,13 +69,6 @@ class StoreWorkflows(WorkflowService):
     async def watch(self, run: str, *, events: bool) -> AsyncIterator[RunSnapshot]:
         async for snapshot in self._client.watch(self._caller, run, events=events):
             yield snapshot
-
-    async def list_workflows(self) -> list[WorkflowLine]:
-        return [WorkflowLine(**asdict(one)) for one in await self._client.list_workflows(self._caller)]
-
-    async def set_paused(self, workflow: str, *, paused: bool) -> None:
-        change = self._client.pause if paused else self._client.resume
-        await change(self._caller, workflow)
 
     async def cancel_backfill(self, id: str) -> int:
         return await self._client.cancel_backfill(self._caller, id)

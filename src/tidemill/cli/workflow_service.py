@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import msgspec
-
 from tidemill.workflows.states import RunState
 
 if TYPE_CHECKING:
@@ -26,18 +24,6 @@ class NumberedLine(NamedTuple):
     level: str
     stream: str
     fields: Mapping[str, Any]
-
-
-class WorkflowLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow, as commands list it."""
-
-    workflow: str
-    versions: int | None
-    """The number of versions that a store knows; a server does not count them."""
-    paused: bool
-    active: int
-    last_run: datetime | None
-    state: RunState | None
 
 
 class WorkflowService(Protocol):
@@ -74,12 +60,6 @@ class WorkflowService(Protocol):
 
     def watch(self, run: str, *, events: bool) -> "AsyncIterator[RunSnapshot]":
         """Yield a snapshot whenever a run changes; ends with the run."""
-
-    async def list_workflows(self) -> list[WorkflowLine]:
-        """Return every workflow that is known."""
-
-    async def set_paused(self, workflow: str, *, paused: bool) -> None:
-        """Pause or resume a workflow."""
 
     async def cancel_backfill(self, id: str) -> int:
         """Start no more runs of a backfill, and cancel its active ones; return how many these were."""

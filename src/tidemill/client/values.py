@@ -47,41 +47,6 @@ class FiringCounts(msgspec.Struct, frozen=True):
 # -- access
 
 
-class LatestRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest run of a workflow."""
-
-    id: str
-    state: RunState
-    created_at: datetime
-    ended_at: datetime | None = None
-
-
-class WorkflowInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow, as lists show it."""
-
-    name: str
-    version: str
-    """The version that new runs get."""
-    tags: list[str] = []
-    paused: bool = False
-    loaded: bool = True
-    """Whether the server that answers has loaded its code."""
-    active_runs: int = 0
-    last_run: LatestRun | None = None
-
-
-class WorkflowDescription(WorkflowInfo, frozen=True, kw_only=True):
-    """A workflow with everything that is declared."""
-
-    tasks: list[dict[str, Any]] = []
-    edges: list[dict[str, Any]] = []
-    schedules: list[dict[str, Any]] = []
-    triggers: list[dict[str, Any]] = []
-    params: dict[str, Any] | None = None
-    """The JSON Schema of its params; None if the server that answers has not loaded it."""
-    versions: list[dict[str, Any]] = []
-
-
 class BackfillInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A backfill, and how far it is."""
 

@@ -24,9 +24,8 @@ from tidemill.server.routes import (
     runs,
     sessions,
     system,
-    workflows,
 )
-from tidemill.server.routing import Handler, Route, delete, get, patch, post, put, websocket
+from tidemill.server.routing import Handler, Route, delete, get, post, put, websocket
 
 NONE, KNOWN, READ, WRITE, ADMIN, INSTANCE, UPLOAD, ATTEMPT = Permission
 
@@ -38,14 +37,6 @@ META = (
     get("//health/live", meta.get_health_live, NONE),
     get("//health/ready", meta.get_health_ready, NONE, answers=(503,)),
     get("//metrics", meta.get_metrics, READ, media_type="text/plain"),
-)
-
-WORKFLOWS = (
-    get("/workflows", workflows.list_workflows, READ),
-    get("/workflows/{name:str}", workflows.get_workflow, READ),
-    get("/workflows/{name:str}/grid", workflows.get_workflow_grid, READ),
-    get("/workflows/{name:str}/versions/{version:str}", workflows.get_workflow_version, READ),
-    patch("/workflows/{name:str}", workflows.patch_workflow, WRITE, audit="workflow.pause"),
 )
 
 BACKFILLS = (
@@ -219,7 +210,6 @@ ROUTES: tuple[Route, ...] = (
     *META,
     *OVERVIEW,
     *SYSTEM,
-    *WORKFLOWS,
     to_route(get_run, runs.get_run, answers=(304,)),
     *BACKFILLS,
     *GRAPHS,

@@ -49,7 +49,7 @@ def cli(server: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 async def test_workflows_are_listed_paused_and_resumed(cli: CommandLine) -> None:
     """The same commands as on a store."""
     assert "is paused" in await cli.text("workflow", "pause", "nightly")
-    listed = {one["workflow"]: one for one in await cli.json("workflow", "list")}
+    listed = {one["name"]: one for one in await cli.json("workflow", "list")}
     assert (listed["nightly"]["paused"], listed["report"]["paused"]) == (True, False)
     assert "nightly" in await cli.text("workflow", "list")
     assert "is resumed" in await cli.text("workflow", "resume", "nightly")

@@ -112,9 +112,8 @@ def test_a_backfill_is_of_the_version_that_a_node_with_both_has(
     assert run(monkeypatch, "backfill", "nightly.py", *arguments) == 0
     assert run(monkeypatch, "run", "nightly.py", "--load", "packages/scoring/scoring.py", "--store", store, "-q") == 0
     capsys.readouterr()
-    assert run(monkeypatch, "workflow", "list", "--store", store, "-o", "json") == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    assert row["versions"] == 1
+    assert run(monkeypatch, "workflow", "show", "nightly", "--store", store, "-o", "json") == 0
+    assert len(json.loads(capsys.readouterr().out)["versions"]) == 1
 
 
 @pytest.mark.parametrize(

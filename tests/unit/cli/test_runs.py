@@ -204,8 +204,8 @@ def test_every_command_answers_programs(failed: str, monkeypatch: Monkey, capsys
     cancelled = {"id": failed, "state": "cancelled", "reason": "no need"}
     assert answered(monkeypatch, capsys, "runs", "cancel", part, "--reason", "no need") == cancelled
     for verb, paused in [("pause", True), ("resume", False)]:
-        expected = {"workflow": "daily_report", "paused": paused}
-        assert answered(monkeypatch, capsys, "workflow", verb, "daily_report") == expected
+        changed = answered(monkeypatch, capsys, "workflow", verb, "daily_report")
+        assert (changed["name"], changed["paused"]) == ("daily_report", paused)
 
 
 def test_an_unreadable_run_is_reported_and_can_be_cancelled(
@@ -298,14 +298,15 @@ def test_a_run_continues_with_fixed_code(
 @pytest.mark.usefixtures("store")
 def test_workflows_are_listed_paused_and_resumed(monkeypatch: Monkey, capsys: Captured) -> None:
     """What the store knows of them."""
-    expected = {"workflow": "daily_report", "versions": 1, "active": 0, "state": "failed"}
+    expected = {"name": "daily_report", "loaded": False, "active_runs": 0}
     for verb, paused in [("resume", False), ("pause", True), ("pause", True), ("resume", False)]:
         assert run(monkeypatch, "workflow", verb, "daily_report") == 0
         capsys.readouterr()
         assert run(monkeypatch, "workflow", "list", "-o", "json") == 0
         (row,) = json.loads(capsys.readouterr().out)
         assert row | expected | {"paused": paused} == row
-        assert datetime.fromisoformat(row["last_run"]).tzinfo is not None
+        assert row["last_run"]["state"] == "failed"
+        assert datetime.fromisoformat(row["last_run"]["created_at"]).tzinfo is not None
     assert run(monkeypatch, "workflow", "pause", "daily_reprt") == 2
     assert "did you mean 'daily_report'?" in capsys.readouterr().err
 

@@ -50,3 +50,20 @@ def test_what_needs_loaded_workflows_says_so(
     """A store alone does not have the declarations: an empty list would be wrong."""
     assert run(monkeypatch, *arguments) == 2
     assert "this works with a running server" in capsys.readouterr().err
+
+
+def test_a_workflow_is_shown_with_what_it_has(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table of fields for people, everything for programs; a store has no declarations, and says so."""
+    shown = answered(monkeypatch, capsys, "workflow", "show", "daily_report")
+    assert [one["name"] for one in shown["tasks"]] == ["extract", "clean", "publish"]
+    assert (shown["loaded"], shown["params"], len(shown["versions"])) == (False, None, 1)
+    assert run(monkeypatch, "workflow", "show", "daily_report") == 0
+    printed = capsys.readouterr().out
+    assert "tasks: extract, clean, publish\n" in printed
+    assert "last run state: success\n" in printed
+    assert run(monkeypatch, "workflow", "list") == 0
+    assert "last run (" in capsys.readouterr().out
+    assert run(monkeypatch, "workflow", "show", "daily_reprt") == 2
+    assert "did you mean 'daily_report'?" in capsys.readouterr().err

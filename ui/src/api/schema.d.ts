@@ -177,75 +177,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/workflows": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List workflows by name */
-        get: operations["list_workflows"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/workflows/{name}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Return a workflow: tasks, edges, schedules, triggers, the JSON Schema of its params, and its versions */
-        get: operations["get_workflow"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        /** Pause or resume a workflow: while it is paused, none of its runs begins, and none of its tasks starts */
-        patch: operations["patch_workflow"];
-        trace?: never;
-    };
-    "/api/v1/workflows/{name}/grid": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Return the runs of a workflow, newest first, with the state of every task; a mapped task is one cell */
-        get: operations["get_workflow_grid"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/workflows/{name}/versions/{version}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Return a version of a workflow: its structure, and the source that declares it */
-        get: operations["get_workflow_version"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/v1/runs/{run}": {
         parameters: {
             query?: never;
@@ -826,6 +757,75 @@ export interface paths {
         put?: never;
         /** Create a ticket for one WebSocket connection of a browser, which cannot send a header with it */
         post: operations["create_ticket"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/workflows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List workflows by name, with their last run */
+        get: operations["list_workflows"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/workflows/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return a workflow: tasks, edges, schedules, triggers, the JSON Schema of its params, and its versions */
+        get: operations["get_workflow"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /** Pause or resume a workflow: while it is paused, none of its runs begins, and none of its tasks starts */
+        patch: operations["set_workflow_paused"];
+        trace?: never;
+    };
+    "/api/v1/workflows/{name}/versions/{version}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return a version of a workflow: its structure, and the source that declares it */
+        get: operations["get_workflow_version"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/workflows/{name}/grid": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the runs of a workflow, newest first, with the state of every task; a mapped task is one cell */
+        get: operations["get_workflow_grid"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1892,8 +1892,8 @@ export interface components {
             rule: string;
             slots: number;
         };
-        /** EdgeView */
-        EdgeView: {
+        /** EdgeDetails */
+        EdgeDetails: {
             source: string;
             target: string;
             parameter: string | null;
@@ -2355,6 +2355,12 @@ export interface components {
             total: number;
             next: string | null;
         };
+        /** Page[WorkflowItem] */
+        "Page_tidemill.api.workflows.WorkflowItem_": {
+            items: components["schemas"]["WorkflowItem"][];
+            total: number;
+            next: string | null;
+        };
         /** Page[FiringView] */
         "Page_tidemill.engine.graphs.client.values.FiringView_": {
             items: components["schemas"]["FiringView"][];
@@ -2409,12 +2415,6 @@ export interface components {
             total: number;
             next: string | null;
         };
-        /** Page[WorkflowItem] */
-        "Page_tidemill.server.views.workflows.WorkflowItem_": {
-            items: components["schemas"]["WorkflowItem"][];
-            total: number;
-            next: string | null;
-        };
         /** PartitionState */
         PartitionState: {
             number: number;
@@ -2423,10 +2423,6 @@ export interface components {
             fires: number;
             queued: number;
             keys?: components["schemas"]["KeyCounts"] | null;
-        };
-        /** PauseState */
-        PauseState: {
-            paused: boolean;
         };
         /** Pool */
         Pool: {
@@ -2597,14 +2593,6 @@ export interface components {
              */
             preview: boolean;
         };
-        /** RetryView */
-        RetryView: {
-            times: number;
-            delay: number;
-            backoff: number;
-            max_delay: number;
-            jitter: number;
-        };
         /**
          * Role
          * @description What a principal may do in its tenant; each role includes those before it.
@@ -2770,6 +2758,10 @@ export interface components {
              */
             value: unknown;
         };
+        /** SetWorkflowPausedRequest */
+        SetWorkflowPausedRequest: {
+            paused: boolean;
+        };
         /** SettingView */
         SettingView: {
             name: string;
@@ -2889,7 +2881,7 @@ export interface components {
             rule: string;
             each: string | null;
             tries: number;
-            retry: components["schemas"]["RetryView"] | null;
+            retry: components["schemas"]["TaskRetry"] | null;
             timeout: number | null;
             pool: string | null;
             priority: number;
@@ -2963,6 +2955,14 @@ export interface components {
             /** @default  */
             reason: string;
             mapped?: components["schemas"]["TaskResult"][];
+        };
+        /** TaskRetry */
+        TaskRetry: {
+            times: number;
+            delay: number;
+            backoff: number;
+            max_delay: number;
+            jitter: number;
         };
         /**
          * TaskState
@@ -3059,7 +3059,7 @@ export interface components {
             /** Format: date-time */
             seen_at: string;
             tasks: components["schemas"]["TaskDetails"][];
-            edges: components["schemas"]["EdgeView"][];
+            edges: components["schemas"]["EdgeDetails"][];
             spec: {
                 [key: string]: unknown;
             };
@@ -3090,7 +3090,7 @@ export interface components {
             last_run: components["schemas"]["LastRun"] | null;
             recent_runs: components["schemas"]["LastRun"][];
             tasks: components["schemas"]["TaskDetails"][];
-            edges: components["schemas"]["EdgeView"][];
+            edges: components["schemas"]["EdgeDetails"][];
             schedule: components["schemas"]["ScheduleInfo"] | null;
             schedules: components["schemas"]["ScheduleInfo"][];
             triggers: components["schemas"]["TriggerInfo"][];
@@ -3391,175 +3391,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["MetricValues"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    list_workflows: {
-        parameters: {
-            query?: {
-                /** @description A part of the name or of a tag, in letters of any case. */
-                q?: string;
-                tag?: string | null;
-                paused?: boolean | null;
-                /** @description The number of newest runs that each workflow has. */
-                recent?: number;
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.views.workflows.WorkflowItem_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    get_workflow: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["WorkflowDetails"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    patch_workflow: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["PauseState"];
-            };
-        };
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["WorkflowDetails"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    get_workflow_grid: {
-        parameters: {
-            query?: {
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path: {
-                name: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Grid"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    get_workflow_version: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                name: string;
-                version: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["VersionDetails"];
                 };
             };
             default: {
@@ -4841,6 +4672,177 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TicketView"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_workflows: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+                /** @description A part of the name or of a tag, in letters of any case. */
+                q?: string;
+                /** @description Only workflows with this tag. */
+                tag?: string | null;
+                /** @description Only workflows that are paused, or only others. */
+                paused?: boolean | null;
+                /** @description The number of newest runs that each workflow has. */
+                recent?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.workflows.WorkflowItem_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_workflow: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkflowDetails"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    set_workflow_paused: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SetWorkflowPausedRequest"];
+            };
+        };
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkflowDetails"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_workflow_version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+                version: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionDetails"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_workflow_grid: {
+        parameters: {
+            query?: {
+                /** @description The number of runs of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Grid"];
                 };
             };
             default: {

@@ -69,12 +69,12 @@ async def _backfill_on_server(
     from zoneinfo import ZoneInfo
 
     async with target.client(tenant) as client:
-        schedules = {one["key"]: one for one in (await client.workflow(workflow)).schedules}
+        schedules = {one.key: one for one in (await client.workflow(workflow)).schedules}
         if not schedules or (wanted.key is not None and wanted.key not in schedules):
             known = f"; it has {', '.join(schedules)}" if schedules else ""
             message = f"workflow '{workflow}' has no schedule{f' {wanted.key!r}' if wanted.key else ''}{known}"
             raise RequestError(message, code="no_schedule", status=409)
-        zone = ZoneInfo(schedules[wanted.key or next(iter(schedules))]["timezone"])
+        zone = ZoneInfo(schedules[wanted.key or next(iter(schedules))].timezone)
         plan = await client.backfill(workflow, *wanted.times(zone), **wanted.options())
         return plan, lambda slot: slot.astimezone(zone)
 

@@ -27,6 +27,16 @@ from tidemill.api.secrets import (
 from tidemill.api.tenants import Tenant, create_tenant, delete_tenant, list_tenants
 from tidemill.api.triggers import TriggerInfo, list_triggers, set_trigger_paused
 from tidemill.api.variables import Variable, delete_variable, get_variable, list_variables, set_variable
+from tidemill.api.workflow_grid import Grid, get_workflow_grid
+from tidemill.api.workflows import (
+    VersionDetails,
+    WorkflowDetails,
+    WorkflowItem,
+    get_workflow,
+    get_workflow_version,
+    list_workflows,
+    set_workflow_paused,
+)
 from tidemill.kernel.durations import Duration
 from tidemill.workflows.states import RunState
 
@@ -35,6 +45,38 @@ class Operations:
     """One method for each operation."""
 
     _api: Api
+
+    def workflows(
+        self,
+        *,
+        text: str = "",
+        tag: str | None = None,
+        paused: bool | None = None,
+        recent: int = 0,
+        limit: int | None = None,
+    ) -> list[WorkflowItem]:
+        """List workflows by name, with their last run."""
+        return self._api.collect(list_workflows, {"text": text, "tag": tag, "paused": paused, "recent": recent}, limit)
+
+    def workflow(self, name: str) -> WorkflowDetails:
+        """Return a workflow: tasks, edges, schedules, triggers, the JSON Schema of its params, and its versions."""
+        return self._api.call(get_workflow, {"name": name})
+
+    def workflow_version(self, name: str, version: str) -> VersionDetails:
+        """Return a version of a workflow: its structure, and the source that declares it."""
+        return self._api.call(get_workflow_version, {"name": name, "version": version})
+
+    def pause(self, name: str) -> WorkflowDetails:
+        """Pause a workflow: none of its runs begins, none of its tasks starts; running tasks continue."""
+        return self._api.call(set_workflow_paused, {"name": name, "paused": True})
+
+    def resume(self, name: str) -> WorkflowDetails:
+        """Resume a paused workflow. Slots that passed in the meantime get no run; a backfill starts them."""
+        return self._api.call(set_workflow_paused, {"name": name, "paused": False})
+
+    def workflow_grid(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Grid:
+        """Return the runs of a workflow, newest first, with the state of every task; a mapped task is one cell."""
+        return self._api.call(get_workflow_grid, {"name": name, "limit": limit, "cursor": cursor})
 
     def runs(
         self,

@@ -1,7 +1,6 @@
 """The values that the workflow client takes and returns."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
@@ -9,7 +8,6 @@ import msgspec
 from tidemill.engine.workflows.client.log_lines import LogLine
 from tidemill.engine.workflows.executors.interface import LogRecord as LogRecord  # for commands, which know no executor
 from tidemill.workflows.records import EventRow, RunRecord
-from tidemill.workflows.states import RunState
 
 
 class RunSnapshot(NamedTuple):
@@ -46,14 +44,3 @@ class ClearResult(msgspec.Struct, frozen=True, kw_only=True):
     """A note for a run that stays pinned to a version that is not the newest."""
     live_nodes: int
     """The number of nodes that may be running on the store."""
-
-
-class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow that the store knows, and the state of its last run."""
-
-    workflow: str
-    versions: int
-    paused: bool
-    active: int
-    last_run: datetime | None
-    state: RunState | None

@@ -14,7 +14,7 @@ from typing import Any
 from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.backfills import BackfillRunner
 from tidemill.engine.workflows.client.calendar import CalendarEntries, read_calendar
-from tidemill.engine.workflows.client.catalog import CatalogEntry, WorkflowCatalog
+from tidemill.engine.workflows.client.catalog import WorkflowCatalog
 from tidemill.engine.workflows.client.log_lines import (
     EVERY_LINE,
     LOG_START,
@@ -32,7 +32,6 @@ from tidemill.engine.workflows.client.overview import WorkflowOverview, read_ove
 from tidemill.engine.workflows.client.pool_operations import PoolOperations
 from tidemill.engine.workflows.client.values import (
     RunSnapshot,
-    WorkflowSummary,
 )
 from tidemill.engine.workflows.client.watch import RunWatch
 from tidemill.engine.workflows.leader.retention import PrunePass
@@ -52,7 +51,6 @@ from tidemill.storage.run_lists import (
     RunPosition,
     RunQuery,
     TaskStateCount,
-    WorkflowActivity,
     clamp_to_calendar,
 )
 from tidemill.storage.workflow_ports import Owner, RunFilter
@@ -321,12 +319,6 @@ class WorkflowClient(RunOperations):
 
     # -- workflows
 
-    async def list_workflows(self, caller: Caller) -> list[WorkflowSummary]:
-        """Return every workflow that the store knows."""
-        entries = await self.catalog.entries(caller)
-        activity = await self.catalog.read_activity(caller, [entry.name for entry in entries])
-        return [_summarize(entry, activity[entry.name]) for entry in entries]
-
     async def overview(self, caller: Caller) -> WorkflowOverview:
         """Return what the workflows of the tenant do: what runs, fails, is late, and comes next."""
         return await read_overview(self.catalog, self._store.runs, caller)
@@ -424,18 +416,6 @@ class WorkflowClient(RunOperations):
     async def cancel_backfill(self, caller: Caller, id: str) -> int:
         """Start no more runs of a backfill, and cancel its active runs; return how many these were."""
         return await self._backfills.cancel(caller, id)
-
-
-def _summarize(entry: CatalogEntry, activity: WorkflowActivity) -> WorkflowSummary:
-    newest = activity.newest
-    return WorkflowSummary(
-        workflow=entry.name,
-        versions=len(entry.versions),
-        paused=entry.is_paused,
-        active=activity.active,
-        last_run=None if newest is None else newest.created_at,
-        state=None if newest is None else newest.state,
-    )
 
 
 async def _wait_first(*waits: Coroutine[Any, Any, Any]) -> None:

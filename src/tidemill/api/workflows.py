@@ -1,0 +1,348 @@
+"""Workflows: what is declared, in which versions, and whether they are paused."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import asdict
+
+from tidemill.access.principal import Caller, Permission
+from tidemill.api.json_schemas import object_schema
+from tidemill.api.operation import GET, PATCH, CommandForm, Message, NameOf, Verb, WireName, operation
+from tidemill.api.paging import Page, PageRequest, page_of
+from tidemill.api.schedules import ScheduleInfo
+from tidemill.api.services import Services
+from tidemill.api.triggers import TriggerInfo
+from tidemill.workflows.spec import TaskSpec, WorkflowSpec
+from tidemill.workflows.states import RunState
+
+if TYPE_CHECKING:
+    from tidemill.engine.workflows.client.catalog import CatalogEntry, WorkflowFacts
+    from tidemill.kernel.backoff import Retry
+    from tidemill.storage.run_lists import WorkflowActivity
+    from tidemill.storage.workflow_ports import WorkflowVersion
+    from tidemill.workflows.records import RunRow
+    from tidemill.workflows.workflow import Workflow
+
+Name = Annotated[str, Meta(description="The name of a workflow."), NameOf("workflow")]
+Text = Annotated[str, Meta(description="A part of the name or of a tag, in letters of any case."), WireName("q")]
+Tag = Annotated[str | None, Meta(description="Only workflows with this tag.")]
+IsPaused = Annotated[bool | None, Meta(description="Only workflows that are paused, or only others.")]
+Recent = Annotated[int, Meta(ge=0, le=50, description="The number of newest runs that each workflow has.")]
+
+
+class LastRun(Message, frozen=True, kw_only=True):
+    """The newest run of a workflow."""
+
+    id: str
+    state: RunState
+    created_at: datetime
+    ended_at: datetime | None
+
+    @classmethod
+    def of_row(cls, row: "RunRow") -> "LastRun":
+        """Return the message about a run."""
+        return cls(id=row.id, state=row.state, created_at=row.created_at, ended_at=row.ended_at)
+
+
+class WorkflowItem(Message, frozen=True, kw_only=True):
+    """A workflow in a list."""
+
+    name: str
+    version: str
+    """The version that new runs get."""
+    tags: list[str]
+    paused: bool
+    loaded: bool
+    """Whether its code is loaded on the server that answers."""
+    active_runs: int
+    last_run: LastRun | None
+    recent_runs: list[LastRun]
+    """The newest runs, newest first, as many as were asked for."""
+
+    @classmethod
+    def of_entry(cls, entry: "CatalogEntry", activity: "WorkflowActivity", *, recent: int = 0) -> "WorkflowItem":
+        """Return the message about a workflow, with so many of its runs."""
+        runs = [LastRun.of_row(row) for row in activity.recent]
+        return cls(
+            name=entry.name,
+            version=entry.version,
+            tags=[] if entry.workflow is None else list(entry.workflow.tags),
+            paused=entry.is_paused,
+            loaded=entry.workflow is not None,
+            active_runs=activity.active,
+            last_run=runs[0] if runs else None,
+            recent_runs=runs[:recent],
+        )
+
+
+class TaskRetry(Message, frozen=True, kw_only=True):
+    """The retries of a task; times are seconds."""
+
+    times: int
+    delay: float
+    backoff: float
+    max_delay: float
+    jitter: float
+
+
+class TaskDetails(Message, frozen=True, kw_only=True):
+    """A task with its options."""
+
+    name: str
+    upstream: list[str]
+    rule: str
+    each: str | None
+    """The task whose list it is mapped over."""
+    tries: int
+    retry: TaskRetry | None
+    timeout: float | None
+    pool: str | None
+    priority: int
+    queue: str
+    executor: str | None
+    """None: that of the node."""
+    labels: list[str]
+    """What a worker must have."""
+    resources: dict[str, int | float]
+    """What a cluster reserves for it: cores of `cpu`, bytes of `memory`, the count of everything else."""
+    image: str | None
+    """The container image of its pod; None: that of the operator."""
+    pod: dict[str, Any]
+    """What it adds to its pod."""
+    graph: str | None
+    """The graph that it calls."""
+
+    @classmethod
+    def of_spec(cls, task: TaskSpec, workflow: "Workflow | None") -> "TaskDetails":
+        """Return the message about a task; what only its declaration has is null without one."""
+        declared = next((one for one in workflow.tasks if one.name == task.name), None) if workflow else None
+        graph = None if declared is None else declared.graph
+        return cls(
+            name=task.name,
+            upstream=list(task.upstream),
+            rule=task.rule,
+            each=task.each,
+            tries=task.tries,
+            retry=None if declared is None else _to_retry(declared.retry),
+            timeout=task.timeout,
+            pool=task.pool,
+            priority=task.priority,
+            queue=task.queue,
+            executor=task.executor,
+            labels=list(task.labels),
+            resources=task.resources,
+            image=task.image,
+            pod=task.pod,
+            graph=graph if graph is None or isinstance(graph, str) else graph.name,
+        )
+
+
+def _to_retry(retry: "Retry | None") -> TaskRetry | None:
+    return None if retry is None else TaskRetry.of(retry)
+
+
+class EdgeDetails(Message, frozen=True, kw_only=True):
+    """A dependency of a task."""
+
+    source: str
+    target: str
+    parameter: str | None
+    """The parameter that takes the value; null if only the end of the source matters."""
+    takes: list[str] | None
+    """The variants of the value that the parameter accepts; null for all."""
+    optional: bool
+
+
+def _edges_of(spec: WorkflowSpec) -> Iterator[EdgeDetails]:
+    for task in spec.topological_order:
+        for edge in task.edges:
+            yield EdgeDetails(
+                source=edge.source,
+                target=task.name,
+                parameter=edge.parameter,
+                takes=None if edge.takes is None else list(edge.takes),
+                optional=edge.optional,
+            )
+
+
+class VersionItem(Message, frozen=True, kw_only=True):
+    """A version of a workflow in a list."""
+
+    version: str
+    seen_at: datetime
+    """When a node last loaded it."""
+    current: bool
+    """Whether new runs get it."""
+    nodes: int
+    """The number of nodes that have its code."""
+
+    @classmethod
+    def of_version(cls, version: "WorkflowVersion", facts: "WorkflowFacts") -> "VersionItem":
+        """Return the message about a version."""
+        return cls(
+            version=version.key.version,
+            seen_at=version.seen_at,
+            current=version.key.version == facts.entry.version,
+            nodes=len({one.owner for one in facts.loaded if one.key == version.key}),
+        )
+
+
+class WorkflowDetails(WorkflowItem, frozen=True, kw_only=True):
+    """A workflow with everything that is declared."""
+
+    tasks: list[TaskDetails]
+    """In topological order."""
+    edges: list[EdgeDetails]
+    schedule: ScheduleInfo | None
+    """The first of its schedules."""
+    schedules: list[ScheduleInfo]
+    triggers: list[TriggerInfo]
+    params: dict[str, Any] | None
+    """The JSON Schema of its params; null if it is not loaded on this server."""
+    versions: list[VersionItem]
+    """The newest one first."""
+    max_active_runs: int | None
+    unfinished: str | None
+    """What becomes of unfinished runs when the code changes."""
+
+    @classmethod
+    def of_facts(cls, facts: "WorkflowFacts", now: datetime) -> "WorkflowDetails":
+        """Return the message about a workflow."""
+        entry, workflow = facts.entry, facts.entry.workflow
+        spec = facts.spec or WorkflowSpec(name=entry.name, tasks=())
+        schedules = [ScheduleInfo.of_watched(one, now) for one in facts.schedules]
+        return cls(
+            **asdict(WorkflowItem.of_entry(entry, facts.activity)),
+            tasks=[TaskDetails.of_spec(task, workflow) for task in spec.topological_order],
+            edges=list(_edges_of(spec)),
+            schedule=schedules[0] if schedules else None,
+            schedules=schedules,
+            triggers=[TriggerInfo.of_entry(one) for one in facts.triggers],
+            params=None if workflow is None else object_schema(workflow.params),
+            versions=[VersionItem.of_version(one, facts) for one in reversed(entry.versions)],
+            max_active_runs=None if workflow is None else workflow.max_active_runs,
+            unfinished=None if workflow is None else workflow.unfinished,
+        )
+
+
+class VersionDetails(Message, frozen=True, kw_only=True):
+    """A version of a workflow: its structure and its source."""
+
+    workflow: str
+    version: str
+    seen_at: datetime
+    tasks: list[TaskDetails]
+    """In topological order; empty if this Tidemill cannot read the version."""
+    edges: list[EdgeDetails]
+    spec: dict[str, Any]
+    """Everything that is stored of its structure."""
+    source: str | None
+    """The file that declares it, as it was first loaded; null if it was not stored."""
+
+    @classmethod
+    def of_version(cls, version: "WorkflowVersion") -> "VersionDetails":
+        """Return the message about a version."""
+        try:
+            spec = msgspec.json.decode(version.spec, type=WorkflowSpec)
+        except msgspec.DecodeError:  # written by another version of Tidemill: its source can still be read
+            spec = WorkflowSpec(name=version.key.workflow, tasks=())
+        return cls(
+            workflow=version.key.workflow,
+            version=version.key.version,
+            seen_at=version.seen_at,
+            tasks=[TaskDetails.of_spec(task, None) for task in spec.topological_order],
+            edges=list(_edges_of(spec)),
+            spec=msgspec.json.decode(version.spec),
+            source=version.source or None,
+        )
+
+
+@operation(
+    GET("/workflows"),
+    Permission.READ,
+    command="workflow list",
+    columns=("name", "paused", "active_runs", "last_run.state", "last_run.created_at", "tags"),
+    empty="no workflows",
+)
+async def list_workflows(
+    services: Services,
+    caller: Caller,
+    page: PageRequest,
+    text: Text = "",
+    tag: Tag = None,
+    paused: IsPaused = None,
+    recent: Recent = 0,
+) -> Page[WorkflowItem]:
+    """List workflows by name, with their last run."""
+    catalog = services.workflows.catalog
+    entries = [one for one in await catalog.entries(caller) if _is_listed(one, text, tag, paused)]
+    found = page_of(entries, page, key=lambda one: one.name, view=lambda one: one)
+    activity = await catalog.read_activity(caller, [entry.name for entry in found.items], recent=max(1, recent))
+    items = [WorkflowItem.of_entry(entry, activity[entry.name], recent=recent) for entry in found.items]
+    return Page(items=items, total=found.total, next=found.next)
+
+
+def _is_listed(entry: "CatalogEntry", text: str, tag: str | None, paused: bool | None) -> bool:
+    tags = () if entry.workflow is None else entry.workflow.tags
+    has_text = any(text.casefold() in word.casefold() for word in (entry.name, *tags))
+    return has_text and (tag is None or tag in tags) and paused in (None, entry.is_paused)
+
+
+@operation(
+    GET("/workflows/{name}"),
+    Permission.READ,
+    command="workflow show",
+    columns=(
+        "name",
+        "version",
+        "tags",
+        "paused",
+        "loaded",
+        "active_runs",
+        "last_run.state",
+        "last_run.created_at",
+        "tasks[].name",
+        "schedules[].rule",
+        "triggers[].name",
+        "max_active_runs",
+    ),
+)
+async def get_workflow(services: Services, caller: Caller, name: Name) -> WorkflowDetails:
+    """Return a workflow: tasks, edges, schedules, triggers, the JSON Schema of its params, and its versions."""
+    catalog = services.workflows.catalog
+    return WorkflowDetails.of_facts(await catalog.describe(caller, name), catalog.now())
+
+
+@operation(GET("/workflows/{name}/versions/{version}"), Permission.READ)
+async def get_workflow_version(services: Services, caller: Caller, name: Name, version: str) -> VersionDetails:
+    """Return a version of a workflow: its structure, and the source that declares it."""
+    return VersionDetails.of_version(await services.workflows.catalog.get_version(caller, name, version))
+
+
+@operation(
+    PATCH("/workflows/{name}"),
+    Permission.WRITE,
+    audit="workflow.pause",
+    verbs=(
+        Verb(
+            "pause",
+            "Pause a workflow: none of its runs begins, none of its tasks starts; running tasks continue.",
+            {"paused": True},
+            CommandForm("workflow pause", done="workflow '{name}' is paused"),
+        ),
+        Verb(
+            "resume",
+            "Resume a paused workflow. Slots that passed in the meantime get no run; a backfill starts them.",
+            {"paused": False},
+            CommandForm("workflow resume", done="workflow '{name}' is resumed"),
+        ),
+    ),
+)
+async def set_workflow_paused(services: Services, caller: Caller, name: Name, paused: bool) -> WorkflowDetails:
+    """Pause or resume a workflow: while it is paused, none of its runs begins, and none of its tasks starts."""
+    client = services.workflows
+    await (client.pause if paused else client.resume)(caller, name)
+    return WorkflowDetails.of_facts(await client.catalog.describe(caller, name), client.catalog.now())
