@@ -17,7 +17,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "commands.md"
 HEAD = """# Commands
 
 Every command of `tidemill`, with its arguments and options. `make map` writes this page from the help of the commands.
-[Command line](cli.md) explains what they have in common: servers and stores, exit codes, JSON.
+[Command line](cli.md) explains what they have in common: servers and stores, exit codes, JSON. The options of
+`tidemill` itself may stand before or after a command. `--server` and `--profile` are listed only there.
 """
 
 Command = Any
@@ -55,7 +56,8 @@ def _usage(command: Command, context: Any) -> str:
 
 
 def _table(command: Command, context: Any) -> str:
-    records = [record for one in command.params if (record := one.get_help_record(context))]
+    params = command.params if context.parent else command.get_params(context)  # what all take, only once
+    records = [record for one in params if (record := one.get_help_record(context))]
     rows = [f"| `{_cell(shown)}` | {_cell(text)} |" for shown, text in records if not shown.endswith("--help")]
     return "\n".join(["\n| argument, option | meaning |", "|---|---|", *rows, ""]) if rows else ""
 

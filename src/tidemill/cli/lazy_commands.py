@@ -5,7 +5,9 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand
+
+from tidemill.cli.shared_options import SharedOptionsCommand, SharedOptionsGroup
 
 SETTINGS_NAME = "COMMAND_SETTINGS"
 """Where a module keeps what its command needs besides its function."""
@@ -36,7 +38,7 @@ class LazyCommand(NamedTuple):
                 (group.command(verb) if verb else outer.command(name))(command)
             if group.registered_commands:
                 outer.add_typer(group, name=name)
-        _unwrap_help(outer)
+        _prepare_commands(outer)
         return typer.main.get_command(outer).commands[name]  # type: ignore[attr-defined]  # it has a callback: a group
 
 
@@ -44,15 +46,18 @@ def _nothing() -> None:
     """Make an application a group, also with a single command."""
 
 
-def _unwrap_help(group: typer.Typer) -> None:
-    """Rewrap the help texts: paragraphs break where the terminal does, not where their source does."""
+def _prepare_commands(group: typer.Typer) -> None:
+    """Give each command the options of all, and rewrap its help: a paragraph breaks where the terminal does."""
     for command in group.registered_commands:
+        if not issubclass(command.cls or TyperCommand, SharedOptionsCommand):
+            command.cls = SharedOptionsCommand
         paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
         command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
         command.short_help = command.help.partition("\n\n")[0]  # in full: a list of commands cuts nothing off
     for inner in group.registered_groups:
+        inner.cls = SharedOptionsGroup
         if inner.typer_instance is not None:
-            _unwrap_help(inner.typer_instance)
+            _prepare_commands(inner.typer_instance)
 
 
 class _LoadedCommands(dict[str, Any]):
@@ -71,10 +76,10 @@ class _LoadedCommands(dict[str, Any]):
         return self.__getitem__(name) if name in self else default
 
 
-def lazy_group(lazy: dict[str, LazyCommand]) -> type[TyperGroup]:
+def lazy_group(lazy: dict[str, LazyCommand]) -> type[SharedOptionsGroup]:
     """Return the class of a group with these commands."""
 
-    class LazyGroup(TyperGroup):
+    class LazyGroup(SharedOptionsGroup):
         """A group whose list of commands imports none of them."""
 
         def __init__(self, **options: Any) -> None:

@@ -14,7 +14,6 @@ from tidemill.cli.event_loop import postpone_collection
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED
 from tidemill.cli.lazy_commands import LazyCommand, lazy_group
 from tidemill.cli.output import print_error, print_text, replace_unencodable
-from tidemill.cli.targets import ProfileOption, ServerOption, ServerOptions, server_options
 from tidemill.kernel.errors import TidemillError
 
 COMMANDS = {
@@ -72,8 +71,6 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def tidemill(
-    server: ServerOption = None,
-    profile: ProfileOption = None,
     _version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
@@ -81,8 +78,9 @@ def tidemill(
     """Computation graphs and durable workflows.
 
     To begin, run live examples with `tidemill demo`, or write a package with `tidemill package new hello`.
+
+    The options may stand before or after a command: `tidemill runs list --server URL`.
     """
-    server_options.set(ServerOptions(server, profile))
 
 
 def main() -> None:

@@ -14,19 +14,38 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.params import decode_params, encode_params
 from tidemill.workflows.workflow import Workflow
 
-COMMAND_OPTIONS = ("--store", "--executor", "--concurrency", "--output", "--quiet", "--param", "--help")
+COMMAND_OPTIONS = (
+    "--server",
+    "--profile",
+    "--store",
+    "--executor",
+    "--concurrency",
+    "--output",
+    "--quiet",
+    "--param",
+    "--help",
+)
 """The options of the command itself, to suggest for a misspelled one."""
 
 GivenParams = dict[str, Any]
 
 
 def read_cli_params(
-    workflow: Workflow, rest: Sequence[str], pairs: Sequence[str], store: str | None = None
+    workflow: Workflow,
+    rest: Sequence[str],
+    pairs: Sequence[str],
+    store: str | None = None,
+    tenant: str | None = None,
 ) -> GivenParams:
     """Return the params of a run from the command line; raise RequestError with every problem."""
-    if store and "://" not in store and any(one.name == "store" for one in _param_fields(workflow)):
+    names = {one.name for one in _param_fields(workflow)}
+    if store and "://" not in store and "store" in names:
         message = f"--store is the store of the run; pass the param of that name as -p store={store}"
         raise RequestError(message, code="invalid_params", status=400)
+    if tenant is not None:  # a run in this process has no tenant, so the option is a param
+        if workflow.params is not None and "tenant" not in names:
+            raise RequestError("--tenant is the tenant of a run on a server: leave it out", code="invalid_params")
+        rest = [*rest, f"--tenant={tenant}"]
     given = _collect_values(workflow, [*_parse_options(workflow, rest), *map(_parse_pair, pairs)])
     if workflow.params is not None:
         _check_names(workflow, given)

@@ -16,13 +16,14 @@ from tidemill.workflows.result import RunResult
 class ServerRun:
     """One run on a server, from its start to its end."""
 
-    def __init__(self, target: ServerTarget) -> None:
+    def __init__(self, target: ServerTarget, tenant: str | None) -> None:
         self._target = target
+        self._tenant = tenant
         self._id: str | None = None
 
     async def execute(self, workflow: str, words: Sequence[str], pairs: Sequence[str], *, quiet: bool) -> RunResult:
         """Start the workflow with the params on the command line, show it, and return its result."""
-        async with self._target.client() as client:
+        async with self._target.client(self._tenant) as client:
             schema = (await client.workflow(workflow)).params
             run = await client.start(workflow, read_params(schema, words, pairs))
             self._id = run.id
@@ -33,7 +34,7 @@ class ServerRun:
     async def cancel(self) -> None:
         """Cancel the run, if it was started."""
         if self._id is not None:
-            async with self._target.client() as client:
+            async with self._target.client(self._tenant) as client:
                 await client.run_handle(self._id).cancel("interrupted")
 
 

@@ -55,21 +55,22 @@ TenantOption = Annotated[
 ]
 
 
-def resolve_store(address: str | None) -> "Store":
-    """Return the store that an option or the settings name; not opened."""
+def resolve_store(address: str | None, *, or_server: bool = False) -> "Store":
+    """Return the store that an option or the settings name; not opened. `or_server` as in `resolve_address`."""
     from tidemill.node import make_store
 
-    return make_store(resolve_address(address))
+    return make_store(resolve_address(address, or_server=or_server))
 
 
-def resolve_address(address: str | None) -> str:
-    """Return the address of the database that an option or the settings name; RequestError if they name none."""
+def resolve_address(address: str | None, *, or_server: bool = False) -> str:
+    """Return the address of the database that an option or the settings name; RequestError if they name none.
+
+    `or_server` says that the command could work with a server as well, for the message.
+    """
     address = address or Settings.read().store
     if not address:
-        message = (
-            "name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE; or name a server: "
-            f"tidemill --server URL ..., or set TIDEMILL_SERVER{_dev_store_hint(Path())}"
-        )
+        server = "; or name a server: --server URL, or set TIDEMILL_SERVER" if or_server else ""
+        message = f"name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE{server}{_dev_store_hint(Path())}"
         raise RequestError(message, code="no_address")
     if address.startswith("memory:"):
         raise RequestError("a store in memory ends with its process: name a database", code="no_address")
@@ -86,7 +87,7 @@ async def open_store(address: str | None, *, read_only: bool = False, creates: b
 
     With `creates` a store that does not exist is created, as the first start of a server would.
     """
-    store = resolve_store(address)
+    store = resolve_store(address, or_server=True)
     state = await store.read_schema_state()
     is_new = creates and not state.found
     if not is_new and not state.found and (missing := _missing_file(address or Settings.read().store)):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tidemill.api.services import no_server_error
 from tidemill.cli.profiles import Profile, profiles_file, read_profiles
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
@@ -36,15 +35,18 @@ ProfileOption = Annotated[
 ]
 
 
-class ServerOptions(NamedTuple):
-    """The options before the command."""
+class GivenOptions(NamedTuple):
+    """The options of all commands, as the command line has them."""
 
     server: str | None = None
     profile: str | None = None
+    store: str | None = None
+    tenant: str | None = None
+    output: str | None = None
 
 
-server_options: ContextVar[ServerOptions] = ContextVar("server_options", default=ServerOptions())  # noqa: B039, a value
-"""The options before the command; the callback of `tidemill` sets them."""
+given_options: ContextVar[GivenOptions] = ContextVar("given_options", default=GivenOptions())  # noqa: B039, a value
+"""What `shared_options` has read; a command gets store, tenant and output as its arguments."""
 
 
 class StoreTarget(NamedTuple):
@@ -67,8 +69,8 @@ class ServerTarget(NamedTuple):
 
 
 def find_target(store: str | None) -> StoreTarget | ServerTarget:
-    """Return what a command works on, from its option --store, the options before it, and the environment."""
-    options = server_options.get()
+    """Return what a command works on, from its option --store, the server it names, and the environment."""
+    options = given_options.get()
     if options.server and options.profile:
         raise RequestError("give --server or --profile, not both", code="several_targets")
     if (options.server or options.profile) and store:
@@ -94,10 +96,20 @@ def _find_in_environment() -> StoreTarget | ServerTarget:
     return StoreTarget(store)
 
 
-def named_server() -> ServerTarget | None:
-    """Return the server that an option before the command names; the environment and profiles do not count."""
-    options = server_options.get()
-    target = find_target(None) if options.server or options.profile else None
+def find_server_of(place: str, store: str | None = None) -> ServerTarget | None:
+    """Return the server that has a workflow or a graph, or None if it is in a file or a module here.
+
+    A name is that of something on the server, if the command works with one.
+    """
+    options, is_file = given_options.get(), place.partition(":")[0].endswith(".py")
+    is_named = bool(options.server or options.profile)
+    if is_named and is_file:
+        option = "--server" if options.server else "--profile"
+        message = f"'{place}' is a file, and a server runs what it has loaded: name that, or leave out {option}"
+        raise RequestError(message, code="several_targets")
+    if not is_named and (is_file or ":" in place or "/" in place):
+        return None
+    target = find_target(store)
     return target if isinstance(target, ServerTarget) else None
 
 
@@ -105,8 +117,17 @@ def require_server() -> ServerTarget:
     """Return the server of a command that works only with one."""
     target = find_target(None)
     if isinstance(target, StoreTarget):
-        raise no_server_error()
+        raise RequestError(f"this works with a running server: {_server_hint(target)}", code="no_server")
     return target
+
+
+def _server_hint(target: StoreTarget) -> str:
+    """Return how to name a server where none is found."""
+    current = read_profiles(profiles_file()).current
+    if current:  # find_target would have returned its server, if no store went before it
+        return f"TIDEMILL_STORE goes before the profile in use, so name it with --profile {current}"
+    way = f"--server URL, with {SERVER_VARIABLE}, or with a profile (`tidemill profile add`)"
+    return f"name it with {way}{'; TIDEMILL_STORE names only a store' if target.address else ''}"
 
 
 def _with_key(profile: Profile) -> Profile:

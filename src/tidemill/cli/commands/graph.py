@@ -10,7 +10,7 @@ from tidemill.cli.file_arguments import FileArgument, GraphArgument, OptionalFil
 from tidemill.cli.formatting import format_count, relative_path
 from tidemill.cli.opening import with_client
 from tidemill.cli.output import Format, Output, show_code, show_rows
-from tidemill.cli.targets import named_server
+from tidemill.cli.targets import find_server_of
 
 if TYPE_CHECKING:
     from tidemill.graphs.wiring_model import WiredNode
@@ -21,7 +21,7 @@ app = typer.Typer(help="Inspect the graphs of a file, or of a server.", no_args_
 @app.command("list")
 def list_graphs(file: OptionalFileArgument = None, output: Output = Format.TABLE) -> None:
     """List the graphs of a file, or without one those of a server, with the reactor that each is bound to."""
-    if file is None or named_server() is not None:
+    if file is None or find_server_of(file) is not None:
         graphs = with_client(None, lambda client: client.graphs())
         show_rows(["graph", "reactor", "nodes"], [[one.name, one.reactor, one.nodes] for one in graphs], output)
         return
@@ -56,9 +56,9 @@ def check(file: FileArgument, output: Output = Format.TABLE) -> None:
 def show(place: GraphArgument, output: Output = Format.TABLE) -> None:
     """Show the nodes of a graph in execution order, with their parameters and return types.
 
-    With `tidemill --server URL`, name a graph that the server has loaded.
+    If the command works with a server, name a graph that the server has loaded.
     """
-    if named_server() is not None:
+    if _is_on_server(place):
         loaded = with_client(None, lambda client: client.graph(place))
         rows = [
             [one.name, [f"{taken.parameter}: {taken.type}" for taken in one.inputs], one.returns, one.is_terminal]
@@ -73,6 +73,11 @@ def show(place: GraphArgument, output: Output = Format.TABLE) -> None:
     nodes = {wired.name: wired for wired in compiled.wiring.nodes}
     rows = [_node_row(nodes[name], is_terminal=name in compiled.layout.terminals) for name in compiled.layout.names]
     show_rows(["node", "takes", "returns", "terminal"], rows, output, folded=["takes", "returns"])
+
+
+def _is_on_server(place: str) -> bool:
+    with exit_on_error():
+        return find_server_of(place) is not None
 
 
 def _node_row(wired: "WiredNode", *, is_terminal: bool) -> list[Any]:
@@ -90,8 +95,8 @@ def _short_annotation(annotation: Any) -> str:
 
 @app.command()
 def code(place: GraphArgument) -> None:
-    """Print the function that a graph is compiled to; with `tidemill --server URL`, that of a loaded graph."""
-    if named_server() is not None:
+    """Print the function that a graph is compiled to: of a file, or of a server if the command works with one."""
+    if _is_on_server(place):
         show_code(with_client(None, lambda client: client.graph(place)).source)
         return
     from tidemill.cli.definitions import importable_from, load_graph

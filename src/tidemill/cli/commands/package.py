@@ -116,7 +116,7 @@ def check(path: PathArgument, no_import: NoImportOption = False, output: Output 
 @app.command()
 def build(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A package folder.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The archive to write.")] = None,
+    file: Annotated[Path | None, typer.Option("-o", "--output", help="The archive to write.")] = None,
 ) -> None:
     """Build an archive from a package folder, NAME-VERSION.tidemill by default. Equal files give equal bytes.
 
@@ -128,7 +128,7 @@ def build(
         contents = archive.read_folder(folder)
         if contents.signature is not None:
             check_signed_files(contents)
-        target = output or Path(f"{contents.manifest.name}-{contents.manifest.version}{archive.ARCHIVE_SUFFIX}")
+        target = file or Path(f"{contents.manifest.name}-{contents.manifest.version}{archive.ARCHIVE_SUFFIX}")
         contents = archive.build(folder, target)
     print_text(f"{target}: {_title(contents)}, {_size_text(contents)}")
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from typer.core import TyperCommand
 
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, exit_on_error
@@ -25,7 +24,9 @@ from tidemill.cli.output import (
     show_json,
     terminal_width,
 )
-from tidemill.cli.targets import ServerTarget, named_server
+from tidemill.cli.shared_options import SharedOptionsCommand
+from tidemill.cli.stores import TenantOption
+from tidemill.cli.targets import ServerTarget, find_server_of, given_options
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 
@@ -40,20 +41,22 @@ WORKFLOW_KEY = "tidemill.workflow"
 """Where the context of the command keeps the workflow whose params its help shows."""
 
 
-class RunCommand(TyperCommand):
+class RunCommand(SharedOptionsCommand):
     """A command whose help also shows the params of the named workflow."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def prepare(self, ctx: Any, args: list[str]) -> None:
         """Load the workflow if its help is requested."""
-        if not set(args).isdisjoint(ctx.help_option_names):
-            options, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-            place = options.get("place")
-            if isinstance(place, str) and named_server() is None:
-                from tidemill.cli.definitions import importable_from, load_workflow
+        if set(args).isdisjoint(ctx.help_option_names):
+            return
+        options, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        place = options.get("place")
+        if isinstance(place, str):
+            from tidemill.cli.definitions import importable_from, load_workflow
 
-                with importable_from(place), exit_on_error():
-                    ctx.meta[WORKFLOW_KEY] = load_workflow(place)
-        return super().parse_args(ctx, args)
+            with exit_on_error():
+                if find_server_of(place, options.get("store") or given_options.get().store) is None:
+                    with importable_from(place):
+                        ctx.meta[WORKFLOW_KEY] = load_workflow(place)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the command's own options, and then the workflow's params."""
@@ -79,8 +82,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a run."""
 
     store: str | None
+    tenant: str | None
     executor: str
     concurrency: int
+    load: Sequence[str]
     output: Format
     quiet: bool
 
@@ -97,33 +102,50 @@ def run(
     output: Annotated[Format, typer.Option("-o", "--output", help="The output format of the result.")] = Format.TABLE,
     load: LoadOption = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress and no tracebacks.")] = False,
+    tenant: TenantOption = None,
     param: Annotated[
         list[str] | None,
         typer.Option("-p", "--param", metavar="NAME=VALUE", help="A param of the workflow. May be repeated."),
     ] = None,
 ) -> None:
-    """Run a workflow now; show its progress and its result. With `tidemill --server URL run NAME`, on the server.
+    """Run a workflow now; show its progress and its result.
+
+    The workflow is in a file or a module, and runs in this process. If the command works with a server, because of an
+    option, the environment or the profile in use, name a workflow of the server, and it runs there.
 
     Its params are options: --day 2026-01-01; `tidemill run FILE:NAME --help` lists them. Ctrl-C cancels the run, a
     second Ctrl-C stops at once. Exit code 0 if the run succeeded, 1 if it failed, 2 if it could not be started.
     """
+    options = RunOptions(
+        store=store,
+        tenant=tenant,
+        executor=executor,
+        concurrency=concurrency or DEFAULT_CONCURRENCY,
+        load=load or (),
+        output=output,
+        quiet=quiet,
+    )
+    with exit_on_error():
+        server = find_server_of(place, store)
+    if server is not None:
+        _run_on_server(server, place, context.args, param or (), options)
+    else:
+        _run_here(place, context.args, param or (), options)
+
+
+def _run_here(place: str, words: Sequence[str], pairs: Sequence[str], options: RunOptions) -> None:
+    """Run a workflow of a file or a module in this process; Ctrl-C cancels the run."""
     from tidemill.cli.graph_imports import importing_graphs
     from tidemill.cli.params import read_cli_params
-
-    concurrency = concurrency or DEFAULT_CONCURRENCY
-    options = RunOptions(store=store, executor=executor, concurrency=concurrency, output=output, quiet=quiet)
-    if (server := named_server()) is not None:
-        _run_on_server(server, place, context.args, param or (), options)
-        return
     from tidemill.cli.run_locally import run_locally
 
-    with exit_on_error(), importing_graphs(place, load or ()) as graphs:
-        workflow = _load_runnable_workflow(place, graphs, executor)
-        params = read_cli_params(workflow, context.args, param or (), store)
+    with exit_on_error(), importing_graphs(place, options.load) as graphs:
+        workflow = _load_runnable_workflow(place, graphs, options.executor)
+        params = read_cli_params(workflow, words, pairs, options.store, options.tenant)
         progress = _make_progress(options, workflow)
         interrupts = Interrupts(on_second=lambda: _restore_terminal(progress))
         with _isolating_task_output(options), interrupts.handling_signals(), progress:
-            node = {"store": store, "executor": executor, "concurrency": concurrency}
+            node = {"store": options.store, "executor": options.executor, "concurrency": options.concurrency}
             result = run_async(run_locally(workflow, params, progress, interrupts, **node))
     _print_result(result, options)
     if interrupts.exit_code is not None:
@@ -138,9 +160,7 @@ def _run_on_server(
     """Run a workflow of a server; Ctrl-C cancels the run."""
     from tidemill.cli.run_on_server import ServerRun
 
-    if options.store is not None:
-        raise typer.BadParameter("a server has its own store: leave out --store")
-    run = ServerRun(server)
+    run = ServerRun(server, options.tenant)
     quiet = options.quiet or options.output is Format.JSON
     with exit_on_error():
         try:
