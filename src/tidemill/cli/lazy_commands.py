@@ -1,13 +1,15 @@
 """Commands that are imported when they are used: `tidemill --help` takes as long with fifty commands as with five."""
 
 import inspect
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand
 
-from tidemill.cli.shared_options import SharedOptionsCommand, SharedOptionsGroup
+from tidemill.cli.shared_options import SharedOptionsCommand, SharedOptionsGroup, command_words
+from tidemill.kernel.suggestions import did_you_mean
 
 SETTINGS_NAME = "COMMAND_SETTINGS"
 """Where a module keeps what its command needs besides its function."""
@@ -55,7 +57,7 @@ def _prepare_commands(group: typer.Typer) -> None:
         command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
         command.short_help = command.help.partition("\n\n")[0]  # in full: a list of commands cuts nothing off
     for inner in group.registered_groups:
-        inner.cls = SharedOptionsGroup
+        inner.cls = CommandGroup
         if inner.typer_instance is not None:
             _prepare_commands(inner.typer_instance)
 
@@ -76,22 +78,57 @@ class _LoadedCommands(dict[str, Any]):
         return self.__getitem__(name) if name in self else default
 
 
-def lazy_group(lazy: dict[str, LazyCommand]) -> type[SharedOptionsGroup]:
-    """Return the class of a group with these commands."""
+class CommandGroup(SharedOptionsGroup):
+    """A group that answers an old spelling of a command with the new one."""
 
-    class LazyGroup(SharedOptionsGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; a group that was a command says so where options stand instead of a command."""
+        named = {*self.list_commands(ctx), *ctx.help_option_names}
+        if args and args[0].startswith("-") and named.isdisjoint(args) and not ctx.resilient_parsing:
+            _fail_if_renamed(ctx, command_words(ctx))
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the first word names; say what a renamed one is called now."""
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            least = 1 if did_you_mean(args[0], self.commands) else 0
+            for number in range(len(args), least - 1, -1):
+                _fail_if_renamed(ctx, [*command_words(ctx), *args[:number]])
+        return super().resolve_command(ctx, args)
+
+
+def _fail_if_renamed(ctx: Any, words: Sequence[str]) -> None:
+    """End with the new spelling of a command, if these words are an old one."""
+    root = ctx.find_root()
+    old = " ".join(words)
+    if (new := root.command.renamed.get(old)) is not None and find_command(root.command, new) is not None:
+        ctx.fail(f"`{root.info_name} {old}` is now `{root.info_name} {new}`")
+
+
+def find_command(root: Any, name: str) -> Any:
+    """Return the command or the group with a name, such as "runs list"; None if there is none."""
+    command = root
+    for word in name.split():
+        command = command.get_command(None, word) if hasattr(command, "get_command") else None
+    return command
+
+
+def lazy_group(sections: Mapping[str, Mapping[str, LazyCommand]], renamed: Mapping[str, str]) -> type[CommandGroup]:
+    """Return the class of a group with the commands of some sections, and with old spellings of commands."""
+
+    class LazyGroup(CommandGroup):
         """A group whose list of commands imports none of them."""
 
         def __init__(self, **options: Any) -> None:
-            super().__init__(**{**options, "commands": _LoadedCommands(lazy)})
-
-        def list_commands(self, _: Any) -> list[str]:
-            """Return the names in the order of the table."""
-            return list(lazy)
+            commands = {name: one for section in sections.values() for name, one in section.items()}
+            super().__init__(**{**options, "commands": _LoadedCommands(commands)})
+            self.renamed = renamed
 
         def format_commands(self, _: Any, formatter: Any) -> None:
-            """Write the names with their summaries."""
-            with formatter.section("Commands"):
-                formatter.write_dl([(name, one.help) for name, one in lazy.items()])
+            """Write the names with their summaries, in sections."""
+            width = max(map(len, self.commands))
+            for title, section in sections.items():
+                with formatter.section(title):
+                    formatter.write_dl([(f"{name:{width}}", one.help) for name, one in section.items()])
 
     return LazyGroup

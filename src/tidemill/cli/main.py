@@ -16,45 +16,68 @@ from tidemill.cli.lazy_commands import LazyCommand, lazy_group
 from tidemill.cli.output import print_error, print_text, replace_unencodable
 from tidemill.kernel.errors import TidemillError
 
-COMMANDS = {
-    "demo": LazyCommand("Run live examples, to look at and to change.", "demo", "demo"),
-    "dev": LazyCommand("Run the packages of a folder, and reload them on save.", "dev", "dev"),
-    "server": LazyCommand("Serve a store over HTTP and WebSocket.", "server", "server"),
-    "host": LazyCommand("Host partitions of keyed reactors for a store.", "host", "host"),
-    "worker": LazyCommand('Run tasks with executor="worker" for a store.', "worker", "worker"),
-    "attempt": LazyCommand("Run one attempt in a pod or a Ray actor.", "attempt", "attempt"),
-    "run": LazyCommand("Run a workflow now; show its progress and its result.", "run", "run"),
-    "runs": LazyCommand("Inspect and control runs.", "runs"),
-    "workflow": LazyCommand("List, show, check, pause and resume workflows.", "workflow"),
-    "schedule": LazyCommand("List schedules, and preview their next slots."),
-    "trigger": LazyCommand("List, pause and resume triggers."),
-    "backfill": LazyCommand("Start runs for the past slots of a schedule.", "backfill", "backfill"),
-    "backfill-cancel": LazyCommand("Cancel a backfill, and its active runs.", "backfill", "backfill_cancel"),
-    "pool": LazyCommand("List, set and delete pools."),
-    "graph": LazyCommand("Inspect the graphs of a file, or of a server.", "graph"),
-    "reactor": LazyCommand("Inspect and command the reactors of a server.", "reactor"),
-    "accumulator": LazyCommand("Inspect and feed accumulators.", "accumulator"),
-    "dead-letters": LazyCommand("Inspect what failed for good.", "dead_letters"),
-    "package": LazyCommand("Create, check, build, sign, verify and publish packages.", "package_registry"),
-    "events": LazyCommand("Print what happens on a server, until Ctrl-C.", "events", "events"),
-    "node": LazyCommand("List servers and workers."),
-    "tenant": LazyCommand("Create, list and delete tenants."),
-    "key": LazyCommand("Create, list and revoke API keys."),
-    "account": LazyCommand("Create, list and delete accounts."),
-    "variable": LazyCommand("List, show, set and delete variables."),
-    "secret": LazyCommand("List, set and delete secrets."),
-    "audit": LazyCommand("List who has changed what, newest first."),
-    "profile": LazyCommand("Add, use, list and remove servers.", "profile"),
-    "export": LazyCommand("Write files for Docker, systemd, Helm and Grafana.", "export"),
-    "db": LazyCommand("Check and upgrade the schema of a store.", "db"),
-    "doctor": LazyCommand("Check a store for problems, and say what to do.", "doctor", "doctor"),
-    "completion": LazyCommand("Print the completion script of a shell.", "completion", "completion"),
+SECTIONS = {
+    "Start here": {
+        "demo": LazyCommand("Run live examples, to look at and to change.", "demo", "demo"),
+        "dev": LazyCommand("Run the packages of a folder, and reload them on save.", "dev", "dev"),
+        "run": LazyCommand("Run a workflow now; show its progress and its result.", "run", "run"),
+        "package": LazyCommand("Create, check, build, sign, verify and publish packages.", "package_registry"),
+    },
+    "Workflows": {
+        "runs": LazyCommand("Inspect and control runs.", "runs"),
+        "workflow": LazyCommand("List, show, check, pause and resume workflows.", "workflow"),
+        "schedule": LazyCommand("List schedules, and preview their next slots."),
+        "trigger": LazyCommand("List, pause and resume triggers."),
+        "backfill": LazyCommand("Start runs for the past slots of a schedule.", "backfill"),
+        "pool": LazyCommand("List, set and delete pools."),
+    },
+    "Graphs": {
+        "graph": LazyCommand("Inspect the graphs of a file, or of a server.", "graph"),
+        "reactor": LazyCommand("Inspect and command the reactors of a server.", "reactor"),
+        "accumulator": LazyCommand("Inspect and feed accumulators.", "accumulator"),
+        "dead-letters": LazyCommand("Inspect what failed for good.", "dead_letters"),
+    },
+    "Servers": {
+        "server": LazyCommand("Serve a store over HTTP and WebSocket.", "server", "server"),
+        "worker": LazyCommand('Run tasks with executor="worker" for a store.', "worker", "worker"),
+        "host": LazyCommand("Host partitions of keyed reactors for a store.", "host", "host"),
+        "attempt": LazyCommand("Run one attempt in a pod or a Ray actor.", "attempt", "attempt"),
+        "node": LazyCommand("List servers and workers."),
+        "events": LazyCommand("Print what happens on a server, until Ctrl-C.", "events", "events"),
+        "db": LazyCommand("Check and upgrade the schema of a store.", "db"),
+        "doctor": LazyCommand("Check a store for problems, and say what to do.", "doctor", "doctor"),
+        "export": LazyCommand("Write files for Docker, systemd, Helm and Grafana.", "export"),
+    },
+    "Administration": {
+        "profile": LazyCommand("Add, use, list and remove servers.", "profile"),
+        "tenant": LazyCommand("Create, list and delete tenants."),
+        "key": LazyCommand("Create, list and revoke API keys."),
+        "account": LazyCommand("Create, list and delete accounts."),
+        "variable": LazyCommand("List, show, set and delete variables."),
+        "secret": LazyCommand("List, set and delete secrets."),
+        "audit": LazyCommand("List who has changed what, newest first."),
+        "completion": LazyCommand("Print the completion script of a shell.", "completion", "completion"),
+    },
 }
 """Every command in the order of `tidemill --help`, with its line there."""
 
+COMMANDS = {name: command for section in SECTIONS.values() for name, command in section.items()}
+"""Every command by its name."""
+
+RENAMED = {
+    "backfill": "backfill start",
+    "backfill-cancel": "backfill cancel",
+    "dead-letters": "dead-letter",
+    "accumulator dead-letters": "dead-letter",
+}
+"""Old spellings of commands, with the new ones. The rule: a noun in the singular, then a verb.
+
+Two commands have no verb or another number: `run NAME` starts a workflow, and so `runs` is the noun of what it starts.
+"""
+
 app = typer.Typer(
     name="tidemill",
-    cls=lazy_group(COMMANDS),
+    cls=lazy_group(SECTIONS, RENAMED),
     no_args_is_help=True,
     add_completion=False,  # `tidemill completion` prints the script
     pretty_exceptions_enable=False,

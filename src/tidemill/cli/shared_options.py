@@ -101,6 +101,15 @@ class SharedOptionsCommand(TyperCommand):
         """Do what comes before the arguments are read, when it is known what the command works on."""
 
 
+def command_words(ctx: Any) -> list[str]:
+    """Return the words of a command after `tidemill`."""
+    words: list[str] = []
+    while ctx.parent is not None:
+        words.insert(0, ctx.info_name)
+        ctx = ctx.parent
+    return words
+
+
 def _with_shared(command: Any, params: list[Any], shown: set[str]) -> list[Any]:
     """Return parameters with those options of all commands that are not among them, before the option --help."""
     declared = {option for one in command.params for option in one.opts}
@@ -111,10 +120,7 @@ def _with_shared(command: Any, params: list[Any], shown: set[str]) -> list[Any]:
 
 def _taken_by(command: Any, ctx: Any) -> set[str]:
     """Return the options of all commands that a command takes: what it declares, and a server if it works with one."""
-    words: list[str] = []
-    while ctx.parent is not None:
-        words.insert(0, ctx.info_name)
-        ctx = ctx.parent
+    words = command_words(ctx)
     is_local = any(" ".join(words[:number]) in WITHOUT_SERVER for number in (1, 2))
     return {one.name for one in command.params} & set(_DECLARATIONS) | (set() if is_local else {"server", "profile"})
 

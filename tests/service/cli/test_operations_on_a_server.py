@@ -135,14 +135,14 @@ async def test_schedules_and_triggers_are_listed(cli: CommandLine) -> None:
 async def test_past_slots_are_backfilled(cli: CommandLine) -> None:
     """Days are in the time zone of the schedule, which the server names; a preview changes nothing."""
     days = ["--from", "2026-01-05", "--to", "2026-01-07"]
-    preview = await cli.json("backfill", "nightly", *days, "--preview")
+    preview = await cli.json("backfill", "start", "nightly", *days, "--preview")
     assert (preview["id"], preview["slots"][0]) == (None, "2026-01-05T05:00:00+00:00")
-    assert "3 runs of 'nightly' would be started" in await cli.text("backfill", "nightly", *days, "--preview")
-    started = await cli.json("backfill", "nightly", *days)
+    assert "3 runs of 'nightly' would be started" in await cli.text("backfill", "start", "nightly", *days, "--preview")
+    started = await cli.json("backfill", "start", "nightly", *days)
     assert len(started["runs"]) == 3
-    assert (await cli.json("backfill-cancel", started["id"]))["id"] == started["id"]
-    assert "nightl" in await cli.error("backfill", "nightl", *days)
-    assert "no schedule" in await cli.error("backfill", "report", *days)
+    assert (await cli.json("backfill", "cancel", started["id"]))["id"] == started["id"]
+    assert "nightl" in await cli.error("backfill", "start", "nightl", *days)
+    assert "no schedule" in await cli.error("backfill", "start", "report", *days)
 
 
 async def test_a_shell_completes_workflows_and_runs(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ def test_a_missing_graph_is_reported_with_the_option(place: Path, monkeypatch: M
     file = place / "packages" / "scoring" / "scoring.py"
     file.write_text(SCORING.replace('"scoring"', '"scorings"'))
     arguments = ["--from", "2026-01-01", "--to", "2026-01-02", "--store", "sqlite:///none.db", "--load", str(file)]
-    assert run(monkeypatch, "backfill", "nightly.py", *arguments) == 2
+    assert run(monkeypatch, "backfill", "start", "nightly.py", *arguments) == 2
     assert "which is not loaded (did you mean 'scorings'?)" in capsys.readouterr().err
 
 
@@ -109,7 +109,7 @@ def test_a_backfill_is_of_the_version_that_a_node_with_both_has(
     store = "sqlite:///runs.db"
     assert run(monkeypatch, "db", "upgrade", "--store", store) == 0
     arguments = ["--from", "2026-01-01", "--to", "2026-01-01", "--store", store, "--load", "packages/scoring"]
-    assert run(monkeypatch, "backfill", "nightly.py", *arguments) == 0
+    assert run(monkeypatch, "backfill", "start", "nightly.py", *arguments) == 0
     assert run(monkeypatch, "run", "nightly.py", "--load", "packages/scoring/scoring.py", "--store", store, "-q") == 0
     capsys.readouterr()
     assert run(monkeypatch, "workflow", "show", "nightly", "--store", store, "-o", "json") == 0

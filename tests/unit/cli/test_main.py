@@ -14,8 +14,9 @@ import pytest
 import typer
 
 from tests.unit.cli.command_line import run
+from tidemill.cli.lazy_commands import find_command
 from tidemill.cli.main import COMMANDS as LAZY_COMMANDS
-from tidemill.cli.main import app
+from tidemill.cli.main import RENAMED, SECTIONS, app
 
 SLOW = """
 import sys, time
@@ -91,8 +92,57 @@ def test_h_shows_the_params_of_a_workflow_too(
 def test_the_list_of_commands_has_a_line_for_each(name: str) -> None:
     """It is written without importing the commands, so it repeats the help of the groups."""
     listed = LAZY_COMMANDS[name]
-    assert len(f"  backfill-cancel  {listed.help}") <= 80
+    assert len(f"  accumulator   {listed.help}") <= 80
     assert listed.function is not None or listed.load(name).help == listed.help
+
+
+def test_the_help_has_five_sections(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each command is in one of them."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(monkeypatch, "--help") == 0
+    lines = capsys.readouterr().out.partition("Options:")[2].splitlines()
+    assert [line[:-1] for line in lines if line.endswith(":") and not line.startswith(" ")] == list(SECTIONS)
+    assert len(SECTIONS) == 5
+    assert sum(map(len, SECTIONS.values())) == len(LAZY_COMMANDS)
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_an_old_spelling_says_the_new_one(
+    old: str, new: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As soon as there is the new command; until then there is the old one."""
+    root = typer.main.get_command(app)
+    if find_command(root, new) is None:
+        assert find_command(root, old) is not None
+        return
+    for words in ([], ["some.py", "--key", "start"], ["--from", "2026-01-01"]):
+        if words or find_command(root, old) is None:
+            assert run(monkeypatch, *old.split(), *words) == 2
+            assert f"Error: `tidemill {old}` is now `tidemill {new}`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["workflows", "list"], "Did you mean 'workflow'?"),
+        (["rnu", "report"], "Did you mean 'run'"),
+        (["backfill", "cancl", "x"], "Did you mean 'cancel'?"),
+        (["runs", "lst"], "Did you mean 'list'"),
+    ],
+)
+def test_a_misspelt_command_names_the_nearest(
+    words: list[str], hint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the same group."""
+    assert run(monkeypatch, *words) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_nouns_are_in_the_singular() -> None:
+    """One rule of spelling; `run NAME` starts a workflow, so `runs` is the noun. Streams and files have no verb."""
+    root = typer.main.get_command(app)
+    nouns = [name for name in LAZY_COMMANDS if hasattr(find_command(root, name), "list_commands")]
+    assert {name for name in nouns if name.endswith("s")} <= {"runs", "dead-letters"}
 
 
 def test_the_help_of_all_imports_no_command() -> None:

@@ -140,7 +140,7 @@ def test_nothing_is_cut_in_a_pipe(ran: str, monkeypatch: Monkey, capsys: Capture
 def test_times_are_of_one_zone_which_is_named(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """Slots, too, and with the seconds that tell them apart."""
     monkeypatch.setenv("COLUMNS", "120")
-    backfill = ["backfill", str(file), "--from", "2026-01-01T01:00:00Z", "--to", "2026-01-01T01:00:04Z"]
+    backfill = ["backfill", "start", str(file), "--from", "2026-01-01T01:00:00Z", "--to", "2026-01-01T01:00:04Z"]
     lines = said(monkeypatch, capsys, *backfill).splitlines()
     assert lines[0] == "2025-12-31 20:00:00 EST (2026-01-01 01:00:00 UTC)"
     assert lines[1] == "2025-12-31 20:00:04 EST (2026-01-01 01:00:04 UTC)"

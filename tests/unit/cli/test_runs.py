@@ -377,7 +377,7 @@ def test_a_check_of_a_file_that_is_not_there_was_not_done(monkeypatch: Monkey, c
 @pytest.mark.usefixtures("store")
 def test_a_backfill_makes_the_missing_runs(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """W-15: a preview that does nothing, then only what is missing, or everything again."""
-    backfill = ["backfill", str(file), "--from", "2026-01-01", "--to", "2026-01-03"]
+    backfill = ["backfill", "start", str(file), "--from", "2026-01-01", "--to", "2026-01-03"]
     assert run(monkeypatch, *backfill, "--preview") == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("2026-01-01 06:00 UTC") or "(2026-01-01 06:00 UTC)" in printed[0]
@@ -403,16 +403,18 @@ def test_the_days_of_a_backfill_are_those_of_the_schedule(
     path.write_text(REPORT.replace('"0 6 * * *"', '"30 23 * * *", timezone="America/New_York"'))
     days = ["--from", "2026-01-01", "--to", "2026-01-01"]
     with in_zone("UTC"):
-        assert run(monkeypatch, "backfill", str(path), *days, "--preview") == 0
+        assert run(monkeypatch, "backfill", "start", str(path), *days, "--preview") == 0
         assert capsys.readouterr().out.splitlines()[0] == expected
-        assert run(monkeypatch, "backfill", str(path), "--from", "2026-01-02T04:30Z", *days[2:], "--preview") == 0
+        assert (
+            run(monkeypatch, "backfill", "start", str(path), "--from", "2026-01-02T04:30Z", *days[2:], "--preview") == 0
+        )
         assert capsys.readouterr().out.splitlines()[0] == expected
 
 
 @pytest.mark.usefixtures("store")
 def test_slots_that_are_yet_to_come_are_left_to_the_schedule(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """W-15: a typo in --to takes no slot away from the schedule; and a day is a day however it is written."""
-    far = ["backfill", str(file), "--from", "2999-01-01", "--to", "29990103"]
+    far = ["backfill", "start", str(file), "--from", "2999-01-01", "--to", "29990103"]
     assert run(monkeypatch, *far, "--preview") == 0
     said = "0 runs of 'daily_report' would be started; 3 slots of the range are in the future\n"
     assert capsys.readouterr().out == said
@@ -420,10 +422,10 @@ def test_slots_that_are_yet_to_come_are_left_to_the_schedule(file: Path, monkeyp
     assert capsys.readouterr().out == "no run of 'daily_report' was started; 3 slots of the range are in the future\n"
     assert run(monkeypatch, *far, "-o", "json") == 0
     assert json.loads(capsys.readouterr().out)["future"] == 3
-    assert run(monkeypatch, "backfill", str(file), "--from", "20260101", "--to", "20260101", "--preview") == 0
+    assert run(monkeypatch, "backfill", "start", str(file), "--from", "20260101", "--to", "20260101", "--preview") == 0
     assert capsys.readouterr().out.endswith("1 run of 'daily_report' would be started\n")
     nothing = ["--from", "2026-01-01T07:00", "--to", "2026-01-01T08:00"]
-    assert run(monkeypatch, "backfill", str(file), *nothing) == 0
+    assert run(monkeypatch, "backfill", "start", str(file), *nothing) == 0
     assert capsys.readouterr().out == "no run of 'daily_report' was started; there is no slot in this range\n"
 
 
@@ -431,14 +433,14 @@ def test_slots_that_are_yet_to_come_are_left_to_the_schedule(file: Path, monkeyp
 def test_a_backfill_is_cancelled(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """W-15: by its id."""
     days = ["--from", "2026-01-01", "--to", "2026-01-03"]
-    assert run(monkeypatch, "backfill", str(file), *days, "-o", "json") == 0
+    assert run(monkeypatch, "backfill", "start", str(file), *days, "-o", "json") == 0
     made = json.loads(capsys.readouterr().out)["id"]
-    assert run(monkeypatch, "backfill-cancel", made) == 0
+    assert run(monkeypatch, "backfill", "cancel", made) == 0
     assert capsys.readouterr().out == f"backfill {made} is cancelled, with 3 runs\n"
     assert len(listed(monkeypatch, capsys, "--state", "cancelled")) == 3
-    assert run(monkeypatch, "backfill-cancel", made, "-o", "json") == 0
+    assert run(monkeypatch, "backfill", "cancel", made, "-o", "json") == 0
     assert json.loads(capsys.readouterr().out) == {"id": made, "cancelled": 0}
-    assert run(monkeypatch, "backfill-cancel", "missing") == 2
+    assert run(monkeypatch, "backfill", "cancel", "missing") == 2
     assert capsys.readouterr().err == "there is no backfill 'missing'\n"
 
 
@@ -447,14 +449,14 @@ def test_a_backfill_that_could_not_run_is_refused(
 ) -> None:
     """At an executor that no node has, as by `tidemill run`, or of a workflow that is paused (cloacina.md 131)."""
     days = ["--from", "2026-01-01", "--to", "2026-01-03"]
-    assert run(monkeypatch, "backfill", str(file), *days, "--executor", "subproces", "--preview") == 2
+    assert run(monkeypatch, "backfill", "start", str(file), *days, "--executor", "subproces", "--preview") == 2
     assert capsys.readouterr().err == "there is no executor 'subproces' (did you mean 'subprocess'?)\n"
-    assert run(monkeypatch, "backfill", str(file), *days, "--executor", "nope") == 2
+    assert run(monkeypatch, "backfill", "start", str(file), *days, "--executor", "nope") == 2
     assert capsys.readouterr().err == "there is no executor 'nope'; there are in_process, subprocess\n"
     assert run(monkeypatch, "workflow", "pause", "daily_report") == 0
-    for command in (["backfill", *days], ["run", "--day", "2026-01-01", "-q"]):
+    for command in (["backfill", "start", str(file), *days], ["run", str(file), "--day", "2026-01-01", "-q"]):
         capsys.readouterr()
-        assert run(monkeypatch, command[0], str(file), *command[1:], "--store", store) == 2
+        assert run(monkeypatch, *command, "--store", store) == 2
         assert "`tidemill workflow resume daily_report`" in capsys.readouterr().err
     assert len(listed(monkeypatch, capsys)) == 2
 
@@ -462,9 +464,9 @@ def test_a_backfill_that_could_not_run_is_refused(
 @pytest.mark.usefixtures("store")
 def test_a_range_that_is_none_is_refused(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """One line and exit code 2."""
-    assert run(monkeypatch, "backfill", str(file), "--from", "yesterday", "--to", "2026-01-03") == 2
+    assert run(monkeypatch, "backfill", "start", str(file), "--from", "yesterday", "--to", "2026-01-03") == 2
     assert "'yesterday' is no time: give a day such as 2026-01-31" in capsys.readouterr().err
-    assert run(monkeypatch, "backfill", str(file), "--from", "2026-01-03T07:00", "--to", "2026-01-01") == 2
+    assert run(monkeypatch, "backfill", "start", str(file), "--from", "2026-01-03T07:00", "--to", "2026-01-01") == 2
     assert "is before start" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""`tidemill backfill`: start runs for past slots of a schedule."""
+"""`tidemill backfill`: start runs for past slots of a schedule, and cancel them."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, tzinfo
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tidemill.workflows.slots import BackfillPlan
     from tidemill.workflows.workflow import Workflow
 
+app = typer.Typer(help="Start runs for the past slots of a schedule.", no_args_is_help=True)
+
 InZone = Callable[[datetime], datetime]
 """Returns an instant in the time zone of a schedule."""
 
@@ -30,7 +32,8 @@ LISTED_SLOTS_LIMIT = 20  # slots that are listed; the others are counted
 SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # any moment, to read the time zone of a schedule
 
 
-def backfill(
+@app.command("start")
+def start_backfill(
     place: WorkflowArgument,
     start: Annotated[str, typer.Option("--from", metavar="TIME", help="The first day or moment.")],
     end: Annotated[str, typer.Option("--to", metavar="TIME", help="The last day or moment, inclusive.")],
@@ -117,11 +120,12 @@ class BackfillRange(msgspec.Struct, frozen=True):
         return {"preview": self.preview, "only_missing": self.only_missing, "limit": self.limit, "key": self.key}
 
 
-def backfill_cancel(
+@app.command("cancel")
+def cancel_backfill(
     id: Annotated[
         str,
         typer.Argument(
-            metavar="ID", help="The id of a backfill, as `tidemill backfill` printed it.", show_default=False
+            metavar="ID", help="The id of a backfill, as `tidemill backfill start` printed it.", show_default=False
         ),
     ],
     store: StoreOption = None,

@@ -88,7 +88,7 @@ function NoBackfills() {
   return (
     <EmptyState
       title="There is no backfill."
-      commands={[`tidemill --server ${location.origin} backfill WORKFLOW --from 2026-01-01 --to 2026-01-31`]}
+      commands={[`tidemill --server ${location.origin} backfill start WORKFLOW --from 2026-01-01 --to 2026-01-31`]}
     >
       A backfill starts a run for every past slot of a schedule that has had none. Choose a workflow above, or use this
       command.
