@@ -44,7 +44,7 @@ def decode_body(body: bytes, media_type: str, kind: Any) -> Any:
         if decode is not msgspec.json.decode:
             _check_names(value)
     except msgspec.ValidationError as error:
-        raise invalid_field_error(error, kind, "the body is invalid") from error
+        raise invalid_field_error(error, kind, "the request is invalid") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"the body is not {name}: {error}", code="malformed_body") from error
     except RecursionError as error:

@@ -92,7 +92,7 @@ def test_commands_without_a_server_exist() -> None:
     root = typer.main.get_command(app)
     for name in WITHOUT_SERVER:
         noun, _, verb = name.partition(" ")
-        group = root.get_command(None, noun)  # type: ignore[attr-defined, arg-type]  # it is a group
+        group = root.get_command(None, noun)  # type: ignore[attr-defined]  # it is a group
         assert group is not None
         assert not verb or group.get_command(None, verb) is not None
 

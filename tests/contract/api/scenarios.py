@@ -1,0 +1,128 @@
+"""What is asked of each noun, through every door. A new noun is a new entry; a new operation a new step of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tidemill.api import accounts, audit, keys, pools, secrets, tenants, variables
+from tidemill.api.operation import Operation
+
+Answers = Sequence[Any]
+
+
+class Step(NamedTuple):
+    """One request; its fields may be made from the answers to those before it."""
+
+    operation: Operation[..., Any]
+    fields: Mapping[str, Any] | Callable[[Answers], Mapping[str, Any]] = MappingProxyType({})
+
+
+class Scenario(NamedTuple):
+    """The requests about one noun, in their order."""
+
+    steps: Sequence[Step]
+    needs_node: bool = False
+    """Whether they need a running node: then every step says so on a store without one."""
+    load: tuple[Any, ...] = ()
+    """What the node of each door loads."""
+
+
+def _id_of(step: int) -> Callable[[Answers], Mapping[str, Any]]:
+    return lambda answers: {"key": answers[step]["id"]}
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "pools": Scenario(
+        [
+            Step(pools.list_pools),
+            Step(pools.set_pool, {"name": "warehouse", "slots": 4}),
+            Step(pools.set_pool, {"name": "api", "slots": 1}),
+            Step(pools.set_pool, {"name": "warehouse", "slots": 2}),
+            Step(pools.set_pool, {"name": "warehouse", "slots": 0}),
+            Step(pools.list_pools),
+            Step(pools.get_pool, {"name": "warehouse"}),
+            Step(pools.delete_pool, {"name": "api"}),
+            Step(pools.get_pool, {"name": "warehous"}),
+            Step(pools.delete_pool, {"name": "api"}),
+            Step(audit.list_audit),
+        ]
+    ),
+    "tenants": Scenario(
+        [
+            Step(tenants.create_tenant, {"name": "acme"}),
+            Step(tenants.create_tenant, {"name": "acme"}),
+            Step(tenants.create_tenant, {"name": "No Tenant"}),
+            Step(tenants.list_tenants),
+            Step(tenants.delete_tenant, {"name": "acme"}),
+            Step(tenants.delete_tenant, {"name": "acme"}),
+            Step(tenants.list_tenants),
+            Step(audit.list_audit),
+        ]
+    ),
+    "keys": Scenario(
+        [
+            Step(keys.create_key, {"role": "admin", "label": "first"}),
+            Step(keys.create_key, {"role": "write", "expires": "90d", "only": ["accumulators:a", "reactors:b"]}),
+            Step(keys.create_key, {"role": "write", "expires": "soon"}),
+            Step(keys.create_key, {"role": "write", "only": ["a"]}),
+            Step(keys.revoke_key, _id_of(0)),
+            Step(keys.revoke_key, {"key": "missing"}),
+            Step(keys.list_keys),
+            Step(audit.list_audit, {"action": "key.revoke"}),
+        ]
+    ),
+    "accounts": Scenario(
+        [
+            Step(accounts.create_account, {"name": "ada", "role": "read", "password": "correct horse battery"}),
+            Step(accounts.create_account, {"name": "ada", "role": "read", "password": "correct horse battery"}),
+            Step(accounts.create_account, {"name": "bob", "role": "write", "password": "short"}),
+            Step(accounts.list_accounts),
+            Step(accounts.delete_account, {"name": "ada"}),
+            Step(accounts.delete_account, {"name": "ada"}),
+            Step(accounts.list_accounts),
+            Step(audit.list_audit),
+        ]
+    ),
+    "audit": Scenario(
+        [
+            Step(audit.list_audit),
+            Step(variables.set_variable, {"name": "region", "value": "eu"}),
+            Step(variables.delete_variable, {"name": "region"}),
+            Step(audit.list_audit),
+            Step(audit.list_audit, {"action": "variable.set", "actor": "local", "target": "region"}),
+            Step(audit.list_audit, {"actor": "account:ada"}),
+            Step(variables.get_variable, {"name": "region"}),
+        ]
+    ),
+    "variables": Scenario(
+        [
+            Step(variables.set_variable, {"name": "region", "value": "eu"}),
+            Step(variables.set_variable, {"name": "limits", "value": {"high": [1, 2.5, None]}}),
+            Step(variables.set_variable, {"name": "region", "value": "us"}),
+            Step(variables.get_variable, {"name": "region"}),
+            Step(variables.get_variable, {"name": "regoin"}),
+            Step(variables.list_variables),
+            Step(variables.delete_variable, {"name": "limits"}),
+            Step(variables.delete_variable, {"name": "limits"}),
+            Step(variables.list_variables),
+        ]
+    ),
+    "secrets": Scenario(
+        [
+            Step(secrets.set_secret, {"name": "bank_token", "value": "s3cret"}),
+            Step(secrets.set_secret, {"name": "bank_token", "value": "other"}),
+            Step(secrets.get_secret, {"name": "bank_token"}),
+            Step(secrets.get_secret, {"name": "bank_toke"}),
+            Step(secrets.list_secrets),
+            Step(secrets.rotate_secrets),
+            Step(secrets.delete_secret, {"name": "bank_token"}),
+            Step(secrets.delete_secret, {"name": "bank_token"}),
+            Step(secrets.list_secrets),
+            Step(audit.list_audit),
+        ]
+    ),
+}
+"""By the module that declares the operations."""
+
+LATER = frozenset({"graphs", "nodes", "runs", "schedules", "tasks", "triggers"})
+"""Nouns whose operations other tests ask through the doors."""
