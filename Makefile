@@ -91,8 +91,9 @@ map: $(READY) ## Write the pages that come from the code: code map, routes, comm
 	$(BIN)/python -m scripts.python_reference
 	$(BIN)/python -m benchmarks.page
 
-api: $(READY) ## Write what comes from the operations: the Python clients
+api: $(READY) ## Write what comes from the operations: the Python clients, and the wire that may only grow
 	$(BIN)/python -m scripts.blocking_client
+	$(BIN)/python -m scripts.wire
 
 dashboard: $(READY) ## Write the Grafana dashboard from the table of its panels
 	$(BIN)/python -m scripts.grafana_dashboard

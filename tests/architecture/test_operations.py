@@ -1,0 +1,123 @@
+"""The rules of operations: one contract, from which every surface is derived."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import fields as dataclass_fields
+from typing import Any, get_args
+
+import msgspec
+
+from tests.architecture.sources import FunctionNode, listing, modules
+from tidemill.api.operation import Message
+from tidemill.api.table import NOUNS, OPERATIONS
+
+BODY_LIMIT = 15
+SURFACES = ("tidemill.server.", "tidemill.client.", "tidemill.cli.")
+OUTER = (*SURFACES, "tidemill.storage.", "tidemill.engine.")
+TWIN_FIELDS = 4  # structs with fewer fields are alike by chance
+TWIN_SHARE = 0.7
+
+
+def test_an_operation_is_short() -> None:
+    """Rule 3: at most 15 lines below its signature and its docstring; what is longer belongs into a service."""
+    offenders = [
+        f"{module.where(one.lineno)} {one.name} has {_body_length(one)} lines"
+        for module in modules()
+        for one in module.functions
+        if _is_operation(one) and _body_length(one) > BODY_LIMIT
+    ]
+    assert not offenders, listing(offenders)
+    assert len(OPERATIONS) == sum(_is_operation(one) for module in modules() for one in module.functions)
+
+
+def _is_operation(function: FunctionNode) -> bool:
+    called = [one.func for one in function.decorator_list if isinstance(one, ast.Call)]
+    return any(isinstance(one, ast.Name) and one.id == "operation" for one in called)
+
+
+def _body_length(function: FunctionNode) -> int:
+    statements = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return (statements[-1].end_lineno or 0) - statements[0].lineno + 1 if statements else 0
+
+
+def test_a_struct_that_leaves_a_process_is_declared_below_its_surfaces() -> None:
+    """Rule 1: an answer is a message of `api`, or a value of the domain; no surface and no engine declares one."""
+    offenders = sorted(
+        {
+            f"{one.name} has {struct.__module__}.{struct.__name__}"
+            for one in OPERATIONS
+            for struct in _structs_in([one.answer, *(field.annotation for field in one.fields)])
+            if struct.__module__.startswith(OUTER)
+        }
+    )
+    assert not offenders, listing(offenders)
+
+
+def _structs_in(annotations: list[Any]) -> Iterator[type]:
+    """Yield every struct in some annotations, with those in its fields."""
+    seen: set[Any] = set()
+    waiting = list(annotations)
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind not in seen:
+            seen.add(kind)
+            yield kind
+            waiting += [one.type for one in msgspec.structs.fields(kind)]
+        elif isinstance(kind, type) and hasattr(kind, "__dataclass_fields__") and kind not in seen:
+            seen.add(kind)
+            yield kind
+            waiting += [one.type for one in dataclass_fields(kind)]
+        waiting += get_args(kind)
+
+
+def test_no_surface_says_a_message_again() -> None:
+    """Rules 1 and 2: no struct of server, client or command line shares 70 % of the fields of a message."""
+    messages = {
+        name: set(one.__struct_fields__)
+        for noun in NOUNS
+        for name, one in vars(noun).items()
+        if isinstance(one, type) and issubclass(one, Message) and len(one.__struct_fields__) >= TWIN_FIELDS
+    }
+    offenders = [
+        f"{module.where(found.lineno)} {found.name} says {name} again"
+        for module in modules()
+        if module.name.startswith(SURFACES)
+        for found in ast.walk(module.tree)
+        if isinstance(found, ast.ClassDef) and found.bases
+        for name, fields in messages.items()
+        if _shares(fields, _fields_of(found))
+    ]
+    assert not offenders, listing(offenders)
+
+
+def _fields_of(found: ast.ClassDef) -> set[str]:
+    return {one.target.id for one in found.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
+
+
+def _shares(fields: set[str], others: set[str]) -> bool:
+    return len(others) >= TWIN_FIELDS and len(fields & others) >= TWIN_SHARE * max(len(fields), len(others))
+
+
+def test_only_an_operation_calls_its_service() -> None:
+    """Rule 3: a surface asks for the operation; the methods that operations call have no other caller there."""
+    called = {
+        call for module in modules() for one in module.functions if _is_operation(one) for _, call in _calls_in(one)
+    }
+    assert ("keys", "create") in called
+    offenders = [
+        f"{module.where(line)} calls {'.'.join(call)}"
+        for module in modules()
+        if module.name.startswith(SURFACES)
+        for line, call in _calls_in(module.tree)
+        if call in called
+    ]
+    assert not offenders, listing(offenders)
+
+
+def _calls_in(tree: ast.AST) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield the methods that are called on attributes, such as `access.keys.create(...)`."""
+    for one in ast.walk(tree):
+        if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute):
+            owner = one.func.value
+            if isinstance(owner, ast.Attribute):
+                yield one.lineno, (owner.attr.replace("workflow_client", "workflows"), one.func.attr)
