@@ -91,8 +91,13 @@ class RunReplay:
         if index != UNMAPPED:
             self._tasks.pop((task, UNMAPPED), None)  # it is known as its elements from now on
         row = self._tasks.get((task, index)) or TaskRow(task=task, index=index)
-        row = replace(row, attempt=transition.attempt, tries=max(row.tries, transition.attempt))
-        self._tasks[task, index] = _moved(row, TaskState(transition.after), transition)
+        state, tries = TaskState(transition.after), row.tries
+        if transition.attempt > row.attempt:
+            tries += 1
+        if state is TaskState.DEFERRED or (state is TaskState.SCHEDULED and row.state is TaskState.QUEUED):
+            tries -= 1  # the attempt goes on later, or was handed back
+        row = replace(row, attempt=transition.attempt, tries=tries)
+        self._tasks[task, index] = _moved(row, state, transition)
 
 
 Row = TypeVar("Row", RunRow, TaskRow)
