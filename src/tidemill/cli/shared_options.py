@@ -52,7 +52,7 @@ def _make_option(name: str, *, hidden: bool) -> TyperOption:
     declared = get_args(_DECLARATIONS[name])[1]
     return TyperOption(
         param_decls=[name, declared.default, *declared.param_decls],
-        metavar=declared.metavar or ("table|json|ndjson" if name == "output" else "NAME"),
+        metavar=declared.metavar or "table|json|ndjson",
         help=declared.help,
         expose_value=False,
         hidden=hidden,
@@ -76,6 +76,15 @@ class SharedOptionsGroup(TyperGroup):
 
 class SharedOptionsCommand(TyperCommand):
     """A command that takes options of all commands wherever they stand."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for one in self.params:
+            one.metavar = one.metavar or _placeholder(one.type)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the first line of the help: what must be given stands there without braces."""
+        return [one[1:-1] if one.startswith("{") else one for one in super().collect_usage_pieces(ctx)]
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with the options of all commands."""
@@ -108,6 +117,13 @@ def command_words(ctx: Any) -> list[str]:
         words.insert(0, ctx.info_name)
         ctx = ctx.parent
     return words
+
+
+def _placeholder(kind: Any) -> str:
+    """Return what the help writes for a value."""
+    if choices := getattr(kind, "choices", None):
+        return "|".join(str(getattr(one, "value", one)) for one in choices)
+    return {"text": "TEXT", "str": "TEXT", "path": "PATH"}.get(kind.name, "N")
 
 
 def _with_shared(command: Any, params: list[Any], shown: set[str]) -> list[Any]:

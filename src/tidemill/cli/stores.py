@@ -42,12 +42,13 @@ def _check_tenant(name: str | None) -> str | None:
         raise typer.BadParameter(str(error)) from error
 
 
-StoreTenantOption = Annotated[str, typer.Option("--tenant", help="The tenant.", callback=_check_tenant)]
+StoreTenantOption = Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant.", callback=_check_tenant)]
 """The option of commands that only work on a store."""
 TenantOption = Annotated[
     str | None,
     typer.Option(
         "--tenant",
+        metavar="NAME",
         help="The tenant. Default: that of the key on a server, 'public' on a store.",
         callback=_check_tenant,
         show_default=False,

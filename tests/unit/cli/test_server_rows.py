@@ -17,9 +17,7 @@ def test_a_deferral_is_no_try() -> None:
     attempts = [0, 1, 1, 1, 2, 2, 2, 3, 3]
     tries = []
     for number, (attempt, after) in enumerate(zip(attempts, states, strict=True)):
-        replay.apply(
-            RunTransition(number=number, at=NOON, actor="", before="", after=after, task="a", attempt=attempt)
-        )
+        replay.apply(RunTransition(number=number, at=NOON, actor="", before="", after=after, task="a", attempt=attempt))
         (row,) = replay.record.tasks
         tries.append(row.tries)
     assert row.index == UNMAPPED
