@@ -17,6 +17,7 @@ from tidemill.api.services import Services
 from tidemill.api.triggers import TriggerInfo
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState
+from tidemill.workflows.task_options import TaskOptions
 
 if TYPE_CHECKING:
     from tidemill.engine.workflows.client.catalog import CatalogEntry, WorkflowFacts
@@ -88,7 +89,7 @@ class TaskRetry(Message, frozen=True, kw_only=True):
     jitter: float
 
 
-class TaskDetails(Message, frozen=True, kw_only=True):
+class TaskDetails(TaskOptions, frozen=True, kw_only=True, omit_defaults=False):
     """A task with its options."""
 
     name: str
@@ -98,20 +99,6 @@ class TaskDetails(Message, frozen=True, kw_only=True):
     """The task whose list it is mapped over."""
     tries: int
     retry: TaskRetry | None
-    timeout: float | None
-    pool: str | None
-    priority: int
-    queue: str
-    executor: str | None
-    """None: that of the node."""
-    labels: list[str]
-    """What a worker must have."""
-    resources: dict[str, int | float]
-    """What a cluster reserves for it: cores of `cpu`, bytes of `memory`, the count of everything else."""
-    image: str | None
-    """The container image of its pod; None: that of the operator."""
-    pod: dict[str, Any]
-    """What it adds to its pod."""
     graph: str | None
     """The graph that it calls."""
 
@@ -127,16 +114,8 @@ class TaskDetails(Message, frozen=True, kw_only=True):
             each=task.each,
             tries=task.tries,
             retry=None if declared is None else _to_retry(declared.retry),
-            timeout=task.timeout,
-            pool=task.pool,
-            priority=task.priority,
-            queue=task.queue,
-            executor=task.executor,
-            labels=list(task.labels),
-            resources=task.resources,
-            image=task.image,
-            pod=task.pod,
             graph=graph if graph is None or isinstance(graph, str) else graph.name,
+            **task.options,
         )
 
 

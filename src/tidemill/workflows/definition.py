@@ -9,6 +9,7 @@ from tidemill.annotations.signatures import AuthorFunction
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import Location
 from tidemill.workflows.graph_calls import CallableGraph, ObservedReactor
+from tidemill.workflows.task_options import TaskOptions
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +103,7 @@ WORKER_EXECUTOR = "worker"
 """The executor of tasks that worker processes claim. Every node accepts such tasks, and none runs them itself."""
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(TaskOptions, frozen=True, kw_only=True):
     """One function of a workflow, as declared."""
 
     function: AuthorFunction
@@ -110,19 +111,6 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()
     rule: str | None = None
     retry: Retry | None = None
-    timeout: float | None = None
-    pool: str | None = None
-    priority: int = 0
-    queue: str = "default"
-    executor: str | None = None
-    labels: tuple[str, ...] = ()
-    """What a worker must have to run it; sorted."""
-    resources: dict[str, int | float] = {}
-    """What a cluster reserves for it: cores of `cpu`, bytes of `memory`, the count of everything else."""
-    image: str | None = None
-    """The container image of its pod."""
-    pod: dict[str, Any] = {}
-    """A part of its pod, which the operator's template and policy complete."""
     ignores: tuple[Any, ...] = ()
     graph: CallableGraph | str | None = None
     """The called graph, or its name; `function` is a placeholder until the workflow is wired."""

@@ -1,15 +1,14 @@
-"""Reads and validates the options of a task."""
+"""Reads and validates what authors declare of a task: its dependencies and its options."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidemill.kernel.backoff import Retry
-from tidemill.kernel.durations import parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem
-from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word, parse_labels
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.cluster_options import find_cluster_problems, parse_image, parse_pod, parse_resources
+from tidemill.workflows.cluster_options import find_cluster_problems
 from tidemill.workflows.definition import Task, find_label_problem, task_name
+from tidemill.workflows.task_options import OPTION_READERS, read_optional_word
 
 
 def read_options(options: dict[str, Any], task: str, workflow: str, location: Location) -> dict[str, Any]:
@@ -62,32 +61,6 @@ def _read_retry(value: Any) -> Retry | None:
     return value
 
 
-def _read_timeout(value: Any) -> float | None:
-    return None if value is None else parse_positive_duration(value)
-
-
-def _read_priority(value: Any) -> int:
-    if type(value) is not int or abs(value) > MAX_INTEGER:
-        raise TypeError(f"it is an integer from -{MAX_INTEGER} to {MAX_INTEGER}, higher runs sooner, not {value!r}")
-    return value
-
-
-def _read_word(value: Any) -> str:
-    if not is_word(value):
-        raise TypeError(f"it is a name, {WORD_RULE}, not {value!r}")
-    return str(value)
-
-
-def _read_optional_word(value: Any) -> str | None:
-    return None if value is None else _read_word(value)
-
-
-def _read_labels(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple | set | frozenset):
-        raise TypeError(f"it is a list of words, such as ['gpu'], not {value!r}")
-    return parse_labels(value)
-
-
 def _read_classes(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple | set):
         raise TypeError(f"it is a list of classes, such as [Hold], not {value!r}")
@@ -97,16 +70,8 @@ def _read_classes(value: Any) -> tuple[Any, ...]:
 _READERS: dict[str, Callable[[Any], Any]] = {
     "each": lambda value: None if value is None else _read_task(value),
     "after": _read_tasks,
-    "rule": _read_optional_word,
+    "rule": read_optional_word,
     "retry": _read_retry,
-    "timeout": _read_timeout,
-    "pool": _read_optional_word,
-    "priority": _read_priority,
-    "queue": _read_word,
-    "executor": _read_optional_word,
-    "labels": _read_labels,
-    "resources": lambda value: {} if value is None else parse_resources(value),
-    "image": lambda value: None if value is None else parse_image(value),
-    "pod": lambda value: {} if value is None else parse_pod(value),
+    **OPTION_READERS,
     "ignores": _read_classes,
 }

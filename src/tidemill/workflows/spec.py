@@ -8,12 +8,12 @@ from functools import cached_property
 from graphlib import TopologicalSorter
 from hashlib import sha256
 from heapq import heappop, heappush
-from typing import Any
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from tidemill.workflows.rules import ALL_SUCCESS, RULES, Rule
+from tidemill.workflows.task_options import TaskOptions
 
 
 class TaskEdge(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,8 +27,11 @@ class TaskEdge(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the task also runs if the source was skipped. Set only where the default rule "all_success" applies."""
 
 
-class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One task: its dependencies and its execution options."""
+class TaskSpec(TaskOptions, frozen=True, omit_defaults=True):
+    """One task: its dependencies and its execution options.
+
+    Its own fields are not `kw_only`, so that they are stored before the options: versions are hashes of what is stored.
+    """
 
     name: str
     edges: tuple[TaskEdge, ...] = ()
@@ -36,19 +39,6 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     each: str | None = None
     """The task whose list it is mapped over."""
     tries: int = 1
-    timeout: float | None = None
-    pool: str | None = None
-    priority: int = 0
-    queue: str = "default"
-    executor: str | None = None
-    labels: tuple[str, ...] = ()
-    """What a worker must have to run it."""
-    resources: dict[str, int | float] = {}
-    """What a cluster reserves for it: cores of `cpu`, bytes of `memory`, the count of everything else."""
-    image: str | None = None
-    """The container image of its pod."""
-    pod: dict[str, Any] = {}
-    """A part of its pod."""
 
     def __hash__(self) -> int:
         return hash((self.name, self.edges))  # mappings have no hash; tasks of one workflow differ by name

@@ -11,52 +11,36 @@ from tidemill.kernel.backoff import Retry
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.cluster_options import CLUSTER_OPTIONS, find_cluster_problems
 from tidemill.workflows.definition import WORKER_EXECUTOR, Task, find_label_problem
+from tidemill.workflows.task_options import OPTION_NAMES, TaskOptions
 
-_NO_OPTIONS: Mapping[str, Any] = {"labels": (), "resources": {}, "image": None, "pod": {}}
+TaskOverrides = Mapping[str, Any]
+"""The options of one task that are overridden, and its number of `retries`, by name. Others stay as in the code."""
 
 
-class TaskOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Overrides of a task's options; None keeps the option of the code."""
+def find_override_problem(overrides: TaskOverrides, name: str, tasks: Mapping[str, Task]) -> str | None:
+    """Return why overrides cannot be applied to the task of a name; None if they can."""
+    if name not in tasks:
+        return f"there is no such task{did_you_mean(name, tasks)}"
+    executor = overrides.get("executor") or tasks[name].executor
+    options = {option: overrides.get(option) for option in CLUSTER_OPTIONS}
+    if options["resources"] is None and executor in CLUSTER_OPTIONS["resources"]:
+        options["resources"] = tasks[name].resources
+    problems = [find_label_problem(overrides.get("labels"), executor), *find_cluster_problems(options, executor)]
+    return "; ".join(filter(None, problems)) or None
 
-    retries: int | None = None
-    timeout: float | None = None
-    """In seconds."""
 
-    pool: str | None = None
-    queue: str | None = None
-    priority: int | None = None
-    executor: str | None = None
-    labels: tuple[str, ...] | None = None
-    resources: dict[str, int | float] | None = None
-    image: str | None = None
-    pod: dict[str, Any] | None = None
+def apply_overrides(overrides: TaskOverrides, task: Task) -> Task:
+    """Return a task with overrides; backoff and error filter of its retries stay as in the code.
 
-    def find_problem(self, name: str, tasks: Mapping[str, Task]) -> str | None:
-        """Return why these overrides cannot be applied to the task of a name; None if they can."""
-        if name not in tasks:
-            return f"there is no such task{did_you_mean(name, tasks)}"
-        executor = self.executor or tasks[name].executor
-        options = {option: getattr(self, option) for option in CLUSTER_OPTIONS}
-        if options["resources"] is None and executor in CLUSTER_OPTIONS["resources"]:
-            options["resources"] = tasks[name].resources
-        problems = [find_label_problem(self.labels, executor), *find_cluster_problems(options, executor)]
-        return "; ".join(filter(None, problems)) or None
-
-    def apply_to(self, task: Task) -> Task:
-        """Return a task with these overrides; backoff and error filter of its retries stay as in the code.
-
-        A task that is moved to another executor loses the options that this one does not heed.
-        """
-        changes: dict[str, Any] = {
-            name: value
-            for name in ("timeout", "pool", "queue", "priority", "executor", "labels", *CLUSTER_OPTIONS)
-            if (value := getattr(self, name)) is not None
-        }
-        if self.retries is not None:
-            changes["retry"] = _with_retries(task.retry, self.retries)
-        if self.executor is not None:
-            changes |= _dropped_options(self.executor)
-        return replace(task, **changes)
+    A task that is moved to another executor loses the options that this one does not heed.
+    """
+    options = msgspec.convert(overrides, TaskOptions)  # from another process they come without their types
+    changes: dict[str, Any] = {name: getattr(options, name) for name in OPTION_NAMES if name in overrides}
+    if "retries" in overrides:
+        changes["retry"] = _with_retries(task.retry, overrides["retries"])
+    if "executor" in overrides:
+        changes |= _dropped_options(overrides["executor"])
+    return replace(task, **changes)
 
 
 def _dropped_options(executor: str) -> dict[str, Any]:
@@ -64,7 +48,8 @@ def _dropped_options(executor: str) -> dict[str, Any]:
     dropped = {name for name, executors in CLUSTER_OPTIONS.items() if executor not in executors}
     if executor != WORKER_EXECUTOR:
         dropped.add("labels")
-    return {name: default for name, default in _NO_OPTIONS.items() if name in dropped}
+    defaults = TaskOptions()
+    return {name: getattr(defaults, name) for name in dropped}
 
 
 def _with_retries(retry: Retry | None, times: int) -> Retry:

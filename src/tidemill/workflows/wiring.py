@@ -357,15 +357,7 @@ def _build_spec(task: Task, edges: tuple[TaskEdge, ...], rule: Rule) -> TaskSpec
         rule=rule.name,
         each=task.each,
         tries=1 + (task.retry.times if task.retry else 0),
-        timeout=task.timeout,
-        pool=task.pool,
-        priority=task.priority,
-        queue=task.queue,
-        executor=task.executor,
-        labels=task.labels,
-        resources=task.resources,
-        image=task.image,
-        pod=task.pod,
+        **task.options,
     )
 
 

@@ -30,7 +30,7 @@ from tidemill.workflows.graph_calls import (
 from tidemill.workflows.options import as_tuple, read_options
 from tidemill.workflows.params import encode_params
 from tidemill.workflows.schedule import Schedule
-from tidemill.workflows.task_overrides import TaskOverrides, overrides_for
+from tidemill.workflows.task_overrides import TaskOverrides, apply_overrides, find_override_problem, overrides_for
 from tidemill.workflows.unfinished import DEFAULT_UNFINISHED_POLICY, UNFINISHED_POLICIES, UnfinishedPolicy
 from tidemill.workflows.wiring import WiredWorkflow, wire
 
@@ -233,10 +233,12 @@ class Workflow:
         if problems := [
             Problem(message=f"settings of task '{name}': {problem}")
             for name, one in own.items()
-            if (problem := one.find_problem(name, known)) is not None
+            if (problem := find_override_problem(one, name, known)) is not None
         ]:
             raise DefinitionError(problems, f"workflow '{self.name}'")
-        changed = self._with_tasks(own[task.name].apply_to(task) if task.name in own else task for task in self.tasks)
+        changed = self._with_tasks(
+            apply_overrides(own[task.name], task) if task.name in own else task for task in self.tasks
+        )
         changed.task_overrides = overrides
         return changed
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tidemill.kernel.errors import DefinitionError, Problem, RequestError
 from tidemill.packages.format.manifest import Manifest, ReactorSettings, read_manifest
 from tidemill.packages.format.versions import Requirement, Version, running_python, running_tidemill
-from tidemill.workflows.task_overrides import TaskOverrides
 
 WHOLE = """
 [package]
@@ -66,21 +65,21 @@ def test_everything_that_can_be_said() -> None:
         capabilities=("secret:shop_key", "network:api.example.org", "executor:subprocess"),
         reactors={"market": ReactorSettings(shared=True)},
         tasks={
-            "daily_report.large": TaskOverrides(
-                retries=5,
-                timeout=600.0,
-                pool="heavy",
-                queue="night",
-                priority=-3,
-                executor="worker",
-                labels=("eu", "gpu"),
-            ),
-            "daily_report.train": TaskOverrides(
-                executor="kubernetes",
-                resources={"cpu": 0.5, "gpu": 1, "memory": 2**30},
-                image="registry.example.org/train:2",
-                pod={"spec": {"nodeSelector": {"zone": "eu"}}},
-            ),
+            "daily_report.large": {
+                "retries": 5,
+                "timeout": 600.0,
+                "pool": "heavy",
+                "queue": "night",
+                "priority": -3,
+                "executor": "worker",
+                "labels": ("eu", "gpu"),
+            },
+            "daily_report.train": {
+                "executor": "kubernetes",
+                "resources": {"cpu": 0.5, "gpu": 1, "memory": 2**30},
+                "image": "registry.example.org/train:2",
+                "pod": {"spec": {"nodeSelector": {"zone": "eu"}}},
+            },
         },
     )
 
@@ -114,7 +113,7 @@ retry = 3
         "it may have name, version, modules, requires-python, requires-tidemill, capabilities",
         "package.toml:8: unknown key 'sharde' in [reactors.market] (did you mean 'shared'?); it may have shared",
         "package.toml:10: unknown key 'retry' in [tasks.\"report.large\"] (did you mean 'retries'?); "
-        "it may have retries, timeout, pool, queue, priority, executor, labels, resources, image, pod",
+        "it may have retries, timeout, pool, priority, queue, executor, labels, resources, image, pod",
         "package.toml:11: unknown key 'taskz' in the top (did you mean 'tasks'?); it may have package, reactors, tasks",
     ]
 
@@ -157,7 +156,7 @@ retry = 3
         (package("[tasks.'r.l']\nretries = true"), "retries: it is a whole number, not True"),
         (package("[tasks.'r.l']\ntimeout = 'soon'"), "timeout: 'soon' is not a duration"),
         (package("[tasks.'r.l']\ntimeout = inf"), "is not a duration: it is finite"),
-        (package("[tasks.'r.l']\npool = ''"), "pool: it is a short text, not ''"),
+        (package("[tasks.'r.l']\npool = ''"), "pool: it is a name, a text of 1 to 200 characters that can be printed"),
         (package("[tasks]\n'r.l' = 3"), "package.toml:5: 'tasks.\"r.l\"' is a table, not 3"),
     ],
 )

@@ -24,7 +24,6 @@ from tidemill.packages.loading.copies import FOLDER_PREFIX, LOCK_FILE, PackageCo
 from tidemill.packages.loading.preparer import PackagePreparer, PreparedPackage
 from tidemill.packages.loading.probe import ProbeError, ProbeLimits
 from tidemill.workflows.attempt_results import Failed
-from tidemill.workflows.task_overrides import TaskOverrides
 from tidemill.workflows.workflow import Workflow
 
 MANIFEST = """\
@@ -185,15 +184,13 @@ def test_settings_leave_what_was_declared_as_it_is() -> None:
     def one() -> int:
         return 1
 
-    changed = flow.with_overrides(
-        {"a.flow.one": TaskOverrides(retries=2, pool="big"), "other.two": TaskOverrides(retries=1)}
-    )
+    changed = flow.with_overrides({"a.flow.one": {"retries": 2, "pool": "big"}, "other.two": {"retries": 1}})
     assert (changed.tasks[0].pool, changed.tasks[0].priority, flow.tasks[0].pool) == ("big", 3, "db")
     assert (changed.wired().spec.tasks[0].tries, flow.wired().spec.tasks[0].tries) == (3, 1)
     assert changed.declaration is flow
     assert flow.with_overrides({}) is flow
     with pytest.raises(DefinitionError, match=r"no such task \(did you mean 'one'\?\)"):
-        flow.with_overrides({"a.flow.on": TaskOverrides(retries=2)})
+        flow.with_overrides({"a.flow.on": {"retries": 2}})
 
 
 # -- what is refused

@@ -9,7 +9,6 @@ import pytest
 import tidemill as tm
 from tidemill.annotations.codec import build_codec
 from tidemill.workflows.spec import TaskEdge
-from tidemill.workflows.task_overrides import TaskOverrides
 
 
 def said(error: tm.DefinitionError) -> list[str]:
@@ -185,7 +184,7 @@ def test_overrides_move_tasks_to_workers_and_back() -> None:
     def work() -> None: ...
 
     def moved(**changes: Any) -> tuple[str | None, tuple[str, ...]]:
-        (task,) = flow.with_overrides({"w.work": TaskOverrides(**changes)}).tasks
+        (task,) = flow.with_overrides({"w.work": changes}).tasks
         return task.executor, task.labels
 
     assert moved(priority=1) == ("worker", ("gpu",))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 import tidemill as tm
@@ -87,7 +88,7 @@ def test_overrides_move_tasks_between_clusters() -> None:
     flow = declare(executor="kubernetes", resources={"cpu": 2}, image="train:2", pod=POD)
 
     def moved(**changes: Any) -> tuple[object, ...]:
-        (task,) = flow.with_overrides({"w.work": TaskOverrides(**changes)}).tasks
+        (task,) = flow.with_overrides({"w.work": changes}).tasks
         return task.executor, task.resources, task.image, task.pod
 
     assert moved(resources={"cpu": 4}) == ("kubernetes", {"cpu": 4}, "train:2", POD)
@@ -97,8 +98,24 @@ def test_overrides_move_tasks_between_clusters() -> None:
         moved(executor="ray", image="train:3")
 
 
+def test_overrides_keep_their_wire_format() -> None:
+    """P-1: orders of an older release are read, and what this one writes is the same map, with lists for tuples."""
+    written = b"\x83\xa7retries\x05\xa7timeout\xcb@\x82\xc0\x00\x00\x00\x00\x00\xa6labels\x91\xa2eu"
+    overrides = {"retries": 5, "timeout": 600.0, "labels": ("eu",)}
+    assert msgspec.msgpack.encode(overrides) == written
+    flow = tm.Workflow("w")
+
+    @flow.task(executor="worker")
+    def work() -> None: ...
+
+    read = msgspec.msgpack.decode(written, type=TaskOverrides)
+    (task,), (other,) = (flow.with_overrides({"w.work": one}).tasks for one in (read, overrides))
+    assert (task.retry.times, task.timeout, task.labels) == (5, 600.0, ("eu",))
+    assert task.options == other.options
+
+
 def test_an_override_to_kubernetes_needs_whole_gpus() -> None:
     """Ray shares a GPU among tasks, Kubernetes does not."""
     flow = declare(executor="ray", resources={"gpu": 0.5})
     with pytest.raises(tm.DefinitionError, match=r"resources: Kubernetes assigns whole GPUs, not 0\.5"):
-        flow.with_overrides({"w.work": TaskOverrides(executor="kubernetes")})
+        flow.with_overrides({"w.work": {"executor": "kubernetes"}})

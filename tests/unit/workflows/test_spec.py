@@ -154,6 +154,29 @@ def test_after_is_the_closure_of_the_edges(spec: WorkflowSpec) -> None:
 
 # -- version
 
+WHOLE = TaskSpec(
+    name="b",
+    edges=(TaskEdge("a", "a"), TaskEdge("x", None, ("A", "B"), optional=True)),
+    rule="all_done",
+    each="a",
+    tries=3,
+    timeout=60,
+    pool="warehouse",
+    priority=-2,
+    queue="big",
+    executor="kubernetes",
+    labels=("eu", "gpu"),
+    resources={"cpu": 0.5, "memory": 1024},
+    image="train:2",
+    pod={"spec": {"hostname": "a"}},
+)
+STORED = (
+    b'{"name":"w","tasks":[{"name":"a"},{"name":"b","edges":[{"source":"a","parameter":"a"},{"source":"x",'
+    b'"takes":["A","B"],"optional":true}],"rule":"all_done","each":"a","tries":3,"timeout":60.0,"pool":"warehouse",'
+    b'"priority":-2,"queue":"big","executor":"kubernetes","labels":["eu","gpu"],"resources":{"cpu":0.5,'
+    b'"memory":1024},"image":"train:2","pod":{"spec":{"hostname":"a"}}}],"code":"c"}'
+)
+
 BASE = TaskSpec(name="a", edges=(TaskEdge("x", "x", ("A",)),))
 OTHERS = {
     "name": "b",
@@ -177,6 +200,14 @@ EDGES = {"source": "y", "parameter": None, "takes": ("A", "B"), "optional": True
 def of(task: TaskSpec) -> WorkflowSpec:
     """Return a workflow with a task."""
     return WorkflowSpec(name="w", tasks=(TaskSpec(name="x"), TaskSpec(name="y"), task), code="c")
+
+
+def test_a_workflow_is_stored_byte_for_byte_as_before() -> None:
+    """W-19: fields keep their order, so that a workflow of an older release keeps its version."""
+    workflow = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), WHOLE), code="c")
+    assert msgspec.json.encode(workflow) == STORED
+    assert workflow.version == "a8b9824e1694d75e"
+    assert msgspec.json.decode(STORED, type=WorkflowSpec) == workflow
 
 
 def test_every_field_has_another_value_below() -> None:

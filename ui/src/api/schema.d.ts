@@ -2876,17 +2876,14 @@ export interface components {
         };
         /** TaskDetails */
         TaskDetails: {
-            name: string;
-            upstream: string[];
-            rule: string;
-            each: string | null;
-            tries: number;
-            retry: components["schemas"]["TaskRetry"] | null;
             timeout: number | null;
             pool: string | null;
+            /** @default 0 */
             priority: number;
+            /** @default default */
             queue: string;
             executor: string | null;
+            /** @default [] */
             labels: string[];
             resources: {
                 [key: string]: number;
@@ -2895,6 +2892,12 @@ export interface components {
             pod: {
                 [key: string]: unknown;
             };
+            name: string;
+            upstream: string[];
+            rule: string;
+            each: string | null;
+            tries: number;
+            retry: components["schemas"]["TaskRetry"] | null;
             graph: string | null;
         };
         /** TaskError */

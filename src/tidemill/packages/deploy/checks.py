@@ -224,9 +224,9 @@ def _is_shared(registry: Registry, reactor: str) -> bool:
 def _relocate_to_manifest(workflow: Workflow, problem: Problem) -> Problem:
     """Return a problem of a pool or an executor; if the manifest names it, with the manifest's location."""
     name = f"{workflow.name}.{problem.node}"
-    override = workflow.task_overrides.get(name)
-    named = () if override is None else (override.pool, override.executor)
-    if problem.location is None or not any(one is not None and f"'{one}'" in problem.message for one in named):
+    overrides = workflow.task_overrides.get(name, {})
+    named = [overrides[option] for option in ("pool", "executor") if option in overrides]
+    if problem.location is None or not any(f"'{one}'" in problem.message for one in named):
         return problem
     message, location = f'[tasks."{name}"] in {_MANIFEST_FILE}: {problem.message}', None
     for folder in Path(problem.location.file).parents:

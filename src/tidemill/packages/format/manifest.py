@@ -9,13 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tidemill.kernel.durations import parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
-from tidemill.kernel.limits import parse_labels
+from tidemill.kernel.limits import MAX_INTEGER
 from tidemill.kernel.settings import parse_toml
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.format.versions import Requirement, Version, running_python, running_tidemill
-from tidemill.workflows.cluster_options import parse_image, parse_pod, parse_resources
+from tidemill.workflows.task_options import OPTION_READERS
 from tidemill.workflows.task_overrides import TaskOverrides
 
 MANIFEST_FILE = "package.toml"
@@ -210,7 +209,7 @@ class _ManifestReader:
                 path,
                 f'a task is named with its workflow, [tasks."daily_report.large"], not {_printable_value(path[-1])}',
             )
-        return TaskOverrides(**self._read_values(path, value, _TASK_PARSERS))
+        return self._read_values(path, value, _TASK_PARSERS)
 
 
 def _problem_line(problem: Problem) -> int:
@@ -324,28 +323,12 @@ def _parse_word(value: Any) -> str:
     return value
 
 
-def _parse_int(value: Any) -> int:
-    if type(value) is not int or abs(value) >= 2**31:
-        raise TypeError(f"it is a whole number, not {_printable_value(value)}")
-    return value
-
-
 def _parse_count(value: Any) -> int:
-    if _parse_int(value) < 0:
+    if type(value) is not int or abs(value) > MAX_INTEGER:
+        raise TypeError(f"it is a whole number, not {_printable_value(value)}")
+    if value < 0:
         raise ValueError(f"it is not negative, not {value}")
-    return int(value)
-
-
-def _parse_duration(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise TypeError(f"it is a duration such as '10m', not {_printable_value(value)}")
-    return parse_positive_duration(value)
-
-
-def _parse_labels(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise TypeError(f"it is a list of words such as ['gpu'], not {_printable_value(value)}")
-    return parse_labels(value)
+    return value
 
 
 _PACKAGE_PARSERS: dict[str, Callable[[Any], Any]] = {
@@ -356,15 +339,4 @@ _PACKAGE_PARSERS: dict[str, Callable[[Any], Any]] = {
     "requires-tidemill": _parse_requirement,
     "capabilities": _parse_capabilities,
 }
-_TASK_PARSERS: dict[str, Callable[[Any], Any]] = {
-    "retries": _parse_count,
-    "timeout": _parse_duration,
-    "pool": _parse_word,
-    "queue": _parse_word,
-    "priority": _parse_int,
-    "executor": _parse_word,
-    "labels": _parse_labels,
-    "resources": parse_resources,
-    "image": parse_image,
-    "pod": parse_pod,
-}
+_TASK_PARSERS: dict[str, Callable[[Any], Any]] = {"retries": _parse_count, **OPTION_READERS}

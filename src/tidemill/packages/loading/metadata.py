@@ -19,6 +19,7 @@ from tidemill.packages.sanitizing import sanitize_problem
 from tidemill.workflows.definition import OnFiring, OnOutput, Trigger, describe_expression
 from tidemill.workflows.schedule import Cron, Schedule
 from tidemill.workflows.spec import TaskSpec
+from tidemill.workflows.task_options import TaskOptions
 from tidemill.workflows.workflow import Workflow
 
 Relocate = Callable[[Location], Location]
@@ -41,22 +42,13 @@ class ProbeError(DefinitionError):
         return type(self), (self.problems, self.subject, self.output, self.is_transient)
 
 
-class DeclaredTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DeclaredTask(TaskOptions, frozen=True, kw_only=True, omit_defaults=True):
     """A task as its code declares it; the manifest may override some options."""
 
     name: str
     rule: str = "all_success"
     each: str | None = None
     retries: int = 0
-    timeout: float | None = None
-    pool: str | None = None
-    priority: int = 0
-    queue: str = "default"
-    executor: str | None = None
-    labels: tuple[str, ...] = ()
-    resources: dict[str, int | float] = {}
-    image: str | None = None
-    pod: dict[str, Any] = {}
     graph: str | None = None
     """The graph that it calls."""
 
@@ -291,17 +283,9 @@ def _describe_task(spec: TaskSpec, graph: str | None) -> DeclaredTask:
         rule=spec.rule,
         each=spec.each,
         retries=spec.tries - 1,
-        timeout=spec.timeout,
-        pool=spec.pool,
-        priority=spec.priority,
-        queue=spec.queue,
-        executor=spec.executor,
-        labels=spec.labels,
-        resources=spec.resources,
-        image=spec.image,
-        pod=spec.pod,
         graph=graph,
         after=spec.upstream,
+        **spec.options,
     )
 
 
