@@ -15,7 +15,14 @@ from tidemill.cli.dev_problems import ProblemReports, split_attempt
 from tidemill.cli.dev_restart import RestartReport
 from tidemill.cli.dev_unfinished import UnfinishedReports
 from tidemill.cli.dev_view import DevView
-from tidemill.cli.formatting import format_count, format_elapsed, format_with_fields, one_line, relative_path
+from tidemill.cli.formatting import (
+    format_count,
+    format_elapsed,
+    format_with_fields,
+    one_line,
+    relative_path,
+    state_style,
+)
 from tidemill.cli.run_summary import outcome_verb, result_text
 from tidemill.cli.run_view import RUN_ID_LENGTH
 from tidemill.kernel.clock import Clock
@@ -24,14 +31,12 @@ from tidemill.node import Node
 from tidemill.telemetry import events
 from tidemill.telemetry.logs import extra_fields
 from tidemill.workflows.result import RunResult
-from tidemill.workflows.states import RunState, TaskState
+from tidemill.workflows.states import TaskState
 
 RUN_REPORT_INTERVAL = 0.2  # seconds between two reports of runs
 SINGLE_REPORTS_LIMIT = 3  # runs of one workflow that are reported one by one per interval
 SUMMARY_INTERVAL = 10.0  # seconds between two summaries of firings and repeated problems
 LISTED_REACTORS_LIMIT = 5  # of more reactors, only the number is shown
-
-_STYLES = {RunState.SUCCESS: "green", RunState.FAILED: "bold red", RunState.CANCELLED: "yellow"}
 
 
 class DevActivity:
@@ -167,7 +172,7 @@ class DevActivity:
             return
         elapsed = format_elapsed(result.started_at or result.created_at, result.ended_at)
         reason = "" if result.ok or result.reason in ("", result.state) else f": {one_line(result.reason)}"
-        style = _STYLES.get(result.state, "")
+        style = state_style(result.state)
         self._view.print_event(
             f"run {run[-RUN_ID_LENGTH:]} {outcome_verb(result.state)} after {elapsed}{reason}",
             name,

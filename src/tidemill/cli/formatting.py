@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from tidemill.api.states import STATE_MARKS, Tone
 from tidemill.workflows.states import RunState, TaskState
 
 if TYPE_CHECKING:
@@ -16,18 +17,13 @@ if TYPE_CHECKING:
 LINE_LIMIT = 500
 """The maximum length of a text in a list or table."""
 
-_MARKS = {
-    TaskState.NONE: ("·", ".", "dim"),
-    TaskState.SCHEDULED: ("○", "o", "dim"),
-    TaskState.QUEUED: ("○", "o", "dim"),
-    TaskState.RUNNING: ("●", "*", "cyan"),
-    TaskState.SUCCESS: ("✓", "+", "green"),
-    TaskState.FAILED: ("✗", "x", "bold red"),
-    TaskState.SKIPPED: ("-", "-", "dim"),
-    TaskState.UPSTREAM_FAILED: ("✗", "x", "red"),
-    TaskState.UP_FOR_RETRY: ("↻", "r", "yellow"),
-    TaskState.DEFERRED: ("◔", "d", "blue"),
-    TaskState.CANCELLED: ("■", "#", "yellow"),
+_STYLES: Mapping[Tone, str] = {
+    "green": "green",
+    "blue": "cyan",
+    "red": "bold red",
+    "amber": "yellow",
+    "violet": "magenta",
+    "grey": "dim",
 }
 
 
@@ -35,16 +31,20 @@ def state_mark(state: TaskState, *, is_ascii: bool = False) -> "Text":
     """Return the symbol of a state."""
     from rich.text import Text
 
-    sign, plain, style = _MARKS[state]
-    return Text(plain if is_ascii else sign, style)
+    mark = STATE_MARKS[state]
+    return Text(mark.plain_symbol if is_ascii else mark.symbol, _STYLES[mark.tone])
 
 
 def state_text(state: TaskState | RunState) -> "Text":
     """Return the name of a state, in its colour."""
     from rich.text import Text
 
-    style = _MARKS[TaskState(state)][2]
-    return Text(str(state), style)
+    return Text(str(state), state_style(state))
+
+
+def state_style(state: TaskState | RunState) -> str:
+    """Return the colour of a state."""
+    return _STYLES[STATE_MARKS[state].tone]
 
 
 def format_short_duration(seconds: float) -> str:

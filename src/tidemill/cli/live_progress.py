@@ -18,7 +18,7 @@ from tidemill.cli.formatting import (
     one_line,
     shorten_name,
     state_mark,
-    state_text,
+    state_style,
 )
 from tidemill.cli.progress import Progress
 from tidemill.cli.run_summary import format_element_progress
@@ -140,7 +140,7 @@ class LiveProgress(Progress):
         running = line.state is TaskState.RUNNING
         yield self._spinner_frame() if running and not is_ascii else state_mark(line.state, is_ascii=is_ascii)
         yield Text(line.name, "dim" if line.state is TaskState.NONE else "")
-        state = Text("" if line.state is TaskState.NONE else line.state, state_text(line.state).style)
+        state = Text("" if line.state is TaskState.NONE else line.state, state_style(line.state))
         more = [line.elements, f"try {line.tries}" if line.tries > 1 else ""]
         yield state.append("".join(f" {one}" for one in more if one))
         ended = line.ended_at if line.state.is_terminal else now
