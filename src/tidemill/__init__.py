@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from tidemill.node import Node
     from tidemill.packages.status import PackageStatus
     from tidemill.workflow import Workflow
-    from tidemill.workflows.authoring import on_firing, on_output, trigger
+    from tidemill.workflows.authoring import trigger
     from tidemill.workflows.definition import Fire, Params, Skip, Trigger
+    from tidemill.workflows.on_firing import on_firing
+    from tidemill.workflows.on_output import on_output
     from tidemill.workflows.records import TaskError
     from tidemill.workflows.result import RunResult, TaskResult
     from tidemill.workflows.schedule import Cron, Every
@@ -154,8 +156,8 @@ _MODULE_OF_NAME = {
     "all_of": "tidemill.graphs.definition",
     "any_of": "tidemill.graphs.definition",
     "batch": "tidemill.graphs.authoring",
-    "on_firing": "tidemill.workflows.authoring",
-    "on_output": "tidemill.workflows.authoring",
+    "on_firing": "tidemill.workflows.on_firing",
+    "on_output": "tidemill.workflows.on_output",
     "passthrough": "tidemill.graphs.authoring",
     "polling": "tidemill.graphs.authoring",
     "stream": "tidemill.graphs.authoring",

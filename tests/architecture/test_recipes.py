@@ -5,7 +5,12 @@ import re
 from inspect import signature
 from typing import get_overloads
 
+import pytest
+from tidemill.server.views.schedules import TriggerView
+
+import tidemill as tm
 from tests.architecture.sources import ROOT, listing, modules
+from tidemill.workflows.firing_trigger import FiringTrigger
 from tidemill.workflows.task_options import OPTION_NAMES, OPTION_READERS
 from tidemill.workflows.workflow import Workflow
 
@@ -61,3 +66,22 @@ def test_every_option_of_a_task_is_read_and_can_be_passed() -> None:
     (declared,) = (one for one in get_overloads(Workflow.task) if "each" in signature(one).parameters)
     assert tuple(OPTION_READERS) == OPTION_NAMES
     assert set(OPTION_NAMES) < set(signature(declared).parameters)
+
+
+def test_kinds_of_triggers_are_known_by_their_interface() -> None:
+    """A new kind that observes firings is a module; only the package, which offers it to authors, names it."""
+    kinds = {one.__module__ for one in FiringTrigger.__subclasses__()}
+    assert {"tidemill.workflows.on_firing", "tidemill.workflows.on_output"} <= kinds
+    knowing = {
+        module.name
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and node.module in kinds
+    }
+    assert knowing == {"tidemill"}
+
+
+@pytest.mark.parametrize("trigger", [tm.on_firing("market"), tm.on_output("maker", "place")])
+def test_every_fact_of_a_trigger_is_a_field_of_the_api(trigger: FiringTrigger) -> None:
+    """Else a page could not say what starts the workflow."""
+    assert set(trigger.facts()) < set(TriggerView.__struct_fields__)

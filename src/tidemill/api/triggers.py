@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from tidemill.access.principal import Caller, Permission
 from tidemill.api.operation import GET, PATCH, CommandForm, Message, Verb, operation
 from tidemill.api.paging import Page, PageRequest, page_of
@@ -35,32 +33,14 @@ class TriggerInfo(Message, frozen=True, kw_only=True):
     @classmethod
     def of_entry(cls, entry: "TriggerEntry") -> "TriggerInfo":
         """Return the message about a trigger, with the fields of its kind."""
-        from tidemill.workflows.definition import (  # on use: commands that show help need no definitions
-            OnFiring,
-            OnOutput,
-            Trigger,
-            describe_expression,
+        trigger = entry.trigger
+        return cls(
+            name=entry.name,
+            kind="unknown" if trigger is None else trigger.kind,
+            workflows=entry.workflows,
+            paused=entry.is_paused,
+            **({} if trigger is None else trigger.facts()),
         )
-
-        info = cls(name=entry.name, kind="unknown", workflows=entry.workflows, paused=entry.is_paused)
-        match entry.trigger:
-            case Trigger() as one:
-                return replace(
-                    info, kind="poll", every=one.every, timeout=one.timeout, allow_concurrent=one.allow_concurrent
-                )
-            case OnFiring() as one:
-                return replace(info, kind="on_firing", reactor=one.reactor, when=describe_expression(one.when))
-            case OnOutput() as one:
-                return replace(
-                    info,
-                    kind="on_output",
-                    graph=one.graph,
-                    node=one.node,
-                    when=describe_expression(one.when),
-                    cooldown=one.cooldown,
-                    dedup=describe_expression(one.dedup),
-                )
-        return info
 
 
 @operation(

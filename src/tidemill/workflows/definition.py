@@ -1,14 +1,14 @@
 """Declarations as frozen values: tasks, params and triggers; and the exceptions that tasks raise on purpose."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from tidemill.annotations.signatures import AuthorFunction
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import Location
-from tidemill.workflows.graph_calls import CallableGraph, ObservedReactor
+from tidemill.workflows.graph_calls import CallableGraph
 from tidemill.workflows.task_options import TaskOptions
 
 
@@ -40,6 +40,9 @@ class Fire:
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     """A function that is polled at an interval, and decides whether a run starts."""
 
+    kind: ClassVar[str] = "poll"
+    """The name of the kind."""
+
     function: AuthorFunction
     every: float
     timeout: float
@@ -56,6 +59,10 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         """Where it was declared."""
         return self.function.location
 
+    def facts(self) -> dict[str, Any]:
+        """Return what it declares, as numbers by name."""
+        return {"every": self.every, "timeout": self.timeout, "allow_concurrent": self.allow_concurrent}
+
     def __call__(self) -> Any:
         """Call it once, as in a unit test: returns a Fire or None, or an awaitable of one if the function is async."""
         return self.function.call()
@@ -68,35 +75,6 @@ Expression = str | Callable[[Any], Any]
 def describe_expression(given: Expression | None) -> str | None:
     """Return an expression as people read it: the text, or the name of the function."""
     return given if given is None or isinstance(given, str) else getattr(given, "__qualname__", repr(given))
-
-
-class OnFiring(msgspec.Struct, frozen=True, eq=False):
-    """A subscription to a reactor's firings: each starts a run if `when` holds for its payload."""
-
-    reactor: str
-    when: Expression | None = None
-    location: Location | None = None
-    source: ObservedReactor | None = None
-    """The reactor itself, as far as it is known."""
-
-
-class OnOutput(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A subscription to a terminal node: each firing in which it returns a value starts a run."""
-
-    graph: str
-    node: str
-    when: Expression | None = None
-    cooldown: float | None = None
-    """Seconds after a firing that started a run in which no other firing about the same starts one."""
-    dedup: Expression | None = None
-    """Returns what a value is about; without a cooldown, one run about the same is active at a time."""
-    location: Location | None = None
-    source: CallableGraph | None = None
-    """The graph itself: as the author passed it, then as it is loaded; None while it is not known."""
-
-
-Subscribing = OnFiring | OnOutput
-"""The triggers by which reactors start a workflow."""
 
 
 WORKER_EXECUTOR = "worker"

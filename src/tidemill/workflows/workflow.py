@@ -17,8 +17,8 @@ from tidemill.kernel.durations import Duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
 from tidemill.kernel.limits import MAX_INTEGER, MAX_WORD_LENGTH, NAME_RULE, WORD_RULE, is_name, is_word
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.definition import OnFiring, OnOutput, Task, Trigger
-from tidemill.workflows.firing_trigger import subscription_problems
+from tidemill.workflows.definition import Task, Trigger
+from tidemill.workflows.firing_trigger import FiringTrigger, select_firing_triggers, subscription_problems
 from tidemill.workflows.graph_calls import (
     CallableGraph,
     ObservedReactor,
@@ -68,7 +68,7 @@ class Workflow:
         params: type[msgspec.Struct] | None = None,
         tags: Sequence[str] = (),
         max_active_runs: int = DEFAULT_MAX_ACTIVE_RUNS,
-        triggers: Sequence[Trigger | OnFiring | OnOutput | str] = (),
+        triggers: Sequence[Trigger | FiringTrigger | str] = (),
         unfinished: UnfinishedPolicy | None = None,
         **unknown: Never,
     ) -> None:
@@ -84,7 +84,7 @@ class Workflow:
         self.max_active_runs = max_active_runs
         self.unfinished_policy = unfinished
         """As declared; None if the node decides."""
-        self.triggers: tuple[Trigger | OnFiring | OnOutput | str, ...] = as_tuple(triggers)
+        self.triggers: tuple[Trigger | FiringTrigger | str, ...] = as_tuple(triggers)
         self.tasks: list[Task] = []
         self.task_overrides: Mapping[str, TaskOverrides] = {}
         self.location = caller_location()
@@ -112,7 +112,7 @@ class Workflow:
             if not is_word(tag):
                 yield f"tags= takes words, each {WORD_RULE}, not {tag!r}"
         for one in self.triggers:
-            if not isinstance(one, Trigger | OnFiring | OnOutput | str):
+            if not isinstance(one, Trigger | FiringTrigger | str):
                 yield (
                     "triggers= takes what @tm.trigger, tm.on_firing and tm.on_output return, or a trigger's name, "
                     f"not {one!r}"
@@ -200,19 +200,11 @@ class Workflow:
             for task in self.tasks
         )
 
-    def with_sources(
-        self,
-        find_graph: Callable[[OnOutput], CallableGraph | None],
-        find_reactor: Callable[[OnFiring], ObservedReactor | None],
-    ) -> Self:
+    def with_sources(self, find_source: Callable[[FiringTrigger], CallableGraph | ObservedReactor | None]) -> Self:
         """Return a copy whose triggers have the graphs and reactors that they name; itself if they have them."""
-
-        def resolve(one: Trigger | OnFiring | OnOutput | str) -> Trigger | OnFiring | OnOutput | str:
-            if isinstance(one, OnOutput):
-                return replace(one, source=find_graph(one))
-            return replace(one, source=find_reactor(one)) if isinstance(one, OnFiring) else one
-
-        triggers = tuple(map(resolve, self.triggers))
+        triggers = tuple(
+            replace(one, source=find_source(one)) if isinstance(one, FiringTrigger) else one for one in self.triggers
+        )
         pairs = zip(self.triggers, triggers, strict=True)
         if all(getattr(one, "source", None) is getattr(other, "source", None) for one, other in pairs):
             return self
@@ -259,7 +251,7 @@ class Workflow:
     def started_by_firings(self) -> Self:
         """Return a copy for a host of partitions: the same version, started by nothing but firings."""
         copied = self.standalone()
-        copied.triggers = tuple(one for one in self.triggers if isinstance(one, OnFiring | OnOutput))
+        copied.triggers = tuple(select_firing_triggers(self.triggers))
         return copied
 
     def check(self) -> None:

@@ -16,9 +16,9 @@ from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.packages.format.manifest import read_manifest
 from tidemill.packages.loading.metadata import (
     DeclaredAccumulator,
-    DeclaredFiring,
     DeclaredInput,
     DeclaredSchedule,
+    DeclaredSubscription,
     DeclaredTask,
     DeclaredTrigger,
     PackageMetadata,
@@ -152,7 +152,7 @@ async def test_everything_that_a_package_declares_comes_back(tmp_path: Path) -> 
     assert found.triggers == (ready,)
     (daily,) = found.workflows
     assert (daily.tags, daily.triggers, daily.graphs) == (("money",), ("ready", "elsewhere"), ("totals", "borrowed"))
-    assert daily.firings == (DeclaredFiring(reactor="till"),)
+    assert daily.subscriptions == (DeclaredSubscription(kind="on_firing", facts={"reactor": "till", "when": None}),)
     assert daily.schedules == (
         DeclaredSchedule(key="morning", rule="0 6 * * *", timezone="Europe/Berlin"),
         DeclaredSchedule(key="default", rule="every 0:15:00"),

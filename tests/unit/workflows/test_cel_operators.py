@@ -12,7 +12,6 @@ import tidemill as tm
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.cel_syntax import parse, to_text
 from tidemill.workflows.expressions import CompiledExpression
-from tidemill.workflows.firing_trigger import firing_variables
 
 COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 
@@ -25,7 +24,7 @@ numbers = st.one_of(
 
 def evaluate(text: str, **payload: Any) -> Any:
     """Evaluate an expression on a payload."""
-    compiled = CompiledExpression("dedup", text, firing_variables(tm.on_firing("market")))
+    compiled = CompiledExpression("dedup", text, tm.on_firing("market").variables(None))
     return compiled.evaluate(None, {"payload": payload, "reactor": "market", "tenant": "public"})
 
 

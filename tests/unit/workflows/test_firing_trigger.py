@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import tidemill as tm
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.expressions import CompiledExpression
-from tidemill.workflows.firing_trigger import firing_variables
 
 
 def holds(text: str, **payload: Any) -> bool:
@@ -22,7 +21,7 @@ def holds(text: str, **payload: Any) -> bool:
 
 def condition(text: str) -> CompiledExpression:
     """Compile an expression about firings."""
-    return CompiledExpression("when", text, firing_variables(tm.on_firing("market")))
+    return CompiledExpression("when", text, tm.on_firing("market").variables(None))
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,8 @@ from tidemill.telemetry.node_events import NodeEvents
 from tidemill.telemetry.tracing import SpanRecorder
 from tidemill.workflows.attempt_results import HandedBack
 from tidemill.workflows.change import LeaderFence
-from tidemill.workflows.definition import WORKER_EXECUTOR, OnFiring, OnOutput, Task
+from tidemill.workflows.definition import WORKER_EXECUTOR, Task
+from tidemill.workflows.firing_trigger import select_firing_triggers
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.workflow import Workflow
 
@@ -283,7 +284,7 @@ class WorkflowEngine:
             coordinator.on_version_loaded(version)
             self.leader.on_remote_change()  # what becomes of its unfinished runs is decided with the next refresh
         triggers = (*workflow.triggers, *(previous.triggers if previous is not None else ()))
-        if any(isinstance(one, OnFiring | OnOutput) for one in triggers):
+        if select_firing_triggers(triggers):
             self.subscriptions.subscribe(tenant, workflow)
         if has_active_runs or triggers or workflow.schedules or (previous is not None and previous.schedules):
             self.ticks.notify()

@@ -17,8 +17,9 @@ from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.packages.status import PackageKey
 from tidemill.storage.workflow_ports import ScheduleKey
-from tidemill.workflows.definition import OnFiring, OnOutput, Trigger
-from tidemill.workflows.graph_calls import ObservedReactor
+from tidemill.workflows.definition import Trigger
+from tidemill.workflows.firing_trigger import FiringTrigger, select_firing_triggers
+from tidemill.workflows.graph_calls import CallableGraph, ObservedReactor
 from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.workflow import Workflow
 
@@ -342,13 +343,16 @@ def _make_resolver(
         is_own = name in arriving or name in leaving
         return arriving.get(name) if is_own else registry.graph(tenant, name)
 
-    def find_reactor(trigger: OnFiring) -> ObservedReactor | None:
-        """Return the reactor of a trigger; if it is not loaded, as the author passed it."""
-        return reactors.get(trigger.reactor) or registry.reactor(tenant, trigger.reactor) or trigger.source
+    def find_source(trigger: FiringTrigger) -> CallableGraph | ObservedReactor | None:
+        """Return the graph or the reactor of a trigger; a reactor that is not loaded, as the author passed it."""
+        if trigger.graph_name is not None:
+            return find_graph(trigger.graph_name)
+        name = trigger.reactor_name or ""
+        return reactors.get(name) or registry.reactor(tenant, name) or trigger.source
 
     def resolve(workflow: Workflow) -> Workflow:
         called = workflow.with_graphs(find_graph)
-        return called.with_sources(lambda one: find_graph(one.graph), find_reactor)
+        return called.with_sources(find_source)
 
     return resolve
 
@@ -391,13 +395,14 @@ def _iter_referenced(registry: Registry, tenant: str, after: PackageDefinitions)
 
 def trigger_names(workflow: Workflow) -> set[str]:
     """Return the names of the triggers that start a workflow, without the reactors and graphs that start it."""
-    polled = [one for one in workflow.triggers if not isinstance(one, OnFiring | OnOutput)]
+    polled = [one for one in workflow.triggers if not isinstance(one, FiringTrigger)]
     return {one if isinstance(one, str) else one.name for one in polled}
 
 
 def observed_graph_names(workflow: Workflow) -> list[str]:
     """Return the names of the graphs whose values start a workflow."""
-    return [one.graph for one in workflow.triggers if isinstance(one, OnOutput)]
+    observed = select_firing_triggers(workflow.triggers)
+    return [one.graph_name for one in observed if one.graph_name is not None]
 
 
 def graph_names(workflow: Workflow) -> list[str]:

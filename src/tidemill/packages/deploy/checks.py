@@ -25,8 +25,8 @@ from tidemill.packages.deploy.change import (
 from tidemill.packages.loading.metadata import PackageMetadata
 from tidemill.packages.loading.reader import find_line, initial_state_problems
 from tidemill.telemetry import events
-from tidemill.workflows.definition import OnFiring, OnOutput, Trigger
-from tidemill.workflows.firing_trigger import describe_trigger
+from tidemill.workflows.definition import Trigger
+from tidemill.workflows.firing_trigger import select_firing_triggers
 from tidemill.workflows.workflow import Workflow
 
 logger = logging.getLogger(__name__)
@@ -126,18 +126,18 @@ class LoadChecks:
 
     def _unknown_observed_graphs(self, change: PackageChange, workflow: Workflow) -> Iterator[Problem]:
         known = {*self._registry.graphs(change.tenant), *_names(change.after.graphs)}
-        for one in workflow.triggers:
-            if isinstance(one, OnOutput) and one.source is None:
+        for one in select_firing_triggers(workflow.triggers):
+            if (name := one.graph_name) is not None and one.source is None:
                 remedy = "load it first, or together with the workflow"
-                message = f"{describe_trigger(one)}: there is no graph '{one.graph}'{did_you_mean(one.graph, known)}"
+                message = f"{one.title}: there is no graph '{name}'{did_you_mean(name, known)}"
                 yield Problem(message=f"{message}: {remedy}", location=one.location or workflow.location)
 
     def _warn_missing_reactors(self, change: PackageChange, workflow: Workflow) -> None:
         """Log reactors that a workflow subscribes to but that are not loaded: they may come later, or be misspelt."""
         known = {*self._registry.reactors(change.tenant), *_names(change.after.reactors)}
-        for one in workflow.triggers:
-            if isinstance(one, OnFiring) and one.reactor not in known:
-                reason = f"reactor '{one.reactor}' not loaded{did_you_mean(one.reactor, known)}"
+        for name in (one.reactor_name for one in select_firing_triggers(workflow.triggers)):
+            if name is not None and name not in known:
+                reason = f"reactor '{name}' not loaded{did_you_mean(name, known)}"
                 logger.warning(events.SUBSCRIPTION_REACTOR_MISSING, extra={"workflow": workflow.name, "reason": reason})
 
     # -- dependents
@@ -206,7 +206,7 @@ def missing_dependencies(
     accumulators |= remaining("accumulator", registry.accumulators(tenant))
     fed = [name for one in metadata.graphs for name in one.feeds]
     bound = [one.reactor for one in metadata.graphs if one.reactor is not None]
-    called = [name for one in metadata.workflows for name in (*one.graphs, *(output.graph for output in one.outputs))]
+    called = [name for one in metadata.workflows for name in one.needed_graphs]
     polled = [name for one in metadata.workflows for name in one.triggers]
     return sorted(
         {f"reactor '{name}'" for name in bound if name not in reactors and not _is_shared(registry, name)}

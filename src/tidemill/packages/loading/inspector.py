@@ -81,7 +81,7 @@ def bind_known_graphs(
     called = workflow.with_graphs(lambda name: graphs.get(name) or UnresolvedGraph(name))
     known = reactors or {}
     return called.with_sources(
-        lambda one: graphs.get(one.graph) or one.source, lambda one: known.get(one.reactor) or one.source
+        lambda one: graphs.get(one.graph_name or "") or known.get(one.reactor_name or "") or one.source
     )
 
 

@@ -16,7 +16,8 @@ from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.packages.loading.reader import Package, PackageScope
 from tidemill.packages.sanitizing import sanitize_problem
-from tidemill.workflows.definition import OnFiring, OnOutput, Trigger, describe_expression
+from tidemill.workflows.definition import Trigger
+from tidemill.workflows.firing_trigger import FiringTrigger, select_firing_triggers
 from tidemill.workflows.schedule import Cron, Schedule
 from tidemill.workflows.spec import TaskSpec
 from tidemill.workflows.task_options import TaskOptions
@@ -65,21 +66,15 @@ class DeclaredSchedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     catchup: str = "latest"
 
 
-class DeclaredFiring(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A reactor whose firings start a workflow, with the condition."""
+class DeclaredSubscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A trigger by which a reactor starts a workflow."""
 
-    reactor: str
-    when: str | None = None
+    kind: str
+    graph: str | None = None
+    """The graph that it names."""
 
-
-class DeclaredOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A terminal node whose values start a workflow; `cooldown` in seconds."""
-
-    graph: str
-    node: str
-    when: str | None = None
-    cooldown: float | None = None
-    dedup: str | None = None
+    facts: dict[str, Any] = {}
+    """What it declares, by name."""
 
 
 class DeclaredWorkflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,13 +89,17 @@ class DeclaredWorkflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     triggers: tuple[str, ...] = ()
     """The names of its triggers, also of other packages."""
 
-    firings: tuple[DeclaredFiring, ...] = ()
-    outputs: tuple[DeclaredOutput, ...] = ()
+    subscriptions: tuple[DeclaredSubscription, ...] = ()
 
     @property
     def graphs(self) -> tuple[str, ...]:
         """The names of the graphs that its tasks call, also of other packages."""
         return tuple(dict.fromkeys(one.graph for one in self.tasks if one.graph is not None))
+
+    @property
+    def needed_graphs(self) -> tuple[str, ...]:
+        """The names of the graphs that its tasks call or whose values start it, also of other packages."""
+        return (*self.graphs, *(one.graph for one in self.subscriptions if one.graph is not None))
 
 
 class DeclaredTrigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -192,7 +191,7 @@ class PackageMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     def _tasks_only(self) -> "PackageMetadata":
         """Return what is declared for tasks: the workflows without what starts them, and graphs that tasks may call."""
         graphs = [replace(one, feeds=()) for one in self.graphs if one.reactor is None]
-        workflows = [replace(one, schedules=(), triggers=(), firings=(), outputs=()) for one in self.workflows]
+        workflows = [replace(one, schedules=(), triggers=(), subscriptions=()) for one in self.workflows]
         return replace(self, reactors=(), graphs=tuple(graphs), triggers=(), workflows=tuple(workflows))
 
 
@@ -249,7 +248,7 @@ def describe_trigger(trigger: Trigger, relocate: Relocate) -> DeclaredTrigger:
 def describe_workflow(workflow: Workflow, relocate: Relocate) -> DeclaredWorkflow:
     """Return what is known of a workflow, whose graphs are all at hand."""
     calls = {one.name: getattr(one.graph, "name", None) for one in workflow.tasks}
-    named = [one for one in workflow.triggers if not isinstance(one, OnFiring | OnOutput)]
+    named = [one for one in workflow.triggers if not isinstance(one, FiringTrigger)]
     return DeclaredWorkflow(
         name=workflow.name,
         location=relocate(workflow.location),
@@ -258,23 +257,12 @@ def describe_workflow(workflow: Workflow, relocate: Relocate) -> DeclaredWorkflo
         tasks=tuple(_describe_task(one, calls[one.name]) for one in workflow.wired().spec.tasks),
         schedules=tuple(map(_describe_schedule, workflow.schedules)),
         triggers=tuple(one if isinstance(one, str) else one.name for one in named),
-        firings=tuple(
-            DeclaredFiring(reactor=one.reactor, when=describe_expression(one.when))
-            for one in workflow.triggers
-            if isinstance(one, OnFiring)
-        ),
-        outputs=tuple(_describe_output(one) for one in workflow.triggers if isinstance(one, OnOutput)),
+        subscriptions=tuple(map(_describe_subscription, select_firing_triggers(workflow.triggers))),
     )
 
 
-def _describe_output(trigger: OnOutput) -> DeclaredOutput:
-    return DeclaredOutput(
-        graph=trigger.graph,
-        node=trigger.node,
-        when=describe_expression(trigger.when),
-        cooldown=trigger.cooldown,
-        dedup=describe_expression(trigger.dedup),
-    )
+def _describe_subscription(trigger: FiringTrigger) -> DeclaredSubscription:
+    return DeclaredSubscription(kind=trigger.kind, graph=trigger.graph_name, facts=trigger.facts())
 
 
 def _describe_task(spec: TaskSpec, graph: str | None) -> DeclaredTask:

@@ -18,7 +18,8 @@ from tidemill.kernel.limits import is_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.run_lists import LATEST, WorkflowActivity
 from tidemill.storage.workflow_ports import LoadedVersion, ScheduleCursor, ScheduleKey, WorkflowVersion
-from tidemill.workflows.definition import OnFiring, OnOutput, Trigger
+from tidemill.workflows.definition import Trigger
+from tidemill.workflows.firing_trigger import FiringTrigger
 from tidemill.workflows.lookup import quote_name
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.schedule import Schedule
@@ -60,7 +61,7 @@ class TriggerEntry(NamedTuple):
     """A trigger that workflows name, or the subscription of one workflow to a reactor or a node."""
 
     name: str
-    trigger: Trigger | OnFiring | OnOutput | None
+    trigger: Trigger | FiringTrigger | None
     """None if no trigger of that name is loaded."""
     workflows: list[str]
     is_paused: bool
@@ -206,11 +207,8 @@ class WorkflowCatalog:
         return known[name]._replace(is_paused=paused)
 
 
-def _trigger_name(workflow: Workflow, reference: Trigger | OnFiring | OnOutput | str) -> str:
+def _trigger_name(workflow: Workflow, reference: Trigger | FiringTrigger | str) -> str:
     """Return the name of a trigger; a subscription is named after its workflow and what it subscribes to."""
-    match reference:
-        case OnFiring():
-            return f"{workflow.name}:on_firing:{reference.reactor}"
-        case OnOutput():
-            return f"{workflow.name}:on_output:{reference.graph}.{reference.node}"
+    if isinstance(reference, FiringTrigger):
+        return f"{workflow.name}:{reference.kind}:{reference.subject}"
     return reference if isinstance(reference, str) else reference.name

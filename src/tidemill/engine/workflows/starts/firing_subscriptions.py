@@ -27,8 +27,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError, RequestError, StoreError, TidemillError
 from tidemill.telemetry import events
 from tidemill.telemetry.tracing import Span, TraceContext
-from tidemill.workflows.definition import OnFiring, OnOutput, Subscribing
-from tidemill.workflows.firing_trigger import Decide, FiringFacts, compile_trigger
+from tidemill.workflows.firing_trigger import Decide, FiringFacts, FiringTrigger, select_firing_triggers
 from tidemill.workflows.lookup import StartSuppressedError, WorkflowPausedError
 from tidemill.workflows.workflow import Workflow
 
@@ -109,10 +108,10 @@ class FiringSubscriptions:
 
     def subscribe(self, tenant: str, workflow: Workflow) -> None:
         """Subscribe a workflow as its triggers say, and not otherwise; pending firings are kept."""
-        wanted = {_subscription_of(one, tenant, workflow): one for one in _subscribing_triggers(workflow)}
+        wanted = {_subscription_of(one, tenant, workflow): one for one in select_firing_triggers(workflow.triggers)}
         self._close_queues([key for key in self._keys_of(tenant, workflow.name) if key not in wanted])
         for key, trigger in wanted.items():
-            decide = compile_trigger(trigger, workflow.params)
+            decide = trigger.decision(workflow.params)
             if key in self._queues:
                 self._queues[key].decide = decide
             else:
@@ -266,18 +265,10 @@ class FiringSubscriptions:
         await wait_until(lambda: not self.is_busy, timeout)
 
 
-def _subscribing_triggers(workflow: Workflow) -> list[Subscribing]:
-    return [trigger for trigger in workflow.triggers if isinstance(trigger, OnFiring | OnOutput)]
-
-
-def _subscription_of(trigger: Subscribing, tenant: str, workflow: Workflow) -> QueueKey:
+def _subscription_of(trigger: FiringTrigger, tenant: str, workflow: Workflow) -> QueueKey:
     """Return a trigger's subscription, and the reactor: a graph may be bound to one of another tenant."""
-    if isinstance(trigger, OnFiring):
-        return Subscription(tenant, workflow.name), (tenant, trigger.reactor)
-    assert trigger.source is not None, "a workflow is loaded after the graphs that it names"
-    owner, _, reactor = (trigger.source.reactor_name or "").rpartition("/")
-    graph = trigger.graph if owner in ("", tenant) else f"{tenant}/{trigger.graph}"
-    return Subscription(tenant, workflow.name, graph, trigger.node), (owner or tenant, reactor)
+    observed = trigger.observe(tenant)
+    return Subscription(tenant, workflow.name, observed.graph, observed.node), (observed.tenant, observed.reactor)
 
 
 def _build_facts(delivery: _Delivery, tenant: str) -> FiringFacts:
