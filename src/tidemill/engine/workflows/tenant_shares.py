@@ -76,11 +76,11 @@ class FairQueue(Generic[ItemT]):
         )
         return item
 
-    def pop(self, tenant: str) -> ItemT:
-        """Remove the first item of a tenant, and return it."""
+    def pop(self, tenant: str, *, gets_slot: bool = True) -> ItemT:
+        """Remove the first item of a tenant, and return it. It uses a turn of the tenant if it gets a slot."""
         heap = self.heaps[tenant]
         item = heappop(heap)
-        if len(self.heaps) > 1:
+        if gets_slot and len(self.heaps) > 1:
             self._last_turn = self._turns[tenant]
             self._turns[tenant] += self.step(tenant)
         if not heap:

@@ -155,6 +155,22 @@ def test_tenants_get_slots_by_their_weights() -> None:
     assert [run for run, task in runs if task == "work"] == ["s0", "s1"]
 
 
+def test_tasks_that_are_no_longer_wanted_use_no_turn() -> None:
+    """W-6: a tenant that cancels its runs waits for no slots that it did not get."""
+    slots = slots_with(fast=1)
+    for number in range(800):
+        slots.enqueue(f"a{number:03}", task_row("cancelled"), ACME)
+    for number in range(4):
+        slots.enqueue(f"p{number}", task_row("work"), VERSION)
+    slots.enqueue("b", task_row("work"), ACME)
+    begun = []
+    for _ in range(3):
+        ((run, ref, _),) = slots.reserve_for_waiting(lambda task: task.ref[0] != "cancelled")
+        begun.append(run)
+        slots.release(run, ref)
+    assert "b" in begun[:2]
+
+
 def test_a_freed_slot_goes_to_a_tenant_with_a_smaller_share() -> None:
     """W-6: even if its run is younger, and unless the tenant of the run that freed it is not above its own share."""
     slots = slots_with(fast=4)

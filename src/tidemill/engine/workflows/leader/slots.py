@@ -168,9 +168,10 @@ class ExecutorSlots:
                 if only_run not in (None, task.run) or self.free_slots(key, task.version) <= 0:
                     break
                 tenant = task.version.tenant
-                waiting.pop(tenant)
+                gets_slot = (task.run, task.ref) not in self._reserved_for and is_still_wanted(task)
+                waiting.pop(tenant, gets_slot=gets_slot)
                 self._queued.discard(task)
-                if (task.run, task.ref) not in self._reserved_for and is_still_wanted(task):
+                if gets_slot:
                     self.reserve_for(task.run, task.ref, key, tenant)
                     if is_shared:
                         used[tenant] += 1
