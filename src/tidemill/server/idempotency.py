@@ -52,7 +52,7 @@ class Idempotency(ASGIMiddleware):
                 await next_app(scope, _Body(body, receive), answer)
                 if answer.is_final(keyed):
                     await requests.finish(keyed, answer.status, answer.headers, bytes(answer.body))
-                keyed.had_no_effect = FIRST_ERROR_STATUS <= answer.status < FIRST_SERVER_ERROR
+                keyed.had_no_effect |= FIRST_ERROR_STATUS <= answer.status < FIRST_SERVER_ERROR
             if keyed.record.status is None or answer.is_kept_in(keyed.record):
                 await answer.send_to(send)
                 return

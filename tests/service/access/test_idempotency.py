@@ -160,6 +160,20 @@ async def test_a_silent_call_is_replaced_and_the_first_of_both_answers_counts(
 
 
 @pytest.mark.usefixtures("passing_time")
+async def test_a_request_of_a_server_of_an_older_version_is_taken_over_when_it_is_silent(
+    requests: IdempotentRequests, store: Store, clock: VirtualClock
+) -> None:
+    """During a rolling upgrade: its owner is only an id, and says nothing about a process."""
+    first = await begin(requests)
+    assert await store.requests.claim(replace(first.record, owner="0b9f8e7d"), first.record.owner)
+    again = await begin(requests)
+    assert clock.monotonic() == pytest.approx(TTL, abs=0.2)
+    assert (again.effect, again.was_lost) == (first.effect, True)
+    await answer(requests, again)
+    assert (await begin(requests)).record.body == b"answer"
+
+
+@pytest.mark.usefixtures("passing_time")
 async def test_a_call_that_goes_on_is_not_replaced_and_a_repetition_gets_its_answer(
     requests: IdempotentRequests, others: IdempotentRequests, clock: VirtualClock
 ) -> None:

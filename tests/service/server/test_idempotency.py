@@ -1,11 +1,14 @@
 """Idempotency keys and the audit log, over HTTP."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 import tidemill as tm
 from tests.service.server.serving_node import Served, served
+from tidemill.engine.graphs.client.operations import GraphOperations
+from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.storage.access_ports import AuditFilter
 
 flow = tm.Workflow("flow")
@@ -100,3 +103,70 @@ async def test_a_change_is_in_the_audit_log_with_its_request(server: Served) -> 
     assert total == 1
     assert (entry.action, entry.target, entry.actor) == ("run.start", "flow", "local")
     assert entry.request_id == answer.headers["x-request-id"]
+
+
+class FailingStore:
+    """Fails as the store does when a reactor is looked for, or afterwards; `fired` are the commands that were given."""
+
+    def __init__(self, command: Any, failures: int, *, after: bool = False) -> None:
+        self._command = command
+        self._failures = failures
+        self._after = after
+        self.fired = 0
+
+    async def __call__(self, *arguments: Any) -> Any:
+        """Give the command, and fail."""
+        if self._failures and not self._after:
+            self._failures -= 1
+            raise StoreError("the store is away")
+        self.fired += 1
+        result = await self._command(*arguments)
+        if self._failures:
+            raise OperationError("the answer is lost")
+        return result
+
+
+FIRE = {"command": "fire_with", "inputs": {"numbers": 1}}
+
+
+async def test_a_store_that_was_away_does_not_keep_a_reactor_from_firing(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """http.md: the same key fires once the store is back, and only then; its answer is kept."""
+    key = {"Idempotency-Key": "k1"}
+    client = server.node.graph_client
+    failing = FailingStore(client.command, failures=2)
+    monkeypatch.setattr(client, "command", failing)
+    answers = [await server.http.post("/reactors/sums/commands", json=FIRE, headers=key) for _ in range(4)]
+    assert [one.status_code for one in answers] == [503, 503, 200, 200]
+    assert answers[0].headers["retry-after"] == "1"
+    assert answers[2].content == answers[3].content
+    assert failing.fired == 1
+
+
+async def test_a_reactor_that_may_have_fired_is_not_fired_again(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """errors.md: `outcome_unknown` after an error that says nothing about the firing."""
+    key = {"Idempotency-Key": "k1"}
+    client = server.node.graph_client
+    failing = FailingStore(client.command, failures=1, after=True)
+    monkeypatch.setattr(client, "command", failing)
+    answers = [await server.http.post("/reactors/sums/commands", json=FIRE, headers=key) for _ in range(3)]
+    assert [one.json()["code"] for one in answers] == ["operation_failed", "outcome_unknown", "outcome_unknown"]
+    assert failing.fired == 1
+
+
+async def test_a_store_that_fails_after_a_firing_does_not_hide_it(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of the reactor is read after it has fired: the answer is not that of a command without effect."""
+    key = {"Idempotency-Key": "k1"}
+
+    async def fail(*_: Any) -> None:
+        raise StoreError("the store is away")
+
+    monkeypatch.setattr(GraphOperations, "reactor_state", fail)
+    answers = [await server.http.post("/reactors/sums/commands", json=FIRE, headers=key) for _ in range(2)]
+    assert [one.json()["code"] for one in answers] == ["operation_failed", "outcome_unknown"]
+    assert len(server.node.reactor("sums").firings()) == 1

@@ -61,7 +61,7 @@ class KeyedRequest:
         self.is_final: bool | None = None
         """Whether the answer is kept; None: if it is a success."""
         self.had_no_effect = False
-        """Whether its answer says that it had no effect."""
+        """Whether it is certain that it had no effect."""
 
     @property
     def effect(self) -> str:
@@ -152,7 +152,10 @@ class IdempotentRequests:
     def _is_gone(self, owner: str) -> bool:
         if owner in (NO_OWNER, LOST_OWNER):
             return True
-        call = _Call.parse(owner)
+        try:
+            call = _Call.parse(owner)
+        except msgspec.DecodeError:  # of a server of an older version: it is gone when it has been silent
+            return False
         if call.process.id == self._owner.id:
             return call.id not in self._handled
         return self._liveness.is_dead(call.process)

@@ -13,7 +13,7 @@ from tidemill.engine.graphs.client.operations import FIRING_COMMANDS
 from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
 from tidemill.graphs.key_forms import key_from_json, parse_key
 from tidemill.graphs.state import ReactorState, Recovery
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.server.injection import InjectedCaller, InjectedContext, InjectedKeyed
 from tidemill.server.paging import Cursor, Limit
 
@@ -125,7 +125,12 @@ async def command_reactor(
     if keyed is not None and keyed.was_lost and data.command in FIRING_COMMANDS:
         keyed.is_final = True
         raise _outcome_unknown_error(name, data.command)
-    return await context.node.graph_client.command(caller, name, data.command, data.inputs, key_from_json(data.key))
+    try:
+        return await context.node.graph_client.command(caller, name, data.command, data.inputs, key_from_json(data.key))
+    except StoreError:  # before it was carried out
+        if keyed is not None:
+            keyed.had_no_effect = True
+        raise
 
 
 def _outcome_unknown_error(name: str, command: ReactorCommand) -> RequestError:

@@ -36,7 +36,7 @@ from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptRun, ReceiptTally, RelayProgress
 from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.errors import OperationError, RequestError, StoreError
 from tidemill.storage.graph_ports import PartKind
 from tidemill.telemetry.tracing import CURRENT_TRACE
 
@@ -111,7 +111,10 @@ class GraphOperations:
         inputs: Mapping[str, Any] | None = None,
         key: Any = None,
     ) -> CommandResult:
-        """Give a reactor a command; `fire_with` takes inputs, the others take none."""
+        """Give a reactor a command; `fire_with` takes inputs, the others take none.
+
+        A StoreError, or a RequestError, says that the reactor has not fired.
+        """
         check_command(command, inputs, key)
         reactor, firing = self._reactor(tenant, name), None
         match command:
@@ -125,8 +128,14 @@ class GraphOperations:
                 await reactor.resume()
             case "restart":
                 await reactor.restart()
-        state = await self.reactor_state(tenant, name, key)
-        return CommandResult(firing=None if firing is None else FiringView.of(firing), state=state)
+        if firing is None:
+            return CommandResult(firing=None, state=await self.reactor_state(tenant, name))
+        try:
+            state = await self.reactor_state(tenant, name, key)
+        except (StoreError, RequestError) as error:
+            message = f"reactor '{name}' has fired as {firing.id}, and its state cannot be read: {error}"
+            raise OperationError(message) from error
+        return CommandResult(firing=FiringView.of(firing), state=state)
 
     def _reactor(self, tenant: str, name: str) -> ReactorHandle:
         find = partial(self._scheduler.reactor, tenant, name)
