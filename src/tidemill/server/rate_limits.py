@@ -22,8 +22,6 @@ FAILURE_RATE = 1.0  # failed authentications per second from one address
 FAILURE_BURST = 30.0  # failed authentications at once
 WRONG_PASSWORD_RATE = 1 / 60  # wrong passwords per second for one account from one address
 WRONG_PASSWORD_BURST = 5.0  # of them at once
-PASSWORD_RATE = 5.0  # passwords per second of one address that are looked at: each takes a core for a tenth of a second
-PASSWORD_BURST = 30.0  # of them at once
 IPV6_PREFIX = 64  # bits of an IPv6 address that its owner cannot choose
 
 
@@ -66,7 +64,6 @@ class RateLimits:
         self._requests = TokenBuckets(clock, requests_per_second, requests_per_second * BURST_SECONDS)
         self._failures = TokenBuckets(clock, FAILURE_RATE, FAILURE_BURST)
         self._wrong_passwords = TokenBuckets(clock, WRONG_PASSWORD_RATE, WRONG_PASSWORD_BURST)
-        self._passwords = TokenBuckets(clock, PASSWORD_RATE, PASSWORD_BURST)
         self._connections_per_key = connections_per_key
         self._connections: Counter[str] = Counter()
 
@@ -87,15 +84,13 @@ class RateLimits:
     def counting_password(self, address: str, tenant: str, account: str) -> Iterator[None]:
         """Check a password in this context; RequestError before it, since hashing takes long, for one too many.
 
-        Wrong passwords count for one account from one address, so that they keep no one else from signing in. Each
+        Wrong passwords count for one account from one address, so that they keep no one else from signing in, whatever
+        other accounts the address has tried: those that do not exist cost little, see `AccountService.sign_in`. Each
         counts as wrong until it is checked, so that many at the same time do not get around the limit.
         """
         pair = f"{address} {hash((tenant, account))}"  # a name may be long
         if wait := self._wrong_passwords.take(pair):
             raise _too_many("too many wrong passwords for this account came from this address", wait)
-        if wait := self._passwords.take(address):
-            self._wrong_passwords.give_back(pair)
-            raise _too_many("too many passwords come from this address", wait)
         is_wrong = False
         try:
             with self.counting_failures(address):

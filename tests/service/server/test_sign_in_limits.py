@@ -1,6 +1,9 @@
 """Limits of signing in: guesses are slowed down, and keep out neither other accounts nor other addresses."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from statistics import median
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -8,7 +11,9 @@ import pytest
 
 import tidemill as tm
 from tests.service.server.serving_node import Served, client_of, served
+from tidemill.access.passwords import is_password
 from tidemill.access.principal import Role
+from tidemill.engine.access import accounts
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
 from tidemill.server.authentication import CredentialAuthentication
 
@@ -36,6 +41,42 @@ async def test_guesses_for_one_account_are_slowed_down_and_keep_no_one_else_out(
     assert [one.status_code for one in answers] == [401] * 5 + [429] * 40
     assert (answers[-1].json()["code"], int(answers[-1].headers["retry-after"]) > 30) == ("rate_limited", True)
     assert (await sign_in(server, "ada", PASSWORD)).status_code == 201
+
+
+async def test_guesses_for_accounts_that_do_not_exist_keep_no_one_out(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault 92: as many at a time as a stranger likes, from the same address; few of them are hashed."""
+    hashed: list[str] = []
+
+    def is_noted_password(password: str, stored: str) -> bool:
+        hashed.append(password)
+        return is_password(password, stored)
+
+    monkeypatch.setattr(accounts, "is_password", is_noted_password)
+    for _ in range(4):
+        await sign_in(server, "eve", "wrong")
+    began = monotonic()
+    async with asyncio.TaskGroup() as group:
+        guesses = [group.create_task(sign_in(server, f"eve{one}", "wrong"), name=f"guess {one}") for one in range(90)]
+        assert (await sign_in(server, "ada", PASSWORD)).status_code == 201
+    most = 1 + (monotonic() - began) / accounts.DECOY_INTERVAL
+    assert {one.result().status_code for one in guesses} == {401, 429}
+    assert hashed.count(PASSWORD) == 1
+    assert len(hashed) - 1 - 4 <= most
+
+
+async def test_an_account_that_does_not_exist_takes_as_long_as_one_that_does(server: Served) -> None:
+    """Also if many are tried one after another, and no password is hashed for most of them."""
+    durations: dict[str, list[float]] = {"ada": [], "eve": []}
+    for number in range(4):
+        for name in durations:
+            began = monotonic()
+            account = name if name == "ada" else f"{name}{number}"
+            assert (await sign_in(server, account, "wrong")).status_code == 401
+            durations[name].append(monotonic() - began)
+    known, unknown = (median(one) for one in durations.values())
+    assert known / 3 < unknown < known * 3
 
 
 async def test_failures_of_an_address_keep_no_valid_credential_out(server: Served) -> None:

@@ -17,6 +17,7 @@ from tidemill.storage.session_ports import Accounts, LoginAttempt, Sessions
 FAILURE_LIMIT = 5  # failed attempts in a row that lock an account
 LOCK_TIME = timedelta(minutes=1)  # for which it is locked, after each further failure too
 HASH_LIMIT = 2  # passwords that are hashed at a time: each takes 32 MiB
+DECOY_INTERVAL = 0.2  # seconds between two hashes for accounts that cannot be opened: each takes a core for half of it
 
 
 class AccountService:
@@ -31,6 +32,9 @@ class AccountService:
         self._audit = audit
         self._clock = clock
         self._hashing = asyncio.Semaphore(HASH_LIMIT)
+        self._next_decoy = 0.0
+        self._check_duration = 0.0
+        """Seconds that the last check of a password took."""
 
     async def create(
         self,
@@ -84,10 +88,9 @@ class AccountService:
         attempt = LoginAttempt(tenant=tenant, name=name, at=now, limit=FAILURE_LIMIT, locked_until=now + LOCK_TIME)
         is_possible = is_storable(name) and is_storable(tenant)
         stored = await self._accounts.begin_login(attempt) if is_possible else None
-        async with self._hashing:
-            known_hash = UNKNOWN_HASH if stored is None else stored.password_hash
-            is_right: bool = await call_in_thread(is_password, password, known_hash)
-        if stored is None or not is_right:
+        if stored is None:
+            await self._check_nothing(password)
+        if stored is None or not await self._check(password, stored.password_hash):
             message = (
                 "the name or the password is wrong, or the account is locked for a minute after "
                 f"{FAILURE_LIMIT} failed attempts"
@@ -95,3 +98,18 @@ class AccountService:
             raise RequestError(message, code="invalid_login", status=401)
         await self._accounts.record_login(tenant, name, now)
         return stored.account.principal
+
+    async def _check(self, password: str, known_hash: str) -> bool:
+        began = self._clock.monotonic()
+        async with self._hashing:
+            is_right: bool = await call_in_thread(is_password, password, known_hash)
+        self._check_duration = self._clock.monotonic() - began
+        return is_right
+
+    async def _check_nothing(self, password: str) -> None:
+        """Take as long as a check, now and then with one: no number of unknown accounts keeps a known one waiting."""
+        if (now := self._clock.monotonic()) >= self._next_decoy:
+            self._next_decoy = now + DECOY_INTERVAL
+            await self._check(password, UNKNOWN_HASH)
+        else:
+            await self._clock.sleep(self._check_duration)
