@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from tidemill.packages.reconcile.reconciler import Reconciler
 
 REGISTRY = "registry"
+REGISTRY_PATIENCE = 60.0
+"""Seconds for which a node that starts waits for a registry that cannot be read."""
 """The origin of packages that are published in the store."""
 
 
@@ -292,7 +294,7 @@ class PackageService:
     async def _watch(self, reconciler: "Reconciler") -> "Reconciler":
         await self._remove_stale_records(reconciler.source, reconciler.origin)
         task = self.tasks.start(f"packages of {reconciler.origin}", reconciler.run())
-        self._watched_sources.append(_WatchedSource(reconciler, task))
+        self._watched_sources.append(_WatchedSource(reconciler, task, self._clock.monotonic()))
         return reconciler
 
     async def _remove_stale_records(self, source: "PackageSource", origin: str) -> None:
@@ -327,13 +329,18 @@ class PackageService:
     def find_unsettled(self) -> str:
         """Return what is left to do before every package that was wanted at the start has been tried; "" if nothing.
 
-        A source that cannot be read has been tried.
+        A folder that cannot be read has been tried; a registry only after REGISTRY_PATIENCE, for its store may be away.
         """
-        watched = [one.reconciler for one in self._watched_sources]
-        unsettled = [one for one in watched if not one.is_settled and not one.source_error]
+        unsettled = [one.reconciler for one in self._watched_sources if not self._is_settled(one)]
         if number := sum(one.busy_count for one in unsettled):
             return f"{number} {'is' if number == 1 else 'are'} still being loaded"
         return "it was not read yet which are wanted" if unsettled else ""
+
+    def _is_settled(self, source: "_WatchedSource") -> bool:
+        reconciler = source.reconciler
+        if reconciler.is_settled or not reconciler.source_error:
+            return reconciler.is_settled
+        return reconciler.origin != REGISTRY or self._clock.monotonic() - source.since >= REGISTRY_PATIENCE
 
     def count_unreadable_sources(self) -> int:
         """Return the number of sources that cannot be read at present."""
@@ -394,10 +401,11 @@ class PackageService:
 
 
 class _WatchedSource(NamedTuple):
-    """The reconciler of a source, and the task that runs it."""
+    """The reconciler of a source, the task that runs it, and since when it does, by the monotonic clock."""
 
     reconciler: "Reconciler"
     task: "asyncio.Task[Any]"
+    since: float
 
 
 def _check_distinct_names(packages: "Mapping[Path, PackageContents]") -> None:

@@ -1,6 +1,7 @@
 """`/health/live` and `/health/ready`: whether the process answers, and whether it should get requests."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ from tests.postgres import PostgresServer
 from tests.service.samples import single
 from tests.service.server.serving_node import Served, served
 from tidemill.engine.workflows.leader.election import LEASE_NAME
+from tidemill.kernel.errors import StoreError
+from tidemill.packages.reconcile.decision import DesiredPackage
 from tidemill.packages.reconcile.folder import FolderSource
+from tidemill.packages.reconcile.registry import RegistrySource
+from tidemill.packages.status import PackageKey
 from tidemill.server import readiness
 from tidemill.server.readiness import CHECKS, check_readiness
 
@@ -136,3 +141,33 @@ async def test_a_source_that_cannot_be_read_is_reported_and_the_server_stays_in_
     reasons = {one.name: one.reason for one in found.checks if not one.ok}
     assert reasons == {"packages": "it cannot be read which are wanted: see the log"}
     assert all(one.ok for one in after.checks)
+
+
+@pytest.mark.parametrize("failures", [1, 1_000_000])
+async def test_a_server_is_not_ready_before_it_has_read_the_registry(
+    failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ops: the store may be away for a moment, and then nothing is loaded; after a minute it is only reported."""
+    read, failed = RegistrySource.desired_packages, 0
+
+    async def fail_first(self: RegistrySource) -> Mapping[PackageKey, DesiredPackage]:
+        nonlocal failed
+        failed += 1
+        if failed <= failures:
+            raise StoreError("the store is away")
+        return await read(self)
+
+    monkeypatch.setattr(RegistrySource, "desired_packages", fail_first)
+    async with tm.testing.node() as node:
+        reconciler = await node.probe.packages.watch_registry()
+        await node.advance("1ms")
+        assert "away" in reconciler.source_error
+        found = await check_readiness(node)
+        assert found.status == "not_ready"
+        assert [one.reason for one in found.checks if one.essential and not one.ok] == [
+            "it was not read yet which are wanted"
+        ]
+        await node.advance("59s")
+        assert (await check_readiness(node)).status == ("ready" if failures == 1 else "not_ready")
+        await node.advance("2s")
+        assert (await check_readiness(node)).status == "ready"
