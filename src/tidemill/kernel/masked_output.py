@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 from weakref import WeakSet
 
@@ -16,8 +17,8 @@ from tidemill.kernel.masking import MaskedStream, SecretMask
 _STREAM_NAMES = ("stdout", "stderr")
 
 
-class MaskedTextStream:
-    """Wraps a text stream and masks secrets, also one that begins in one write and ends in a later one."""
+class _MaskingStream:
+    """Wraps a stream and masks secrets, also one that begins in one write and ends in a later one."""
 
     def __init__(self, wrapped: Any, mask: SecretMask) -> None:
         self.wrapped = wrapped
@@ -34,17 +35,15 @@ class MaskedTextStream:
         self._lock = threading.RLock()
         self._is_busy = False
 
-    def write(self, text: str) -> int:
-        """Write a text; an end with which a secret may begin waits for the next write, or for a flush."""
+    def write(self, data: Any) -> int:
+        """Write a text, or bytes; an end with which a secret may begin waits for the next write, or for a flush."""
+        encoded = self._encode(data)
         with self._entering() as is_nested:
-            if is_nested:
-                self.wrapped.write(self.mask.mask(text))
-            else:
-                self._write(self._masked.feed(text.encode("utf-8", "surrogatepass")))
-        return len(text)
+            self._write(self.mask.mask_bytes(encoded) if is_nested else self._masked.feed(encoded))
+        return len(data)
 
     def writelines(self, lines: Any) -> None:
-        """Write texts one after the other."""
+        """Write one after the other."""
         for line in lines:
             self.write(line)
 
@@ -65,12 +64,49 @@ class MaskedTextStream:
             finally:
                 self._is_busy = is_nested
 
-    def _write(self, data: bytes) -> None:
-        if data:
-            self.wrapped.write(data.decode("utf-8", "surrogatepass"))
+    def _write(self, encoded: bytes) -> None:
+        if encoded:
+            self.wrapped.write(self._decode(encoded))
+
+    def _encode(self, data: Any) -> bytes:
+        return memoryview(data).tobytes()
+
+    def _decode(self, encoded: bytes) -> Any:
+        return encoded
 
 
-_streams: WeakSet[MaskedTextStream] = WeakSet()
+class MaskedBinaryStream(_MaskingStream):
+    """Masks secrets in a binary stream, such as the buffer of a text stream."""
+
+    @cached_property
+    def raw(self) -> "MaskedBinaryStream":
+        """The stream without a buffer."""
+        return MaskedBinaryStream(self.wrapped.raw, self.mask)
+
+
+class MaskedTextStream(_MaskingStream):
+    """Masks secrets in a text stream, and in the binary stream below it."""
+
+    @cached_property
+    def buffer(self) -> MaskedBinaryStream:
+        """The binary stream below the text."""
+        return MaskedBinaryStream(self.wrapped.buffer, self.mask)
+
+    def flush(self) -> None:
+        """Write everything, also what was written to the buffer."""
+        super().flush()
+        if "buffer" in self.__dict__:
+            self.buffer.flush()
+
+    def _encode(self, data: Any) -> bytes:
+        encoded: bytes = data.encode("utf-8", "surrogatepass")
+        return encoded
+
+    def _decode(self, encoded: bytes) -> Any:
+        return encoded.decode("utf-8", "surrogatepass")
+
+
+_streams: WeakSet[_MaskingStream] = WeakSet()
 
 
 def _unlock_streams() -> None:

@@ -39,6 +39,10 @@ class SecretMask:
         """Return a text without secrets."""
         return text if self.is_empty else self._pattern.sub(MASKED, text)
 
+    def mask_bytes(self, data: bytes) -> bytes:
+        """Return bytes without secrets."""
+        return data if self.is_empty else self.byte_pattern.sub(MASKED.encode(), data)
+
     def mask_value(self, value: object) -> object:
         """Return a value without secrets in its texts, at any depth."""
         if isinstance(value, str):
@@ -81,7 +85,7 @@ class MaskedStream:
     def flush(self) -> bytes:
         """Return what was held back: no more follows."""
         rest, self._held_back = self._held_back, b""
-        return self._mask.byte_pattern.sub(MASKED.encode(), rest)
+        return self._mask.mask_bytes(rest)
 
 
 def _overlap(data: bytes, form: bytes) -> int:

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 from contextlib import redirect_stdout
+from typing import Any
 
 import pytest
 
@@ -101,3 +102,31 @@ def test_a_redirection_does_not_end_the_masking(monkeypatch: pytest.MonkeyPatch)
     output.restore()
     assert sys.stdout is before
     assert before.getvalue() == "0 ***\n1 ***\n2 ***\n"
+
+
+def test_bytes_are_masked_below_the_text() -> None:
+    """S-6: libraries write to the buffer of the standard output, or wrap it, and some to the file below."""
+    written = io.BytesIO()
+    stream = MaskedTextStream(io.TextIOWrapper(io.BufferedWriter(_Unbuffered(written))), mask_of_secret())
+    stream.buffer.write(f"1 {SECRET}, sec".encode())
+    stream.buffer.writelines([b"ret-1", memoryview(b"\xff\n")])
+    stream.flush()
+    wrapper = io.TextIOWrapper(stream.buffer, write_through=True)  # type: ignore[type-var]
+    wrapper.write(f"2 {SECRET}\n")
+    wrapper.flush()
+    stream.buffer.raw.write(f"3 {SECRET}\n".encode())
+    assert written.getvalue() == b"1 ***, ***\xff\n2 ***\n3 ***\n"
+    wrapper.detach()
+
+
+class _Unbuffered(io.RawIOBase):
+    """A file in memory."""
+
+    def __init__(self, written: io.BytesIO) -> None:
+        self._written = written
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._written.write(data)
