@@ -190,6 +190,12 @@ def descriptors(place: Place) -> int:
     return len(os.listdir(f"/proc/{place.pid}/fd"))
 
 
+def resident(place: Place) -> float:
+    """Return the megabytes of memory that the present process holds."""
+    pages = int(Path(f"/proc/{place.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") / 1_000_000
+
+
 def _marked_processes(mark: str) -> list[tuple[int, str]]:
     found = []
     for folder in Path("/proc").iterdir():
