@@ -18,9 +18,13 @@ from tests.system.server_process import server_process
 DESCRIPTORS = 256
 FEW_DESCRIPTORS = ["sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$@"', "sh"]
 STRANGERS = 1000
-PROBES = 20
+BURSTS = 20
+PROBES = 5  # health checks after each of them
+ANSWER_LIMIT = 0.1
+"""Seconds within which a health check is answered. Most must be: on a busy machine, a few meet other processes."""
+MOST = 0.75
 PATIENCE = 10.0
-"""Seconds that a health check may take on a busy machine; on a quiet one it takes milliseconds."""
+"""Seconds after which a test gives up."""
 HALVES = {
     "half a head": b"GET /health/live HTTP/1.1\r\nHost: a\r\nX-Half: ",
     "half a body": (
@@ -53,19 +57,21 @@ def test_half_requests_do_not_stop_a_server(tmp_path: Path, half: str) -> None:
     ):
         assert known.get("/api/v1/me").status_code == 200
         durations = []
-        for _ in range(PROBES):
-            for _ in range(STRANGERS // PROBES):
+        for _ in range(BURSTS):
+            for _ in range(STRANGERS // BURSTS):
                 open_half(server.url, HALVES[half], strangers)
-            durations.append(check_health(server.url))
+            durations += [check_health(server.url) for _ in range(PROBES)]
         assert known.get("/api/v1/me").status_code == 200
         dropped = known.get("/api/v1/system/metrics").json()["values"]["http_connections_dropped_total"]
         assert dropped >= STRANGERS - DESCRIPTORS
         assert server.stop() == 0
-    print(f"{half}: the slowest of {PROBES} health checks took {max(durations) * 1000:.1f} ms")
-    assert max(durations) < PATIENCE
+    durations.sort()
+    most = durations[int(MOST * len(durations))]
+    print(f"{half}: {MOST:.0%} of the health checks took up to {most * 1000:.1f} ms, all {durations[-1] * 1000:.1f} ms")
+    assert most < ANSWER_LIMIT
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert not [line for line in lines if line.get("level") in ("error", "critical")]
-    assert len(lines) < STRANGERS + 100  # one for each head that is complete, and those of the server itself
+    assert len(lines) < STRANGERS + len(durations) + 100  # one for each complete head, and those of the server itself
 
 
 def test_a_server_without_descriptors_says_so_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
