@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,11 @@ from tests.service.client.cutting_proxy import cutting_proxy
 from tests.service.server.serving_node import Served, create_tenant, served
 from tidemill.client import AsyncClient, Client
 from tidemill.client.asynchronous.transport import AsyncTransport
-from tidemill.client.calls import get
+from tidemill.client.calls import get, make
 from tidemill.client.connection import Connection
+from tidemill.client.values import RunInfo
+from tidemill.engine.access import idempotency
+from tidemill.engine.access.idempotency import IdempotentRequests, KeyedRequest
 from tidemill.kernel.errors import NotFoundError
 
 QUICK = tm.Retry(2, delay="1ms")
@@ -113,3 +117,61 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         Client(url)
     assert refused.value.code == "invalid_url"
     assert "u:p" not in str(refused.value)
+
+
+REFUSALS = 8  # of two clients with one retry
+
+
+class HeldRequests:
+    """Holds the answers of a server back, until it has sent away so many calls meanwhile."""
+
+    def __init__(self, requests: IdempotentRequests) -> None:
+        self.begun, self.refused = asyncio.Event(), asyncio.Semaphore(0)
+        self._begin, self._finish = requests.begin, requests.finish
+
+    async def begin(self, *arguments: Any) -> KeyedRequest:
+        """Begin a request."""
+        try:
+            return await self._begin(*arguments)
+        except tm.RequestError as error:
+            if error.code == "request_in_progress":
+                self.refused.release()
+            raise
+        finally:
+            self.begun.set()
+
+    async def finish(self, *arguments: Any) -> None:
+        """Keep an answer, when it may be sent."""
+        for _ in range(REFUSALS):
+            await self.refused.acquire()
+        await self._finish(*arguments)
+
+
+async def test_both_clients_wait_for_a_request_that_is_still_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """http.md: 409 `request_in_progress` says when to come again, and uses up no retry."""
+    monkeypatch.setattr(idempotency, "PATIENCE", 0.01)
+    once, flow = tm.Retry(1, delay="1ms"), tm.Workflow("flow")
+
+    @flow.task
+    def only() -> None:
+        pass
+
+    async with tm.Node(load=[flow], settings={"lease_ttl": 0.3}) as node, served(node) as server:
+        held = HeldRequests(node.access.requests)
+        monkeypatch.setattr(node.access.requests, "begin", held.begin)
+        monkeypatch.setattr(node.access.requests, "finish", held.finish)
+        call = make("/workflows/flow/runs", RunInfo, {"params": {}})
+
+        def ask() -> RunInfo:
+            with Client(server.url, retry=once) as client:
+                return client._transport.send(call)
+
+        async with AsyncClient(server.url, retry=once) as client, asyncio.TaskGroup() as group:
+            first = group.create_task(client._transport.send(call), name="first")
+            await held.begun.wait()
+            refused = await server.http.post("/workflows/flow/runs", content=call.content, headers=call.headers)
+            again = group.create_task(client._transport.send(call), name="asynchronous")
+            blocking = group.create_task(asyncio.to_thread(ask), name="blocking")
+    assert (refused.status_code, refused.json()["code"]) == (409, "request_in_progress")
+    assert refused.headers["retry-after"] == "1"
+    assert first.result() == again.result() == blocking.result()
