@@ -62,6 +62,15 @@ def test_systemd_finds_the_units_well_protected(folder: Path, name: str) -> None
         assert rated.returncode == 0, rated.stdout
 
 
+@pytest.mark.parametrize("name", UNITS.values())
+def test_a_unit_hands_no_file_with_keys_to_tasks(folder: Path, name: str) -> None:
+    """S-6: tasks run as the user of the service. What systemd reads as root stays closed to them, a credential does not."""
+    unit = parse_unit(folder / name)
+    assert unit["EnvironmentFile"][0] == "-/etc/tidemill/tidemill.env"
+    assert not unit.keys() & {"LoadCredential", "LoadCredentialEncrypted", "SetCredential"}
+    assert not [value for value in unit["Environment"] if "_FILE=" in value]
+
+
 @pytest.mark.parametrize("command", UNITS)
 def test_a_unit_uses_options_that_the_command_has(folder: Path, command: str) -> None:
     """And variables that the unit gives a value."""
