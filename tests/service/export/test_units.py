@@ -64,7 +64,7 @@ def test_systemd_finds_the_units_well_protected(folder: Path, name: str) -> None
 
 @pytest.mark.parametrize("name", UNITS.values())
 def test_a_unit_hands_no_file_with_keys_to_tasks(folder: Path, name: str) -> None:
-    """S-6: tasks run as the user of the service. What systemd reads as root stays closed to them, a credential does not."""
+    """S-6: tasks run as the user of the service: a credential is open to them, what systemd reads as root is not."""
     unit = parse_unit(folder / name)
     assert unit["EnvironmentFile"][0] == "-/etc/tidemill/tidemill.env"
     assert not unit.keys() & {"LoadCredential", "LoadCredentialEncrypted", "SetCredential"}
