@@ -47,6 +47,7 @@ from tidemill.workflows.states import RunState
 
 FEW = flows.WIDTH + 2  # starts of one run
 MANY = 3 * FEW
+CROWD = 800  # runs of another tenant
 SOURCE = msgspec.msgpack.encode(list(range(flows.WIDTH)))
 
 BARE = "import asyncio, sqlite3"
@@ -154,6 +155,27 @@ async def latency(folder: Path, count: int) -> list[dict[str, Any]]:
         verdict("start to first task, p50 ms", p50, 2.0, at_least=False),
         verdict("start to first task, p99 ms", p99, 10.0, at_least=False),
     ]
+
+
+async def fairness(folder: Path, rounds: int) -> list[dict[str, Any]]:
+    """A run of one tenant while another has started many: it does not wait for all of them."""
+    waited, others = [], []
+    async with tm.Node(f"sqlite:///{folder / 'fairness.db'}", load=[flows.five]) as node:
+        await node.load(flows.five, tenant="acme")
+        await run_many(node, "five", 20)
+        for _ in range(rounds):
+            crowd = await asyncio.gather(*(node.start("five", tenant="acme") for _ in range(CROWD)))
+            began = perf_counter()
+            await (await node.start("five")).wait()
+            waited.append((perf_counter() - began) * 1e3)
+            await asyncio.gather(*(run.wait() for run in crowd))
+            others.append((perf_counter() - began) * 1e3)
+    show(
+        f"A run beside {CROWD} runs of another tenant",
+        ["", "it, ms", "what is left of the other, ms"],
+        [[f"{rounds} rounds", f"{median(waited):.0f}", f"{median(others):.0f}"]],
+    )
+    return [verdict("a run beside many of another tenant, ms", median(waited), 100, at_least=False)]
 
 
 async def punctuality(folder: Path, seconds: int) -> list[dict[str, Any]]:
@@ -386,6 +408,7 @@ async def main(quick: bool) -> None:
         report_raw({"sqlite": await raw_sqlite(folder, 0.2 if quick else 1.0)})
         figures = await throughput(folder, 1 if quick else 7)
         figures += await latency(folder, 10 if quick else 200)
+        figures += await fairness(folder, 2 if quick else 7)
         figures += await punctuality(folder, 2 if quick else 60)
         figures += idleness(folder, 0.5 if quick else 10.0)
         figures += cold(folder, 4 if quick else 7)
