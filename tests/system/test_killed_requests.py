@@ -6,10 +6,11 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -28,10 +29,19 @@ flow = tm.Workflow("flow")
 @flow.task
 def only() -> None:
     pass
+
+
+hourly = tm.Workflow("hourly", schedule=tm.Cron("0 * * * *"))
+
+
+@hourly.task
+def also() -> None:
+    pass
 """
-START, PUSH = "/workflows/flow/runs", "/accumulators/entries/events"
-MOST_TRANSACTIONS, FEWEST_TRANSACTIONS = 20, 5
-"""Of two requests with a key: each is begun, has its effect, and its answer is kept; other work adds some."""
+FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
+BATCH = 3  # events
+MOST_TRANSACTIONS, FEWEST_TRANSACTIONS = 20, 3
+"""Of a request with a key: it is begun, has its effect, and its answer is kept; other work adds some."""
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -94,30 +104,62 @@ async def servers_on(store: str, packages: Path) -> AsyncIterator[Servers]:
             await mother.wait()
 
 
-async def post_at_dying(servers: Servers) -> int:
+class KeyedPost(NamedTuple):
+    """A request with an idempotency key."""
+
+    path: str
+    content: bytes
+    headers: dict[str, str]
+
+    async def send(self, http: httpx.AsyncClient) -> httpx.Response:
+        """Send it."""
+        return await http.post(self.path, content=self.content, headers=self.headers)
+
+
+def start(number: int) -> KeyedPost:
+    """Start a run."""
+    return _post("/workflows/flow/runs", number, {"note": str(number)})
+
+
+def push(number: int) -> KeyedPost:
+    """Push an event."""
+    return _post("/accumulators/entries/events", number, {"producer": "p", "number": number})
+
+
+def push_batch(number: int) -> KeyedPost:
+    """Push events together."""
+    events = [{"producer": "p", "number": BATCH * number + one} for one in range(BATCH)]
+    return _post("/accumulators/entries/events", number, *events, content_type="application/x-ndjson")
+
+
+def backfill(number: int) -> KeyedPost:
+    """Start the runs of a day."""
+    begin = FIRST_DAY + number * timedelta(days=1)
+    slots = {"from": begin.isoformat(), "to": (begin + timedelta(hours=2)).isoformat()}
+    return _post("/backfills", number, {"workflow": "hourly", "only_missing": False, **slots})
+
+
+def _post(path: str, number: int, *bodies: dict[str, Any], content_type: str = "application/json") -> KeyedPost:
+    content = b"\n".join(json.dumps(body).encode() for body in bodies)
+    return KeyedPost(path, content, {"idempotency-key": f"key-{number}", "content-type": content_type})
+
+
+async def post_at_dying(servers: Servers, make: Callable[[int], KeyedPost]) -> int:
     """Make requests at servers that die after more transactions each, until one has answered; return their number."""
     for number in range(MOST_TRANSACTIONS):
         async with servers.started(str(number)) as http:
             try:
-                for path, body in requests_of(number).items():
-                    await http.post(path, json=body, headers={"Idempotency-Key": f"{number}{path}"})
+                await make(number).send(http)
             except httpx.TransportError:
                 continue
-            assert number > FEWEST_TRANSACTIONS
+            assert number >= FEWEST_TRANSACTIONS
             return number + 1
     raise AssertionError("no server has answered")
 
 
-def requests_of(number: int) -> dict[str, Any]:
-    """Return the requests of a server, by path: the start of a run, and the push of an event."""
-    return {START: {"note": str(number)}, PUSH: {"producer": "p", "number": number}}
-
-
-async def repeat(http: httpx.AsyncClient, path: str, number: int) -> Any:
+async def repeat(http: httpx.AsyncClient, post: KeyedPost) -> Any:
     """Repeat a request whose answer was lost; the repetition is answered at once, and another one in the same way."""
-    body, key = requests_of(number)[path], {"Idempotency-Key": f"{number}{path}"}
-    first = await http.post(path, json=body, headers=key)
-    again = await http.post(path, json=body, headers=key)
+    first, again = await post.send(http), await post.send(http)
     assert first.is_success, first.text
     assert (again.status_code, again.content) == (first.status_code, first.content)
     return first.json()
@@ -127,23 +169,50 @@ async def until_loaded(http: httpx.AsyncClient) -> None:
     """Wait until a server has loaded the package, and runs its reactor."""
 
     async def is_loaded() -> bool:
-        found = [(await http.get(path)).is_success for path in ("/workflows/flow", "/accumulators/entries")]
+        found = [(await http.get(path)).is_success for path in ("/workflows/hourly", "/accumulators/entries")]
         return all(found)
 
     await until(is_loaded)
 
 
-async def test_a_request_has_one_effect_and_one_answer_whenever_its_server_dies(store: str, packages: Path) -> None:
+async def check_runs(http: httpx.AsyncClient, answers: list[Any]) -> None:
+    """Each start has made the run of its answer."""
+    runs = (await http.get("/runs?workflow=flow&limit=500")).json()
+    assert sorted(one["id"] for one in runs["items"]) == sorted(one["id"] for one in answers)
+
+
+async def check_entries(http: httpx.AsyncClient, answers: list[Any]) -> None:
+    """Each event was applied once, under the number of its receipt."""
+    receipts = [one for answer in answers for one in answer.get("receipts", [answer])]
+    state = (await http.get("/reactors/ledger")).json()
+    account = state["cache"]["entries"]["accounts"]["p"]
+    assert (account["count"], account["total"]) == (len(receipts), sum(range(len(receipts))))
+    assert sorted(one["sequence"] for one in receipts) == list(range(1, len(receipts) + 1))
+
+
+async def check_backfills(http: httpx.AsyncClient, answers: list[Any]) -> None:
+    """Each backfill has made the runs of its answer."""
+    backfills = (await http.get("/backfills?limit=500")).json()["items"]
+    assert sorted(one["id"] for one in backfills) == sorted(one["id"] for one in answers)
+    runs = (await http.get("/runs?workflow=hourly&limit=500")).json()["items"]
+    made = [one["id"] for one in runs if one["origin"] == "backfill"]
+    assert sorted(made) == sorted(run for one in answers for run in one["runs"])
+    assert len(made) == 3 * len(answers)
+
+
+@pytest.mark.parametrize(
+    ("make", "check"),
+    [(start, check_runs), (push, check_entries), (push_batch, check_entries), (backfill, check_backfills)],
+    ids=["start", "push", "batch", "backfill"],
+)
+async def test_a_request_has_one_effect_and_one_answer_whenever_its_server_dies(
+    store: str,
+    packages: Path,
+    make: Callable[[int], KeyedPost],
+    check: Callable[[httpx.AsyncClient, list[Any]], Awaitable[None]],
+) -> None:
     """http.md, G-24: a server that dies leaves no key behind that is blocked, and no effect without its key."""
     async with servers_on(store, packages) as servers:
-        number = await post_at_dying(servers)
+        number = await post_at_dying(servers, make)
         async with servers.started() as http:
-            started = [await repeat(http, START, one) for one in range(number)]
-            pushed = [await repeat(http, PUSH, one) for one in range(number)]
-            runs = (await http.get("/runs")).json()
-            state = (await http.get("/reactors/ledger")).json()
-    assert runs["total"] == number
-    assert {one["id"] for one in runs["items"]} == {one["id"] for one in started}
-    account = state["cache"]["entries"]["accounts"]["p"]
-    assert (account["count"], account["total"]) == (number, sum(range(number)))
-    assert sorted(one["sequence"] for one in pushed) == list(range(1, number + 1))
+            await check(http, [await repeat(http, make(one)) for one in range(number)])
