@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from tidemill.packages.reconcile.reconciler import Reconciler
 
 REGISTRY = "registry"
+"""The origin of packages that are published in the store."""
 REGISTRY_PATIENCE = 60.0
 """Seconds for which a node that starts waits for a registry that cannot be read."""
-"""The origin of packages that are published in the store."""
 
 
 class PackageService:
