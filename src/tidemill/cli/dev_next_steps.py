@@ -1,5 +1,6 @@
 """The next steps that `tidemill dev` suggests on its first screen: commands to copy, to begin or for what is loaded."""
 
+import json
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -7,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from tidemill.annotations.variants import label
 from tidemill.cli.formatting import relative_path
 from tidemill.engine.registry import Registry
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
@@ -49,7 +49,7 @@ def next_steps(registry: Registry, tenant: str, store: str, url: str) -> Iterato
     if reactors := registry.reactors(tenant):
         yield f"watch it live:  tidemill --server {url} reactor watch {shlex.quote(reactors[0])}"
     if (accumulator := _find_pushed(registry, tenant)) is not None:
-        yield f"push an event:  {_push_call(accumulator)} in a task, or node.push(...) in a program"
+        yield f"push an event:  {_push_command(accumulator)} --server {url}"
     yield "change a file:  a save takes effect at once"
 
 
@@ -75,13 +75,13 @@ def _find_pushed(registry: Registry, tenant: str) -> Accumulator | None:
     return next((one for one in accumulators if one.kind in _PUSHED_KINDS and one.name not in fed), None)
 
 
-def _push_call(accumulator: Accumulator) -> str:
-    return f"ctx.push({accumulator.name!r}, {_sample_event(accumulator.event_type)})"
+def _push_command(accumulator: Accumulator) -> str:
+    event = shlex.quote(json.dumps(_sample_event(accumulator.event_type)))
+    return f"echo {event} | tidemill accumulator push {shlex.quote(accumulator.name)}"
 
 
-def _sample_event(annotation: Any) -> str:
-    """Return an event of a type as code: its fields with sample values, or the name of the type."""
+def _sample_event(annotation: Any) -> Any:
+    """Return an event of a type in JSON types, with "..." for what a developer has to fill in."""
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        fields = {one.encode_name: _SAMPLES.get(one.type, ...) for one in msgspec.structs.fields(annotation)}
-        return repr(fields).replace("Ellipsis", "...")
-    return repr(_SAMPLES[annotation]) if annotation in _SAMPLES else label(annotation)
+        return {one.encode_name: _SAMPLES.get(one.type, "...") for one in msgspec.structs.fields(annotation)}
+    return _SAMPLES.get(annotation, "...") if isinstance(annotation, type) else "..."

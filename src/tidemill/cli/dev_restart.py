@@ -21,8 +21,8 @@ class RestartReport:
     def __init__(self, node: Node, view: DevView) -> None:
         self._node = node
         self._view = view
-        self._restored: list[tuple[str, str]] = []
-        """Reactors, and what was restored of each, in words."""
+        self._restored: dict[str, str] = {}
+        """What was restored of each reactor, in words; the last time, if it was loaded several times."""
         self._unfinished: dict[str, list[str]] = {}
         """Runs that an earlier process has not finished, by workflow, until they are reported."""
 
@@ -50,7 +50,7 @@ class RestartReport:
         parts += [f"{queued:,} in the queue"] if queued else []
         parts += [format_count(firings, "unfinished firing")] if firings else []
         if parts:
-            self._restored.append((str(fields.get("reactor", "")), ", ".join(parts)))
+            self._restored[str(fields.get("reactor", ""))] = ", ".join(parts)
         return True
 
     def _drop_run(self, workflow: str, run: str) -> None:
@@ -61,8 +61,8 @@ class RestartReport:
 
     def report(self) -> None:
         """Print the reactors that were restored, and the workflows that were loaded and continue their runs."""
-        restored, self._restored = self._restored, []
-        for reactor, text in restored:
+        restored, self._restored = self._restored, {}
+        for reactor, text in restored.items():
             self._view.print_event(f"restored from the store: {text}", reactor)
         for workflow in sorted(self._unfinished.keys() & set(self._node.registry.workflows())):
             runs = _name_runs(self._unfinished.pop(workflow))

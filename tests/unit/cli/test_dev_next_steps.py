@@ -69,8 +69,8 @@ async def test_an_event_is_pushed_with_its_fields() -> None:
 
     [watch, push, change] = await steps(reactor(orderbook))
     assert watch == WATCH
-    event = "{'bid': 1.0, 'venue': 'text', 'depth': ...}"
-    assert push == f"push an event:  ctx.push('orderbook', {event}) in a task, or node.push(...) in a program"
+    event = '{"bid": 1.0, "venue": "text", "depth": "..."}'
+    assert push == f"push an event:  echo '{event}' | tidemill accumulator push orderbook --server {URL}"
     assert change == "change a file:  a save takes effect at once"
 
 
@@ -83,8 +83,8 @@ async def test_an_event_without_fields_is_pushed_as_its_type() -> None:
     def fills(events: list[Book | int]) -> int:
         return len(events)
 
-    assert "ctx.push('ticks', 1) " in (await steps(reactor(ticks)))[1]
-    assert "ctx.push('fills', Book | int) " in (await steps(reactor(fills)))[1]
+    assert "echo 1 | tidemill accumulator push ticks " in (await steps(reactor(ticks)))[1]
+    assert "echo '\"...\"' | tidemill accumulator push fills " in (await steps(reactor(fills)))[1]
 
 
 async def test_nothing_is_pushed_where_events_come_by_themselves() -> None:

@@ -50,7 +50,8 @@ def record(event: str, **fields: Any) -> logging.LogRecord:
 )
 def test_a_restored_reactor_is_reported_with_what_it_has(counts: dict[str, int], said: str) -> None:
     report = report_on(tm.Node())
-    assert report.handles(record(events.CHECKPOINT_RESTORED, reactor="market", **counts))
+    for earlier in ({"queued": 7}, counts):  # it was loaded again, because another file adds a graph to it
+        assert report.handles(record(events.CHECKPOINT_RESTORED, reactor="market", **earlier))
     assert lines(report) == [f"market  restored from the store: {said}"]
     assert lines(report) == []
 
