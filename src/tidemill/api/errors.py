@@ -79,11 +79,12 @@ def invalid_field_error(error: msgspec.ValidationError, kind: Any, message: str)
     return InvalidRequestError(f"{message}{where}: {problem.message}", [problem])
 
 
-def require_offset(name: str, time: datetime | None) -> None:
-    """Raise a RequestError if a field is a time without an offset."""
+def require_offset(name: str, time: datetime | None) -> datetime | None:
+    """Return the time of a field; RequestError if it has no offset."""
     if time is not None and time.tzinfo is None:
         message = f"{name} needs an offset, such as {time.isoformat()}Z"
         raise InvalidRequestError(message, [FieldProblem(name, message)])
+    return time
 
 
 def title_of(status: int) -> str:

@@ -331,14 +331,12 @@ async def list_runs(
     text: Text = "",
 ) -> Page[RunInfo]:
     """List runs, newest first; `omitted` names params that are too large for a list."""
-    require_offset("from", since)
-    require_offset("to", until)
     found = await services.workflows.list_runs(
         caller,
         workflow=workflow,
         states=state or (),
-        since=since or EARLIEST,
-        until=until or LATEST,
+        since=require_offset("from", since) or EARLIEST,
+        until=require_offset("to", until) or LATEST,
         text=text,
         after=decode_position(page.cursor),
         limit=page.limit + 1,

@@ -81,10 +81,14 @@ class CommandDoor:
 
 def command_words(operation: Operation[..., Any], fields: Mapping[str, Any]) -> list[str]:
     """Return the command of an operation, with the fields of a request as arguments and options."""
-    assert operation.command is not None, f"{operation.name} has no command"
-    words = operation.command.name.split()
+    for verb in operation.verbs:
+        if verb.command is not None and verb.fixed.items() <= fields.items():
+            words, fixed = verb.command.name.split(), verb.fixed
+            break
+    else:
+        raise AssertionError(f"{operation.name} has no command for {fields}")
     for one in operation.fields:
-        if one.name not in fields or one.marker(Prompt) is not None:
+        if one.name not in fields or one.name in fixed or one.marker(Prompt) is not None:
             continue
         value = fields[one.name]
         if get_origin(one.bare_type) is list:
