@@ -11,11 +11,11 @@ import pytest
 import tidemill as tm
 from tests.service.client.cutting_proxy import cutting_proxy
 from tests.service.server.serving_node import Served, create_tenant, served
+from tidemill.api.runs import RunInfo
 from tidemill.client import AsyncClient, Client
 from tidemill.client.asynchronous.transport import AsyncTransport
 from tidemill.client.calls import get, make
 from tidemill.client.connection import Connection
-from tidemill.client.values import RunInfo
 from tidemill.engine.access import idempotency
 from tidemill.engine.access.idempotency import IdempotentRequests, KeyedRequest
 from tidemill.kernel.errors import NotFoundError
