@@ -6,10 +6,10 @@ from inspect import signature
 from typing import get_overloads
 
 import pytest
-from tidemill.server.views.schedules import TriggerView
 
 import tidemill as tm
 from tests.architecture.sources import ROOT, listing, modules
+from tidemill.api.triggers import TriggerInfo
 from tidemill.workflows.firing_trigger import FiringTrigger
 from tidemill.workflows.task_options import OPTION_NAMES, OPTION_READERS
 from tidemill.workflows.workflow import Workflow
@@ -84,4 +84,4 @@ def test_kinds_of_triggers_are_known_by_their_interface() -> None:
 @pytest.mark.parametrize("trigger", [tm.on_firing("market"), tm.on_output("maker", "place")])
 def test_every_fact_of_a_trigger_is_a_field_of_the_api(trigger: FiringTrigger) -> None:
     """Else a page could not say what starts the workflow."""
-    assert set(trigger.facts()) < set(TriggerView.__struct_fields__)
+    assert set(trigger.facts()) < set(TriggerInfo.__struct_fields__)

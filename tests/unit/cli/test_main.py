@@ -182,7 +182,9 @@ LIGHT = (
     "tidemill.workflows.result",
     "tidemill.workflows.rules",
     "tidemill.workflows.spec",
+    "tidemill.workflows.cluster_options",
     "tidemill.workflows.states",
+    "tidemill.workflows.task_options",
 )
 
 
