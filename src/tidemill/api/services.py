@@ -84,8 +84,4 @@ def open_services(store: "Store", settings: "Settings") -> Services:
 
 def no_server_error() -> RequestError:
     """Return the error for what a store without a running server cannot do."""
-    message = (
-        "this works with a running server: name it with `tidemill --server URL ...`, "
-        "with TIDEMILL_SERVER, or with a profile (`tidemill profile add`)"
-    )
-    return RequestError(message, code="no_server")
+    return RequestError("this works with a running server, not on a store alone", code="no_server")

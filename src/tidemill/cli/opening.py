@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
-from tidemill.cli.targets import ServerTarget, find_target, require_server
+from tidemill.cli.targets import ServerTarget, find_target, missing_server_error, require_server
+from tidemill.kernel.errors import RequestError
 
 if TYPE_CHECKING:
     from tidemill.api.port import AsyncApi
@@ -74,7 +75,10 @@ async def open_api(
         async with open_store(target.address, read_only=read_only, creates=creates) as opened:
             services = open_services(opened, Settings.read())
             tenant = LOCAL_PRINCIPAL.tenant if tenant is None else tenant
-            yield LocalApi(services, await services.access.tenants.act_for(LOCAL_PRINCIPAL, tenant))
+            try:
+                yield LocalApi(services, await services.access.tenants.act_for(LOCAL_PRINCIPAL, tenant))
+            except RequestError as error:
+                raise (missing_server_error() if error.code == "no_server" else error) from None
 
 
 def with_client(tenant: str | None, work: "Callable[[AsyncClient], Awaitable[Result]]") -> Result:

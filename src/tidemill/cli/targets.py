@@ -117,17 +117,17 @@ def require_server() -> ServerTarget:
     """Return the server of a command that works only with one."""
     target = find_target(None)
     if isinstance(target, StoreTarget):
-        raise RequestError(f"this works with a running server: {_server_hint(target)}", code="no_server")
+        raise missing_server_error()
     return target
 
 
-def _server_hint(target: StoreTarget) -> str:
-    """Return how to name a server where none is found."""
+def missing_server_error() -> RequestError:
+    """Return the error for a command that needs a server and has a store, or nothing: it says how to name a server."""
+    way = f"name it with --server URL, with {SERVER_VARIABLE}, or with a profile (`tidemill profile add`)"
     current = read_profiles(profiles_file()).current
-    if current:  # find_target would have returned its server, if no store went before it
-        return f"TIDEMILL_STORE goes before the profile in use, so name it with --profile {current}"
-    way = f"--server URL, with {SERVER_VARIABLE}, or with a profile (`tidemill profile add`)"
-    return f"name it with {way}{'; TIDEMILL_STORE names only a store' if target.address else ''}"
+    if current:  # its server would be in use, if no store went before it
+        way = f"a store goes before the profile in use, so name it with --profile {current}"
+    return RequestError(f"this works with a running server: {way}", code="no_server")
 
 
 def _with_key(profile: Profile) -> Profile:

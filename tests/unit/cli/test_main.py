@@ -172,6 +172,8 @@ LIGHT = (
     "tidemill.cli",
     "tidemill.kernel",
     "tidemill.storage.access_ports",
+    "tidemill.workflows.cluster_options",
+    "tidemill.workflows.task_options",
     "tidemill.storage.node_kinds",
     "tidemill.workflows.slots",
     "tidemill.storage.request_ports",
