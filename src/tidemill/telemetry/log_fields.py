@@ -28,6 +28,12 @@ def drop_reserved(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in RECORD_ATTRIBUTES}
 
 
+def rename_reserved(fields: Mapping[str, Any], *taken: str) -> dict[str, Any]:
+    """Return fields under names that a record can have: "name_" for one that logging rejects, or that is taken."""
+    reserved = {*RECORD_ATTRIBUTES, *taken}
+    return {f"{name}_" if name in reserved else name: value for name, value in fields.items()}
+
+
 def to_storable_field(value: object) -> object:
     """Return the value of a field in a form that can be stored; parts that cannot be stored become their repr."""
     try:

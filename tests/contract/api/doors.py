@@ -27,6 +27,9 @@ from tidemill.kernel.errors import TidemillError
 from tidemill.kernel.settings import Settings
 from tidemill.node import make_store
 
+NO_COMMAND = "no command"
+"""What the command line answers to an operation that reads and has no command."""
+
 
 class Door(Protocol):
     """A way to ask for operations."""
@@ -63,6 +66,8 @@ class CommandDoor:
 
     async def ask(self, operation: Operation[..., Any], fields: Mapping[str, Any]) -> Any:
         """Run the command, in a thread: it runs a loop of its own."""
+        if operation.http.method == "GET" and not any(one.command for one in operation.verbs):
+            return NO_COMMAND
         secret = next((str(fields[one.name]) for one in operation.fields if one.marker(Prompt) is not None), "")
         self._monkeypatch.setattr("sys.stdin", StringIO(secret))
         words = [*self._target, *command_words(operation, fields), "-o", "json"]

@@ -21,7 +21,7 @@ def test_a_deferral_is_no_try() -> None:
         "origin": "manual",
         "params": b"",
     }
-    row = RunRow(**fields, state=RunState.SUCCESS, created_at=NOON)
+    row = RunRow(**fields, origin="manual", state=RunState.SUCCESS, created_at=NOON)
     replay = RunReplay(row, ["a"])
     states = ["scheduled", "queued", "running", "deferred", "queued", "running", "up_for_retry", "queued", "running"]
     attempts = [0, 1, 1, 1, 2, 2, 2, 3, 3]

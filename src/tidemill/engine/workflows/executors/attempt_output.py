@@ -21,7 +21,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.masking import MaskedStream, SecretMask
 from tidemill.kernel.namespaces import plain_text
 from tidemill.kernel.tracebacks import TRACEBACK_LIMIT, format_traceback, shorten
-from tidemill.telemetry.log_fields import drop_reserved, extract_fields, to_storable_field
+from tidemill.telemetry.log_fields import extract_fields, rename_reserved, to_storable_field
 from tidemill.workflows.attempt_results import AttemptResult, Failed, Skipped
 from tidemill.workflows.records import AttemptKey, TaskError
 
@@ -226,7 +226,7 @@ def echo_to_logging(key: AttemptKey, record: LogRecord) -> None:
     """Repeat an attempt's log record in Python's logging."""
     level = logging.getLevelNamesMapping().get(record.level.upper(), logging.INFO)
     if logger.isEnabledFor(level):
-        fields = drop_reserved(record.fields)
+        fields = rename_reserved(record.fields, "attempt")
         logger.log(level, "%s", record.message, extra=fields | {"attempt": str(key)})
 
 
