@@ -1,14 +1,16 @@
 """The rules of operations: one contract, from which every surface is derived."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import fields as dataclass_fields
+from string import Formatter
 from typing import Any, get_args
 
 import msgspec
 
 from tests.architecture.sources import FunctionNode, listing, modules
-from tidemill.api.operation import Message
+from tidemill.api.operation import ListOperation, Message, Operation
 from tidemill.api.table import NOUNS, OPERATIONS
 
 BODY_LIMIT = 15
@@ -127,3 +129,32 @@ def _calls_in(tree: ast.AST, root: str = "") -> Iterator[tuple[int, tuple[str, s
             owner = one.func.value
             if isinstance(owner, ast.Attribute) and ast.unparse(owner).startswith(root):
                 yield one.lineno, (owner.attr.replace("workflow_client", "workflows"), one.func.attr)
+
+
+def test_an_operation_names_only_fields_that_it_has() -> None:
+    """A slip in a path makes another query, and one in the text of a command fails after the change was made."""
+    offenders = [
+        f"{one.name}: {name}"
+        for one in OPERATIONS
+        for name, known in _named_by(one)
+        if name.split("[]")[0] not in known
+    ]
+    assert not offenders, listing(offenders)
+
+
+def _named_by(operation: Operation[Any, Any]) -> Iterator[tuple[str, set[str]]]:
+    """Yield every name in the path and the texts of an operation, with the names that may stand there."""
+    fields = {one.name for one in operation.fields}
+    is_list = isinstance(operation, ListOperation)
+    answered = set(getattr(operation.item if is_list else operation.answer, "__struct_fields__", ()))
+    yield from ((name, fields) for name in _placeholders(operation.http.path))
+    yield from ((name, answered) for name in _placeholders(operation.http.location or ""))
+    for form in (verb.command for verb in operation.verbs if verb.command is not None):
+        yield from ((name, fields | answered) for name in _placeholders(form.done))
+        yield from ((re.split(r"\.|\[", path)[0], answered) for path in form.columns)
+        if not form.done and operation.answer is type(None):
+            assert form.verb.endswith("e"), f"{operation.name} does not say what it has done"
+
+
+def _placeholders(text: str) -> list[str]:
+    return [name for _, name, _, _ in Formatter().parse(text) if name is not None]

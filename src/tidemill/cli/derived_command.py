@@ -10,7 +10,7 @@ import msgspec
 from tidemill.api.operation import CommandForm, ListOperation, Operation, Prompt, RequestField
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
-from tidemill.cli.item_list import show_fields, show_items
+from tidemill.cli.item_list import format_field, show_fields, show_items
 from tidemill.cli.opening import open_api
 from tidemill.cli.output import Format, print_text, show_json
 from tidemill.cli.secret_input import read_secret
@@ -95,7 +95,7 @@ def _show_answer(form: CommandForm, given: dict[str, Any], answer: Any, output: 
     if output is Format.JSON:
         show_json(answer)
     elif done:
-        print_text(done.format(**{**given, **answer}))
+        print_text(done.format(**{name: format_field(name, one) for name, one in {**given, **answer}.items()}))
     elif form.shows is not None:
         value = answer[form.shows]
         print_text(value if isinstance(value, str) else json.dumps(value, indent=2))
