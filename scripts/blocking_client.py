@@ -15,6 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 CLIENT = ROOT / "src" / "tidemill" / "client"
 SOURCE, TARGET = CLIENT / "asynchronous", CLIENT / "synchronous"
+HANDLES = ROOT / "src" / "tidemill" / "api" / "handles.py"
+"""The handles, which nodes have too."""
 
 NAMES = {
     "StopAsyncIteration": "StopIteration",
@@ -31,21 +33,24 @@ NAMES = {
     "asyncio": "sync",
 }
 """The blocking counterparts. A name that begins with `Async` loses it."""
+MODULES = {"tidemill.api.handles": "tidemill.client.synchronous.handles"}
+"""The blocking counterparts of modules outside of the client."""
 KEYWORDS = {"async", "await"}
-NOTE = "# Written by scripts/blocking_client.py from client/asynchronous: change it there.\n"
+NOTE = "# Written by scripts/blocking_client.py from the asynchronous module of this name: change it there.\n"
 PACKAGE_DOCSTRING = '"""The blocking client, written from the asynchronous one by `make api`."""\n'
 
 
 def render_modules() -> dict[Path, str]:
     """Return the text of every module of the blocking client by its path."""
-    texts = {
-        TARGET / path.name: NOTE + to_blocking(path.read_text("utf-8")) for path in sorted(SOURCE.glob("[!_]*.py"))
-    }
+    sources = [HANDLES, *sorted(SOURCE.glob("[!_]*.py"))]
+    texts = {TARGET / path.name: NOTE + to_blocking(path.read_text("utf-8")) for path in sources}
     return {path: format_module(text) for path, text in texts.items()} | {TARGET / "__init__.py": PACKAGE_DOCSTRING}
 
 
 def to_blocking(source: str) -> str:
     """Return the blocking version of a module."""
+    for module, counterpart in MODULES.items():
+        source = source.replace(f"from {module} import", f"from {counterpart} import")
     lines = source.splitlines(keepends=True)
     tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     for token, following in reversed(list(pairwise(tokens))):

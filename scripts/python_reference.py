@@ -53,11 +53,11 @@ PAGES = {
         "",
         {
             "Client": "tidemill.client",
-            "RemoteRun": "tidemill.client.synchronous.run",
+            "Run": "tidemill.client.synchronous.handles",
             "RemoteReactor": "tidemill.client.synchronous.reactor",
             "EventPusher": "tidemill.client.pusher",
             "AsyncClient": "tidemill.client",
-            "AsyncRemoteRun": "tidemill.client.asynchronous.run",
+            "AsyncRun": "tidemill.api.handles",
             "AsyncRemoteReactor": "tidemill.client.asynchronous.reactor",
             "AsyncEventPusher": "tidemill.client.async_pusher",
         },

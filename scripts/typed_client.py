@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from scripts.blocking_client import SOURCE, format_module
 from tidemill.api.operation import ListOperation, Operation, Positional, RequestField, Verb
-from tidemill.api.runs import start_run
+from tidemill.api.runs import list_runs, start_run
 from tidemill.api.table import OPERATIONS
 from tidemill.kernel.durations import Duration
 
@@ -30,7 +30,7 @@ NOTE = "# Written by scripts/typed_client.py from the operations of tidemill.api
 
 
 HANDLED = "run"
-"""The field of operations on what has a handle, whose methods they are: `start` returns one too."""
+"""The field of operations on what has a handle, whose methods they are: `start` and `runs` return handles too."""
 
 
 def render_module() -> str:
@@ -44,7 +44,8 @@ def render_module() -> str:
 
 
 def _is_of_handle(operation: Operation[Any, Any]) -> bool:
-    return operation is start_run or any(one.name == HANDLED and one.place == "path" for one in operation.fields)
+    is_about_one = any(one.name == HANDLED and one.place == "path" for one in operation.fields)
+    return is_about_one or operation in (list_runs, start_run)
 
 
 def _method(operation: Operation[Any, Any], verb: Verb, imports: set[tuple[str, str]]) -> str:

@@ -2,20 +2,8 @@
 
 from collections.abc import Mapping
 
-from tidemill.kernel.errors import DefinitionError, RequestError
+from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word
-from tidemill.kernel.suggestions import did_you_mean
-from tidemill.workflows.states import RunState
-
-
-def parse_run_state(state: RunState | str) -> RunState:
-    """Return the state of that name; RequestError if there is none."""
-    try:
-        return RunState(state)
-    except ValueError:
-        known = [str(one) for one in RunState]
-        message = f"a run is {', '.join(known)}, not {state!r}{did_you_mean(str(state), known)}"
-        raise RequestError(message, code="invalid_state") from None
 
 
 def check_count(name: str, value: int) -> int:

@@ -1,11 +1,14 @@
 """The operations of a running node: the calls that programs make, and the services that the server uses."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
 
-from tidemill.access.principal import Caller
+from tidemill.access.principal import Caller, Principal, Role
+from tidemill.api.handles import AsyncRun
+from tidemill.api.local import LocalApi
+from tidemill.api.runs import list_runs
 from tidemill.api.services import NodeServices, Services
 from tidemill.engine.access.services import AccessServices
 from tidemill.engine.event_feed.changes import publish_change
@@ -16,7 +19,6 @@ from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.loaded_graphs import PushNow, check_whole, partition_named_error
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.workflows.client.handle import RunHandle
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.interface import AttemptRequest
@@ -30,7 +32,6 @@ from tidemill.graphs.result import Receipt
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
-from tidemill.node_arguments import parse_run_state
 from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageStatus
 from tidemill.storage.graph_ports import PartKey
@@ -165,7 +166,7 @@ class NodeOperations:
         *,
         tenant: str | None = None,
         **params: Any,
-    ) -> RunHandle:
+    ) -> AsyncRun:
         """Start a run of a loaded workflow with these params.
 
         `given` takes params as a mapping, for a param named `tenant` for example.
@@ -175,7 +176,7 @@ class NodeOperations:
             raise RequestError(message, code="invalid_params", status=400)
         caller = self._caller(tenant)
         run = await self._workflows.client.start(caller, _definition_name(workflow), {**(given or {}), **params})
-        return RunHandle(self._workflows.client, caller, run)
+        return AsyncRun(self._api(caller), run)
 
     async def handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:
         """Make a call of a running task, for its tenant."""
@@ -191,30 +192,36 @@ class NodeOperations:
             run = await self._workflows.client.start(
                 caller, call.workflow, call.params, once=key, origin=RunOrigin.TASK
             )
-        return RunHandle(self._workflows.client, caller, run)
+        return AsyncRun(self._api(caller), run)
+
+    def _api(self, caller: Caller) -> LocalApi:
+        """Return what carries operations out for a tenant; those of the program itself are not audited."""
+        principal = Principal(caller.tenant, caller.actor, role=Role.ADMIN)
+        return LocalApi(self.services, principal, is_audited=False)
 
     def _caller(self, tenant: str | None) -> Caller:
         return Caller(self._resolve_tenant(tenant), self._workflows.owner.id)
 
-    def run_handle(self, id: str, *, tenant: str | None = None) -> RunHandle:
+    def run_handle(self, id: str, *, tenant: str | None = None) -> AsyncRun:
         """Return a handle on a run of a tenant by its id; the first call of the handle checks that it exists."""
         caller = Caller(self.tenant if tenant is None else validate_tenant(tenant), self._workflows.owner.id)
-        return RunHandle(self._workflows.client, caller, id)
+        return AsyncRun(self._api(caller), id)
 
     async def runs(
         self,
         workflow: str | Workflow | None = None,
-        state: RunState | str | None = None,
-        limit: int = 1000,
+        state: RunState | str | Collection[RunState | str] | None = None,
+        limit: int | None = 50,
         *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        text: str = "",
         tenant: str | None = None,
-    ) -> list[RunHandle]:
-        """Return the newest `limit` runs, oldest first, of any origin."""
-        name = None if workflow is None else _definition_name(workflow)
-        states = [] if state is None else [parse_run_state(state)]
-        caller = self._caller(tenant)
-        rows = await self._workflows.client.find_runs(caller, name, states, limit)
-        return [RunHandle(self._workflows.client, caller, row.id) for row in rows]
+    ) -> list[AsyncRun]:
+        """Return the newest runs, newest first; `limit=None` for all. `text` is a part of an id, a note, or a param."""
+        name, api = None if workflow is None else _definition_name(workflow), self._api(self._caller(tenant))
+        fields = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
+        return [AsyncRun(api, one.id, one) for one in await api.collect(list_runs, fields, limit)]
 
     async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
         """Pause a workflow: no run and no task of it starts; running tasks continue."""

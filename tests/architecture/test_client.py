@@ -1,12 +1,16 @@
 """The blocking client is the asynchronous one, written without `await`."""
 
+import inspect
 import re
+
+import pytest
 
 from scripts.blocking_client import TARGET, render_modules, to_blocking
 from tests.architecture.sources import ROOT
-from tidemill.client import Client
+from tidemill.client import AsyncClient, Client
+from tidemill.client.synchronous.handles import Run
 from tidemill.client.synchronous.reactor import RemoteReactor
-from tidemill.client.synchronous.run import RemoteRun
+from tidemill.node import Node
 
 
 def test_the_blocking_client_is_written_from_the_asynchronous_one() -> None:
@@ -25,10 +29,21 @@ def test_the_reference_lists_every_method() -> None:
     """And no other one: the page is `docs/reference/client.md`."""
     text = (ROOT / "docs" / "reference" / "client.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"`(?:push\.)?(\w+)\(", text)) - {"Client"}
-    offered = {name for one in (Client, RemoteRun, RemoteReactor) for name in dir(one) if not name.startswith("_")}
+    offered = {name for one in (Client, Run, RemoteReactor) for name in dir(one) if not name.startswith("_")}
     assert listed - {"push", "flush"} == {name for name in offered if callable_in_any(name)} - {"push"}
 
 
 def callable_in_any(name: str) -> bool:
     """Return whether a name is a method of the client or of a handle."""
-    return any(callable(getattr(one, name, None)) for one in (Client, RemoteRun, RemoteReactor))
+    return any(callable(getattr(one, name, None)) for one in (Client, Run, RemoteReactor))
+
+
+@pytest.mark.parametrize("name", ["start", "run_handle", "runs"])
+def test_a_node_and_its_client_have_one_way_to_runs(name: str) -> None:
+    """Rule 4: the same names, order, defaults and results; a node takes a tenant, whom the key of a client names."""
+    node, client = (inspect.signature(getattr(one, name)) for one in (Node, AsyncClient))
+    parameters = [one for one in node.parameters.values() if one.name != "tenant"]
+    assert [(one.name, one.default, one.kind) for one in parameters] == [
+        (one.name, one.default, one.kind) for one in client.parameters.values()
+    ]
+    assert node.return_annotation == client.return_annotation

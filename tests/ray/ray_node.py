@@ -8,7 +8,7 @@ from typing import Any
 from tests.ray import flow
 from tests.ray.cluster import RayCluster
 from tests.service.server.serving_node import Served, served
-from tidemill.engine.workflows.client.handle import RunHandle
+from tidemill.api.handles import AsyncRun
 from tidemill.node import Node
 from tidemill.node_parts import NodeParts
 from tidemill.server.authentication import NoAuthentication
@@ -38,12 +38,12 @@ async def ray_node(
         yield server
 
 
-async def begin(server: Served, workflow: str, folder: Path) -> RunHandle:
+async def begin(server: Served, workflow: str, folder: Path) -> AsyncRun:
     """Start a run whose tasks leave their process ids in a folder."""
     return await server.node.start(workflow, folder=str(folder))
 
 
-async def attempts_of(server: Served, run: RunHandle) -> list[AttemptRow]:
+async def attempts_of(server: Served, run: AsyncRun) -> list[AttemptRow]:
     """Return the attempts of a run, in order."""
     return sorted(await server.node.store.runs.read_attempts(run.id), key=lambda row: row.key)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.contract.executor_harness import until
 from tests.remote.remote_node import TIMEOUT, starts
 from tests.service.workflows.faults import breaking
-from tidemill.engine.workflows.client.handle import RunHandle
+from tidemill.api.handles import AsyncRun
 from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.node import Node
 from tidemill.workflows.states import RunState
@@ -20,7 +20,7 @@ from tidemill.workflows.states import RunState
 class RunningTask:
     """A node, and a run whose task runs there."""
 
-    def __init__(self, node: Node, run: RunHandle, folder: Path, reporter: Node | None = None) -> None:
+    def __init__(self, node: Node, run: AsyncRun, folder: Path, reporter: Node | None = None) -> None:
         self.node = node
         self.engine = node._workflows
         self.reporter = reporter or node

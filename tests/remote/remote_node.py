@@ -13,7 +13,7 @@ import msgspec
 from tests.remote import flow
 from tests.remote.local_launcher import LocalLauncher
 from tests.service.server.serving_node import served
-from tidemill.engine.workflows.client.handle import RunHandle
+from tidemill.api.handles import AsyncRun
 from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.node import Node
 from tidemill.node_parts import NodeParts
@@ -54,22 +54,22 @@ class RemoteServer(NamedTuple):
         """The port of the server."""
         return httpx.URL(self.url).port or 0
 
-    async def begin(self, folder: Path, workflow: str = "remote") -> RunHandle:
+    async def begin(self, folder: Path, workflow: str = "remote") -> AsyncRun:
         """Start a run whose task says in a folder that it runs."""
         return await self.node.start(workflow, folder=str(folder))
 
-    async def attempts_of(self, run: RunHandle, task: str = "count") -> list[AttemptRow]:
+    async def attempts_of(self, run: AsyncRun, task: str = "count") -> list[AttemptRow]:
         """Return the attempts of a task, in order."""
         rows = await self.node.store.runs.read_attempts(run.id)
         return sorted((row for row in rows if row.key.task == task), key=lambda row: row.key)
 
-    async def messages_of(self, run: RunHandle, task: str = "count") -> list[str]:
+    async def messages_of(self, run: AsyncRun, task: str = "count") -> list[str]:
         """Return what a task has logged so far."""
         chunks = await self.node.store.logs.read(TaskKey(run.id, task, -1))
         records = [msgspec.msgpack.decode(chunk.payload, type=list[LogRecord]) for chunk in chunks]
         return [record.message for batch in records for record in batch]
 
-    async def until_renewed(self, run: RunHandle, times: int = 4, task: str = "count") -> None:
+    async def until_renewed(self, run: AsyncRun, times: int = 4, task: str = "count") -> None:
         """Wait until the lease of a task's attempt was renewed so many times."""
         seen: set[datetime | None] = set()
         async with asyncio.timeout(TIMEOUT):
@@ -78,12 +78,12 @@ class RemoteServer(NamedTuple):
                 seen.add(next(row.lease_until for row in record.tasks if row.task == task))
                 await asyncio.sleep(0.02)  # real time: another process renews it
 
-    async def recoveries_of(self, run: RunHandle, task: str = "count") -> int:
+    async def recoveries_of(self, run: AsyncRun, task: str = "count") -> int:
         """Return how many recoveries a task has used up."""
         (record,) = await self.node.store.runs.load([run.id])
         return next(row.recoveries for row in record.tasks if row.task == task)
 
-    async def state_of(self, run: RunHandle, task: str = "count") -> TaskState:
+    async def state_of(self, run: AsyncRun, task: str = "count") -> TaskState:
         """Return the stored state of a task."""
         (record,) = await self.node.store.runs.load([run.id])
         return next(row.state for row in record.tasks if row.task == task)
@@ -101,7 +101,7 @@ async def remote_node(
         yield RemoteServer(node, server.url, server.http)
 
 
-def key_of(run: RunHandle, task: str = "count", attempt: int = 1) -> AttemptKey:
+def key_of(run: AsyncRun, task: str = "count", attempt: int = 1) -> AttemptKey:
     """Return the key of an attempt of a run."""
     return AttemptKey(run.id, task, -1, attempt)
 

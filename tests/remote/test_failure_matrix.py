@@ -8,7 +8,7 @@ from msgspec.structs import replace
 import tidemill as tm
 from tests.remote.scripted_units import Cluster, RemoteTestNode, beat, begin, end, make_node_class
 from tests.service.workflows.faults import breaking, store_of, troubles
-from tidemill.engine.workflows.client.handle import RunHandle
+from tidemill.api.handles import AsyncRun
 from tidemill.engine.workflows.executors.remote.executor import RemoteExecutor
 from tidemill.engine.workflows.executors.remote.interface import UnitStatus
 from tidemill.engine.workflows.remote_reports import AttemptEndedError
@@ -58,7 +58,7 @@ def open_node(cluster: Cluster, store: str | None, **settings: Any) -> RemoteTes
     return make_node_class(cluster)(store, load=[flow, wide], settings=settings)
 
 
-async def start(node: RemoteTestNode) -> tuple[RunHandle, AttemptKey]:
+async def start(node: RemoteTestNode) -> tuple[AsyncRun, AttemptKey]:
     """Start a run, and return it with the attempt whose unit was launched."""
     run = await node.start("flow")
     await node.advance("1s")

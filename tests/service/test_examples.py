@@ -129,7 +129,7 @@ async def test_an_alert_starts_one_callout_for_each_machine_that_overheats(load:
             await node.advance("125ms")
         assert node.metrics()["subscription_suppressed_total"] > 20
         await node.advance("1m")
-        results = [await run.wait() for run in await node.runs("callout")]
+        results = [await run.wait() for run in reversed(await node.runs("callout"))]
         assert [one.outputs["close"].split()[0] for one in results] == list(example.MACHINES)
         assert [one.state for one in results] == ["success"] * 4
         assert any(one.tasks["confirm"].attempts > 1 for one in results)
@@ -160,7 +160,7 @@ async def test_the_nightly_report_makes_up_for_seven_days(load: Load) -> None:
     example = load("nightly_report")
     async with tm.testing.node(load=[example], pools={"warehouse": 1}, start=START) as node:
         await node.advance("2m")
-        results = [await run.wait() for run in await node.runs("nightly_report")]
+        results = [await run.wait() for run in reversed(await node.runs("nightly_report"))]
         assert [one.outputs["publish"].split()[1] for one in results] == ["14", "15", "16", "17", "18", "19", "20"]
         assert {one.state for one in results} == {"success"}
         assert any(one.tasks["fetch"].attempts > 1 for one in results)

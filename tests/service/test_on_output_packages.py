@@ -63,7 +63,7 @@ def package(folder: Path, name: str, source: str, kind: str = "float", version: 
 
 async def outputs(node: Any) -> list[Any]:
     """Return what the tasks of the runs returned."""
-    return [(await run.state()).outputs["act"] for run in await node.runs("cool")]
+    return [(await run.state()).outputs["act"] for run in reversed(await node.runs("cool"))]
 
 
 async def test_a_workflow_follows_a_graph_of_another_package(tmp_path: Path) -> None:

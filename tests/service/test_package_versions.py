@@ -9,7 +9,7 @@ import pytest
 import tidemill as tm
 from tests.contract.executor_harness import until
 from tests.service.package_folders import copies, marked_modules, package, without_child_processes
-from tidemill.engine.workflows.client.handle import RunHandle
+from tidemill.api.handles import AsyncRun
 
 QUICK = {"backoff_base": 0.02}
 """Older versions are looked at soon."""
@@ -108,7 +108,7 @@ def flow(way: str) -> str:
     return FLOW.format(begin=begin, wait=wait, options=options)
 
 
-async def begun(node: tm.Node, gate: Path) -> RunHandle:
+async def begun(node: tm.Node, gate: Path) -> AsyncRun:
     """Start a run, and return when its task is held up."""
     run = await node.start("flow", path=str(gate))
     await until(gate.with_name(f"{gate.name}.begun").exists)

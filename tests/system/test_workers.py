@@ -12,7 +12,7 @@ from tests.contract.proxy import proxy_to
 from tests.postgres import PostgresServer
 from tests.system.worker_processes import PATIENCE, WorkerProcess, Workshop, is_running, workshop_on
 from tests.system.workflow_nodes import check_executions, until
-from tidemill.engine.workflows.client.handle import RunHandle
+from tidemill.api.handles import AsyncRun
 from tidemill.storage.workflow_ports import Runs
 from tidemill.testing.probes.workflows import WorkflowProbe
 from tidemill.workflows.states import RunState, TaskState
@@ -29,7 +29,7 @@ async def workshop(postgres: PostgresServer, tmp_path: Path) -> AsyncIterator[Wo
         yield workshop
 
 
-async def all_succeed(runs: list[RunHandle]) -> list[int]:
+async def all_succeed(runs: list[AsyncRun]) -> list[int]:
     """Wait for runs, and return the number of attempts that each took."""
     results = [await run.wait(timeout=PATIENCE) for run in runs]
     assert {result.state for result in results} == {RunState.SUCCESS}
@@ -167,7 +167,7 @@ async def test_tasks_that_do_not_end_are_returned(workshop: Workshop, way: str) 
 
 async def test_no_task_runs_twice_at_the_same_time(workshop: Workshop) -> None:
     """W-11, W-12, I-5: workers are killed and stopped under load, and every run succeeds all the same."""
-    runs = list[RunHandle]()
+    runs = list[AsyncRun]()
     await asyncio.gather(*(workshop.add(concurrency=4) for _ in range(3)))
     for is_killed in (True, False, True):
         runs += await workshop.start(LOAD, seconds=0.5)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import tidemill as tm
 from tests.architecture.sources import ROOT
 from tests.system.workflow_nodes import Execution
-from tidemill.engine.workflows.client.handle import RunHandle
+from tidemill.api.handles import AsyncRun
 
 FLOW = Path(__file__).with_name("worker_flow.py")
 PATIENCE = 30.0  # seconds for anything at all
@@ -109,7 +109,7 @@ class Workshop:
         assert json.loads(await worker.first_line()) == {"worker": f"w{number}"}
         return worker
 
-    async def start(self, runs: int, *, seconds: float | None = None) -> list[RunHandle]:
+    async def start(self, runs: int, *, seconds: float | None = None) -> list[AsyncRun]:
         """Start runs whose task takes so many seconds; without a number, it waits for the gate."""
         ends = {"gate": str(self.gate)} if seconds is None else {"seconds": seconds}
         return [await self.node.start("held", file=str(self.journal), **ends) for _ in range(runs)]

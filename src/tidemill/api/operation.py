@@ -11,7 +11,7 @@ of a GET, and the body of everything else.
 """
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from types import UnionType
@@ -199,7 +199,7 @@ class StreamForm(NamedTuple):
     event: str
     """The type of its events."""
     item: type[Any]
-    follow: Callable[..., Awaitable[AsyncIterator[StreamItem[Any]]]]
+    follow: Callable[..., Awaitable[AsyncGenerator[StreamItem[Any], None]]]
     """Takes the services, the caller, the id after which to continue, and the fields of a request."""
 
 
@@ -258,8 +258,8 @@ class RequestField(NamedTuple):
 
     def to_wire(self, value: Any) -> Any:
         """Return a value as HTTP sends it; a list of texts may be given as its only one."""
-        if isinstance(value, str) and get_origin(self.bare_type) is list:
-            return [value]
+        if get_origin(self.bare_type) is list and isinstance(value, str | Collection):
+            return [value] if isinstance(value, str) else list(value)
         return value if value is None or self.marker(InSeconds) is None else seconds(self.name, value)
 
 

@@ -1,9 +1,11 @@
 """The port through which code carries operations out, in this process or at a server."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from tidemill.api.operation import ListOperation, Operation
+from tidemill.kernel.durations import Duration
+from tidemill.workflows.result import RunResult
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -20,6 +22,15 @@ class AsyncApi(Protocol):
     ) -> list[Item]:
         """Return the items of a list, `limit` at most."""
 
+    def stream(self, operation: ListOperation[..., Item], fields: Mapping[str, Any]) -> AsyncGenerator[Item, None]:
+        """Yield the items of a list as they come, until it has ended."""
+
+    async def result(self, run: str, *, outputs: bool = True) -> RunResult:
+        """Return the state of a run; where its code is loaded, its outputs have the types of the workflow."""
+
+    async def wait(self, run: str, timeout: Duration | None = None) -> RunResult:
+        """Return the result of a run when it has ended; TimeoutError after the timeout."""
+
 
 class Api(Protocol):
     """The same for code that blocks."""
@@ -29,3 +40,12 @@ class Api(Protocol):
 
     def collect(self, operation: ListOperation[..., Item], fields: Mapping[str, Any], limit: int | None) -> list[Item]:
         """Return the items of a list, `limit` at most."""
+
+    def stream(self, operation: ListOperation[..., Item], fields: Mapping[str, Any]) -> Generator[Item, None, None]:
+        """Yield the items of a list as they come, until it has ended."""
+
+    def result(self, run: str, *, outputs: bool = True) -> RunResult:
+        """Return the state of a run."""
+
+    def wait(self, run: str, timeout: Duration | None = None) -> RunResult:
+        """Return the result of a run when it has ended; TimeoutError after the timeout."""

@@ -1,7 +1,7 @@
 """Runs: start them, list them, follow their events, cancel them, and run parts of them again."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 from zlib import crc32
@@ -29,6 +29,7 @@ from tidemill.api.operation import (
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor, page_in_order
 from tidemill.api.plain_values import to_plain
 from tidemill.api.services import Services
+from tidemill.api.tasks import TaskInfo, TaskLogLine, read_tasks
 from tidemill.kernel.errors import RequestError
 from tidemill.storage.request_ports import FIRE_PREFIX
 from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage, RunPosition
@@ -68,6 +69,8 @@ Params = Annotated[
 Note = Annotated[str | None, Meta(description="A note on the run.", examples=["asked for by finance"])]
 NoteText = Annotated[str, Meta(description="The note; an empty one removes it.")]
 NotedTask = Annotated[str | None, Meta(description="The task that the note is on; null: the run itself.")]
+WithEvents = Annotated[bool, Meta(description="Whether snapshots have the new events of the run.")]
+Every = Annotated[float, Meta(ge=0, le=86400, description="The least number of seconds between two snapshots.")]
 IfMatch = Annotated[
     str | None,
     Meta(description="The ETag of the run that was read: the change fails if the run has another one now."),
@@ -105,22 +108,16 @@ class RunInfo(Message, frozen=True, kw_only=True):
     def of_row(cls, row: RunRow, note: str | None, large_params: int | None = None) -> "RunInfo":
         """Return the message about a run; `large_params` are the bytes of params that its row does not have."""
         return cls(
-            id=row.id,
-            workflow=row.workflow,
-            version=row.version,
-            state=row.state,
-            origin=row.origin,
-            created_at=row.created_at,
-            started_at=row.started_at,
-            ended_at=row.ended_at,
-            slot=row.slot,
-            backfill=row.backfill,
             params=None if large_params else _read_params(row),
             note=note,
-            reason=row.reason,
             omitted={"params": large_params} if large_params else {},
             etag=etag_of(row, note),
+            **{name: getattr(row, name) for name in _SHARED},
         )
+
+
+_SHARED = tuple(name for name in RunInfo.__struct_fields__ if name in RunRow.__struct_fields__ and name != "params")
+"""The fields that the message has of the row as they are."""
 
 
 class RunFailure(Message, frozen=True, kw_only=True):
@@ -180,17 +177,21 @@ class RunTransition(Message, frozen=True, kw_only=True):
     @classmethod
     def of_event(cls, number: int, event: EventRow) -> "RunTransition":
         """Return the message about an event."""
-        return cls(
-            number=number,
-            at=event.at,
-            actor=event.actor,
-            task=event.task,
-            index=None if event.index == UNMAPPED else event.index,
-            attempt=event.attempt,
-            before=event.before,
-            after=event.after,
-            reason=event.reason,
-        )
+        index = None if event.index == UNMAPPED else event.index
+        fields = {name: value for name, value in asdict(event).items() if name not in ("run", "index")}
+        return cls(number=number, index=index, **fields)
+
+
+class RunSnapshot(Message, frozen=True, kw_only=True):
+    """A run at one moment, and what is new since the last snapshot."""
+
+    run: RunInfo
+    tasks: list[TaskInfo]
+    """In topological order; a mapped task is one of them, with the states of its elements."""
+    lines: list[TaskLogLine]
+    """The new log lines of all tasks."""
+    events: list[RunTransition]
+    """The new events, if they were asked for."""
 
 
 class RerunCounts(Message, frozen=True, kw_only=True):
@@ -341,10 +342,14 @@ async def list_runs(
         after=decode_position(page.cursor),
         limit=page.limit + 1,
     )
-    shown = found.runs[: page.limit]
-    notes = await services.workflows.read_notes(shown)
-    items = [RunInfo.of_row(row, notes.get(row.id), found.large_params.get(row.id)) for row in shown]
+    items = await _read_infos(services, found, page.limit)
     return Page(items=items, total=found.total, next=next_position(found, page.limit))
+
+
+async def _read_infos(services: Services, found: RunPage, limit: int) -> list[RunInfo]:
+    shown = found.runs[:limit]
+    notes = await services.workflows.read_notes(shown)
+    return [RunInfo.of_row(row, notes.get(row.id), found.large_params.get(row.id)) for row in shown]
 
 
 @operation(GET("/runs/{run}"), Permission.READ)
@@ -366,7 +371,7 @@ async def read_run(services: Services, caller: Principal, run: str, *, with_outp
 
 async def _follow_events(
     services: Services, caller: Principal, after: str | None, run: str
-) -> AsyncIterator[StreamItem[RunTransition]]:
+) -> AsyncGenerator[StreamItem[RunTransition], None]:
     await services.workflows.load_run(caller, run)  # an unknown run is an error, not a stream
     return _events_after(services, caller, _event_number(after), run)
 
@@ -379,7 +384,7 @@ def _event_number(event_id: str | None) -> int:
 
 async def _events_after(
     services: Services, caller: Principal, after: int, run: str
-) -> AsyncIterator[StreamItem[RunTransition]]:
+) -> AsyncGenerator[StreamItem[RunTransition], None]:
     number = 0
     async for snapshot in services.workflows.watch(caller, run, tasks=(), events=True):
         for event in snapshot.events:
@@ -393,6 +398,48 @@ async def list_run_events(services: Services, caller: Principal, page: PageReque
     """List the events of a run, oldest first; as server-sent events, follow them until the run has ended."""
     events = await services.workflows.load_events(caller, run)
     return page_in_order([RunTransition.of_event(number, event) for number, event in enumerate(events, 1)], page)
+
+
+async def _follow_snapshots(
+    services: Services, caller: Principal, after: str | None, run: str, events: bool, every: float
+) -> AsyncGenerator[StreamItem[RunSnapshot], None]:
+    await services.workflows.load_run(caller, run)  # an unknown run is an error, not a stream
+    return _snapshots(services, caller, _event_number(after), run, events, every)
+
+
+async def _snapshots(
+    services: Services, caller: Principal, after: int, run: str, events: bool, every: float
+) -> AsyncGenerator[StreamItem[RunSnapshot], None]:
+    """Yield snapshots; the id of each is the number of events before the next one."""
+    number = 0
+    async for watched in services.workflows.watch(caller, run, events=events, every=every):
+        first, number = number + 1, number + len(watched.events)
+        new = [RunTransition.of_event(one, event) for one, event in enumerate(watched.events, first) if one > after]
+        lines = [TaskLogLine.of_line(line) for line in watched.log_lines]
+        yield StreamItem(await _snapshot(services, watched.record, lines, new), str(number))
+
+
+async def _snapshot(
+    services: Services, record: RunRecord, lines: list[TaskLogLine], events: list[RunTransition]
+) -> RunSnapshot:
+    tasks = await read_tasks(services, record)
+    return RunSnapshot(run=RunInfo.of_row(record.run, None), tasks=tasks, lines=lines, events=events)
+
+
+@operation(GET("/runs/{run}/watch"), Permission.READ, stream=StreamForm("snapshot", RunSnapshot, _follow_snapshots))
+async def watch_run(
+    services: Services,
+    caller: Principal,
+    page: PageRequest,
+    run: str,
+    events: WithEvents = False,
+    every: Every = 0.1,  # noqa: ARG001, of the stream alone
+) -> Page[RunSnapshot]:
+    """List the present snapshot of a run; as server-sent events, one whenever it changes, until it has ended."""
+    record = await services.workflows.load_record(caller, run)
+    history = await services.workflows.load_events(caller, run) if events else []
+    new = [RunTransition.of_event(number, event) for number, event in enumerate(history, 1)]
+    return page_in_order([await _snapshot(services, record, [], new)], page)
 
 
 @operation(POST("/runs/{run}/cancel", errors=(412,)), Permission.WRITE, audit="run.cancel")

@@ -1,7 +1,7 @@
 """Tasks of a run: their states, attempts, outputs and logs, and why they have not run."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -16,7 +16,7 @@ from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import MAX_INTEGER
 from tidemill.workflows.lookup import resolve_task, split_element
 from tidemill.workflows.plan import UNMAPPED
-from tidemill.workflows.records import AttemptOutcome, AttemptRow, TaskError, TaskKey, TaskRow
+from tidemill.workflows.records import AttemptOutcome, AttemptRow, RunRecord, TaskError, TaskKey, TaskRow
 from tidemill.workflows.result import TaskResult
 from tidemill.workflows.states import TaskState
 
@@ -28,8 +28,8 @@ RESUMABLE_ELEMENTS = 64
 RESUME_INTERVAL = 100
 """With more elements, the number of lines between two ids: at most that many are repeated after a reconnect."""
 
-Index = Annotated[int | None, Meta(ge=0, le=MAX_INTEGER, description="One element of a mapped task.")]
-AttemptNumber = Annotated[int | None, Meta(ge=1, le=MAX_INTEGER, description="The lines of one attempt.")]
+Index = Annotated[int, Meta(ge=0, le=MAX_INTEGER, description="One element of a mapped task.")] | None
+AttemptNumber = Annotated[int, Meta(ge=1, le=MAX_INTEGER, description="The lines of one attempt.")] | None
 LogText = Annotated[
     str, Meta(description="A part of the message or of a field, in letters of either case."), WireName("q")
 ]
@@ -156,6 +156,7 @@ class TaskLogLine(Message, frozen=True, kw_only=True):
     stream: str
     """Where it comes from: log, stdout or stderr."""
     attempt: int
+    task: str = ""
     index: int | None
     """The element of a mapped task."""
 
@@ -170,6 +171,7 @@ class TaskLogLine(Message, frozen=True, kw_only=True):
             fields=to_plain(record.fields),
             stream=record.stream,
             attempt=line.attempt,
+            task=line.key.task,
             index=_to_index(line.key.element),
         )
 
@@ -210,10 +212,14 @@ async def list_tasks(
     """List the tasks of a run in topological order, or the elements of a mapped task."""
     if mapped is not None:
         return await _list_elements(services, caller, page, TaskKey(run, mapped, 0), state or [])
-    record = await services.workflows.load_record(caller, run)
-    rows, result = record.by_task(), await services.workflows.load_plain_result(record)
-    tasks = [TaskInfo.of_rows(rows[name], task) for name, task in result.tasks.items()]
+    tasks = await read_tasks(services, await services.workflows.load_record(caller, run))
     return page_in_order(tasks, page, is_listed=lambda task: not state or task.state in state)
+
+
+async def read_tasks(services: Services, record: RunRecord) -> list[TaskInfo]:
+    """Return the tasks of a loaded run in topological order; a mapped task is one of them."""
+    rows, result = record.by_task(), await services.workflows.load_plain_result(record)
+    return [TaskInfo.of_rows(rows[name], task) for name, task in result.tasks.items()]
 
 
 async def _list_elements(
@@ -282,7 +288,7 @@ async def _follow_logs(
     index: int | None,
     attempt: int | None,
     text: str,
-) -> AsyncIterator[StreamItem[TaskLogLine]]:
+) -> AsyncGenerator[StreamItem[TaskLogLine], None]:
     await services.workflows.load_task(caller, run, _label(task, index))  # an unknown one is an error, not a stream
     return _lines_after(services, caller, _decode_positions(after), run, _label(task, index), attempt, text)
 
@@ -295,7 +301,7 @@ async def _lines_after(
     label: str,
     attempt: int | None,
     text: str,
-) -> AsyncIterator[StreamItem[TaskLogLine]]:
+) -> AsyncGenerator[StreamItem[TaskLogLine], None]:
     """Yield log lines; the id of each has the position of the last line of every element."""
     from tidemill.engine.workflows.client.log_lines import LogFilter  # on use: commands that show help need no engine
 

@@ -6,20 +6,20 @@ from typing import Any, NamedTuple
 
 import typer
 
+from tidemill.api.handles import AsyncRun
+from tidemill.api.runs import RunInfo, list_runs
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_FAILED, exit_on_error
 from tidemill.cli.formatting import format_count
-from tidemill.cli.opening import open_workflows
+from tidemill.cli.opening import open_api
 from tidemill.cli.output import Format, print_text, show, show_json, terminal_width
 from tidemill.cli.run_view import runs_table
-from tidemill.cli.workflow_service import WorkflowService
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
-from tidemill.workflows.records import RunRow
 from tidemill.workflows.states import RunState
 
 BULK_LIMIT = 10_000  # runs that one command changes; the oldest of more are left for the next
 
-ChangeRun = Callable[[WorkflowService, str], Awaitable[Any]]
+ChangeRun = Callable[[AsyncRun], Awaitable[Any]]
 
 
 class BulkChange(NamedTuple):
@@ -40,7 +40,7 @@ class BulkChange(NamedTuple):
 class BulkOutcome(NamedTuple):
     """A run, and why it was not changed, if it was not."""
 
-    run: RunRow
+    run: RunInfo
     problem: str | None = None
 
 
@@ -50,15 +50,15 @@ def change_runs(
     """Change all runs that are selected, after asking; with `preview` only show them."""
 
     async def do() -> list[BulkOutcome]:
-        async with open_workflows(store, tenant, read_only=preview) as workflows:
-            rows = await workflows.find_runs(bulk.workflow, bulk.states, BULK_LIMIT)
+        async with open_api(store, tenant, read_only=preview, may_be_loaded=True) as api:
+            rows = await api.collect(list_runs, {"workflow": bulk.workflow, "state": bulk.states}, BULK_LIMIT)
             if preview or not rows:
                 return [BulkOutcome(row) for row in rows]
             if not is_confirmed:
                 _confirm(bulk, len(rows))
-            if bulk.verb == "cancel":
-                rows.reverse()  # newest first, so that none of them begins when an older one is cancelled
-            return [await _change_run(bulk, workflows, row) for row in rows]
+            if bulk.verb != "cancel":  # newest first, so that none of them begins when an older one is cancelled
+                rows.reverse()
+            return [await _change_run(bulk, AsyncRun(api, row.id), row) for row in rows]
 
     with exit_on_error():
         outcomes = run_async(do())
@@ -75,9 +75,9 @@ def _confirm(bulk: BulkChange, number: int) -> None:
     typer.confirm(f"Really {bulk.describe(number)}?", abort=True)
 
 
-async def _change_run(bulk: BulkChange, workflows: WorkflowService, row: RunRow) -> BulkOutcome:
+async def _change_run(bulk: BulkChange, run: AsyncRun, row: RunInfo) -> BulkOutcome:
     try:
-        await bulk.change_run(workflows, row.id)
+        await bulk.change_run(run)
     except StoreError:
         raise
     except (RequestError, OperationError) as error:  # the error concerns this run: it has ended meanwhile, for one
@@ -94,7 +94,7 @@ def _print_outcomes(bulk: BulkChange, outcomes: Sequence[BulkOutcome], output: F
         show_json({"action": bulk.verb, "preview": preview, "runs": runs})
         return
     if preview and outcomes:
-        show(runs_table([one.run for one in reversed(outcomes)], terminal_width()))
+        show(runs_table([one.run for one in outcomes], terminal_width()))
     for sentence in _sentences(bulk, outcomes, preview=preview):
         print_text(sentence)
 

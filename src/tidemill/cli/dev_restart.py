@@ -31,8 +31,8 @@ class RestartReport:
         workflows: dict[str, str] = {}
         for state in (RunState.RUNNING, RunState.QUEUED):
             with suppress(TidemillError):  # the report is optional, and the node logs a store that fails
-                for handle in await self._node.runs(state=state, limit=RUN_LIMIT):
-                    workflows[handle.id] = (await handle.state()).workflow
+                for handle in reversed(await self._node.runs(state=state, limit=RUN_LIMIT)):
+                    workflows[handle.id] = "" if handle.listed is None else handle.listed.workflow
         for run, workflow in workflows.items():
             self._unfinished.setdefault(workflow, []).append(run)
         return workflows

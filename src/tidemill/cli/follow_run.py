@@ -3,13 +3,13 @@
 import asyncio
 from contextlib import suppress
 
+from tidemill.api.handles import AsyncRun
+from tidemill.api.runs import RunSnapshot
 from tidemill.cli.formatting import format_short_duration
 from tidemill.cli.progress import Progress
-from tidemill.engine.workflows.client.handle import RunHandle
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError, TidemillError
 from tidemill.script import ScriptNode
-from tidemill.workflows.records import RunRecord
 from tidemill.workflows.states import RunState, TaskState
 
 STOP_TIMEOUT = 0.2  # seconds that cancelled tasks usually need to stop
@@ -17,7 +17,7 @@ STALL_TIMEOUT = 1.0  # seconds without progress before the reason is shown
 
 
 async def follow_run(
-    handle: RunHandle, cancel_requested: asyncio.Event, progress: Progress, node: ScriptNode, clock: Clock
+    handle: AsyncRun, cancel_requested: asyncio.Event, progress: Progress, node: ScriptNode, clock: Clock
 ) -> None:
     """Show a run until it has ended, and cancel it on request."""
     follower = _RunFollower(handle, cancel_requested, progress, clock)
@@ -46,17 +46,17 @@ async def follow_run(
 class _RunFollower:
     """Follows one run; remembers its last snapshot."""
 
-    def __init__(self, handle: RunHandle, cancel_requested: asyncio.Event, progress: Progress, clock: Clock) -> None:
+    def __init__(self, handle: AsyncRun, cancel_requested: asyncio.Event, progress: Progress, clock: Clock) -> None:
         self._handle = handle
         self._cancel_requested = cancel_requested
         self._progress = progress
         self._clock = clock
-        self._record: RunRecord | None = None
+        self._snapshot: RunSnapshot | None = None
 
     async def show_until_end(self) -> None:
         """Show the run until it has ended."""
         async for snapshot in self._handle.watch(events=self._progress.wants_events):
-            self._record = snapshot.record
+            self._snapshot = snapshot
             self._progress.show(snapshot)
 
     async def cancel_on_request(self) -> None:
@@ -79,11 +79,11 @@ class _RunFollower:
 
     def _stalled_task(self) -> str | None:
         """Return a task that waits to start, if no task of the run is active."""
-        record = self._record
-        if record is None or any(row.state.is_active and row.state is not TaskState.SCHEDULED for row in record.tasks):
+        found = self._snapshot
+        if found is None or any(one.state.is_active and one.state is not TaskState.SCHEDULED for one in found.tasks):
             return None
-        state = TaskState.NONE if record.run.state is RunState.QUEUED else TaskState.SCHEDULED
-        return next((row.task for row in record.tasks if row.state is state), None)
+        state = TaskState.NONE if found.run.state is RunState.QUEUED else TaskState.SCHEDULED
+        return next((one.task for one in found.tasks if one.state is state), None)
 
     async def _explain_stall(self, task: str) -> str:
         try:

@@ -1,5 +1,6 @@
 """Shows the progress of a run on a terminal: one line per task, redrawn in place."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -11,6 +12,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from tidemill.api.runs import RunSnapshot
+from tidemill.api.tasks import TaskInfo
 from tidemill.cli.formatting import (
     format_count,
     format_elapsed,
@@ -22,10 +25,7 @@ from tidemill.cli.formatting import (
 )
 from tidemill.cli.progress import Progress
 from tidemill.cli.run_summary import format_element_progress
-from tidemill.engine.workflows.client.values import RunSnapshot
 from tidemill.kernel.clock import Clock
-from tidemill.workflows.plan import UNMAPPED, mapped_state
-from tidemill.workflows.records import TaskRow
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import TaskState
 
@@ -71,12 +71,11 @@ class LiveProgress(Progress):
         )
 
     def show(self, snapshot: RunSnapshot) -> None:
-        for line in snapshot.log_lines:
-            self._last_messages[line.key.task] = format_with_fields(line.record.message, line.record.fields)
-        self._ended_at = snapshot.record.run.ended_at
-        rows = snapshot.record.by_task()
-        names = sorted(rows, key=lambda name: self._order.get(name, len(rows)))
-        self._lines = [self._task_line(name, rows[name]) for name in names]
+        for line in snapshot.lines:
+            self._last_messages[line.task] = format_with_fields(line.message, line.fields)
+        self._ended_at = snapshot.run.ended_at
+        tasks = sorted(snapshot.tasks, key=lambda one: self._order.get(one.task, len(snapshot.tasks)))
+        self._lines = [self._task_line(one) for one in tasks]
 
     def set_status(self, text: str) -> None:
         self._status = text
@@ -93,22 +92,18 @@ class LiveProgress(Progress):
     ) -> None:
         self._live.__exit__(kind, error, trace)
 
-    def _task_line(self, name: str, rows: Sequence[TaskRow]) -> TaskLine:
-        is_mapped = rows[0].index != UNMAPPED
-        state = mapped_state(row.state for row in rows) if is_mapped else rows[0].state
-        starts = [row.started_at for row in rows if row.started_at is not None]
-        ends = [row.ended_at for row in rows if row.ended_at is not None]
-        reason = next((row.reason for row in rows if row.reason and row.state is not TaskState.SUCCESS), "")
+    def _task_line(self, task: TaskInfo) -> TaskLine:
+        state = task.state
         is_over = state.is_terminal and state is not TaskState.SUCCESS
-        message = reason if is_over or state is TaskState.UP_FOR_RETRY else self._last_messages.get(name, "")
+        message = task.reason if is_over or state is TaskState.UP_FOR_RETRY else self._last_messages.get(task.task, "")
         return TaskLine(
-            name=name,
+            name=task.task,
             state=state,
-            tries=max(row.tries for row in rows),
-            elements=format_element_progress(row.state for row in rows) if is_mapped else "",
-            started_at=min(starts, default=None),
-            ended_at=max(ends) if len(ends) == len(rows) else None,
-            wake_at=rows[0].wake_at,
+            tries=task.attempts,
+            elements="" if task.elements is None else format_element_progress(Counter(task.elements).elements()),
+            started_at=task.started_at,
+            ended_at=task.ended_at,
+            wake_at=task.wake_at,
             message=one_line(message),
         )
 

@@ -10,12 +10,14 @@ from tidemill.cli.targets import ServerTarget, find_target, missing_server_error
 from tidemill.kernel.errors import RequestError
 
 if TYPE_CHECKING:
+    from tidemill.api.handles import AsyncRun
     from tidemill.api.port import AsyncApi
     from tidemill.cli.package_publishing import PackageRegistry
     from tidemill.cli.workflow_service import WorkflowService
     from tidemill.client import AsyncClient
 
 Result = TypeVar("Result")
+SEARCH_LIMIT = 10_000  # runs searched for a part of an id
 
 
 @asynccontextmanager
@@ -58,9 +60,17 @@ async def open_packages(
 
 @asynccontextmanager
 async def open_api(
-    store: str | None, tenant: str | None, *, read_only: bool = False, creates: bool = False
+    store: str | None,
+    tenant: str | None,
+    *,
+    read_only: bool = False,
+    creates: bool = False,
+    may_be_loaded: bool = False,
 ) -> "AsyncIterator[AsyncApi]":
-    """Open what carries operations out; read-only as in `open_workflows`, `creates` makes a store that is missing."""
+    """Open what carries operations out; read-only as in `open_workflows`, `creates` makes a store that is missing.
+
+    A tenant of a store has to exist, unless a program on the store may have loaded something for it.
+    """
     target = find_target(store)
     if isinstance(target, ServerTarget):
         async with target.client(tenant) as client:
@@ -75,10 +85,36 @@ async def open_api(
         async with open_store(target.address, read_only=read_only, creates=creates) as opened:
             services = open_services(opened, Settings.read())
             tenant = LOCAL_PRINCIPAL.tenant if tenant is None else tenant
+            act_for = services.access.tenants.act_for
             try:
-                yield LocalApi(services, await services.access.tenants.act_for(LOCAL_PRINCIPAL, tenant))
+                yield LocalApi(services, await act_for(LOCAL_PRINCIPAL, tenant, lambda _: may_be_loaded))
             except RequestError as error:
                 raise (missing_server_error() if error.code == "no_server" else error) from None
+
+
+@asynccontextmanager
+async def open_run(
+    store: str | None, tenant: str | None, part: str, *, read_only: bool = False
+) -> "AsyncIterator[AsyncRun]":
+    """Open a run by its id, or by a beginning or end of it that only one run has; read-only as in `open_workflows`."""
+    from tidemill.api.handles import AsyncRun
+
+    async with open_api(store, tenant, read_only=read_only, may_be_loaded=True) as api:
+        yield AsyncRun(api, await _find_run(api, part))
+
+
+async def _find_run(api: "AsyncApi", part: str) -> str:
+    from tidemill.api.runs import list_runs
+    from tidemill.workflows.lookup import unknown_run
+
+    found = await api.collect(list_runs, {"text": part}, SEARCH_LIMIT) if part else []
+    matching = [one.id for one in found if one.id.startswith(part) or one.id.endswith(part)]
+    if part in matching or len(matching) == 1:
+        return part if part in matching else matching[0]
+    if not matching:
+        raise unknown_run(part)
+    message = f"{len(matching)} runs have an id that begins or ends with '{part}': give more of it"
+    raise RequestError(message, code="ambiguous_run", status=409, run=part)
 
 
 def with_client(tenant: str | None, work: "Callable[[AsyncClient], Awaitable[Result]]") -> Result:

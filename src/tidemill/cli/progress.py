@@ -8,12 +8,10 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from tidemill.api.runs import RunSnapshot, RunTransition
+from tidemill.api.tasks import TaskLogLine
 from tidemill.cli.formatting import format_with_fields, one_line
-from tidemill.engine.workflows.client.log_lines import LogLine
-from tidemill.engine.workflows.client.values import RunSnapshot
 from tidemill.kernel.clock import Clock
-from tidemill.workflows.plan import UNMAPPED
-from tidemill.workflows.records import EventRow, RunRecord, TaskKey
 from tidemill.workflows.states import TaskState
 
 HIDDEN_STATES = frozenset([TaskState.NONE, TaskState.SCHEDULED, TaskState.QUEUED])
@@ -57,11 +55,13 @@ class PlainProgress(Progress):
         self._print_line = print_line
         self._clock = clock
         self._width = 0
+        self._tries: dict[str, int] = {}
+        """The try of each task that has had several."""
 
     def show(self, snapshot: RunSnapshot) -> None:
-        entries = [*map(_log_entry, snapshot.log_lines), *self._transitions(snapshot.events, snapshot.record)]
-        names = [row.task for row in snapshot.record.tasks]
-        self._width = min(32, max(map(len, [snapshot.record.run.workflow, *names])))
+        workflow = snapshot.run.workflow
+        entries = [*map(_log_entry, snapshot.lines), *self._transitions(snapshot.events, workflow)]
+        self._width = min(32, max(map(len, [workflow, *(one.task for one in snapshot.tasks)])))
         for at, name, text in sorted(entries, key=lambda entry: entry[0]):
             self._print_line(f"{at.astimezone():%H:%M:%S}  {name:<{self._width}}  {text}")
 
@@ -72,21 +72,31 @@ class PlainProgress(Progress):
     def print_note(self, text: str) -> None:
         self._print_line(f"{self._clock.now().astimezone():%H:%M:%S}  {text}")
 
-    def _transitions(self, events: Sequence[EventRow], record: RunRecord) -> Iterator[tuple[datetime, str, str]]:
-        tries = {(row.task, row.index, row.attempt): row.tries for row in record.tasks}
+    def _transitions(self, events: Sequence[RunTransition], workflow: str) -> Iterator[tuple[datetime, str, str]]:
         for one in events:
             if one.task is None:
-                yield one.at, record.run.workflow, f"{one.after}{_format_reason(one)}"
-            elif one.after not in HIDDEN_STATES and not (one.index != UNMAPPED and one.after == TaskState.RUNNING):
-                number = tries.get((one.task, one.index, one.attempt), 0)
+                yield one.at, workflow, f"{one.after}{_format_reason(one)}"
+                continue
+            label = label_of(one.task, one.index)
+            number = self._tries.get(label, 1)
+            if one.after == TaskState.UP_FOR_RETRY:
+                self._tries[label] = number + 1
+            elif one.after == TaskState.NONE:
+                self._tries.pop(label, None)
+            if one.after not in HIDDEN_STATES and (one.index is None or one.after != TaskState.RUNNING):
                 attempt = f" (try {number})" if number > 1 else ""
-                yield one.at, TaskKey(one.run, one.task, one.index).label, f"{one.after}{attempt}{_format_reason(one)}"
+                yield one.at, label, f"{one.after}{attempt}{_format_reason(one)}"
 
 
-def _log_entry(line: LogLine) -> tuple[datetime, str, str]:
-    level = "" if line.record.level == "info" else f"{line.record.level}: "
-    return line.record.at, line.key.label, f"| {level}{format_with_fields(line.record.message, line.record.fields)}"
+def label_of(task: str, index: int | None) -> str:
+    """Return a task or element as runs name it: "clean", or "clean[7]"."""
+    return task if index is None else f"{task}[{index}]"
 
 
-def _format_reason(event: EventRow) -> str:
+def _log_entry(line: TaskLogLine) -> tuple[datetime, str, str]:
+    level = "" if line.level == "info" else f"{line.level}: "
+    return line.at, label_of(line.task, line.index), f"| {level}{format_with_fields(line.message, line.fields)}"
+
+
+def _format_reason(event: RunTransition) -> str:
     return f": {one_line(event.reason)}" if event.reason and event.reason != event.after else ""

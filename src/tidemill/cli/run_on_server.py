@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemill.cli.output import StreamFormat
-from tidemill.cli.server_workflows import ServerWorkflows
 from tidemill.cli.targets import ServerTarget
 from tidemill.cli.watch_run import watch_run
 from tidemill.kernel.errors import RequestError
@@ -29,7 +28,7 @@ class ServerRun:
             self._id = run.id
             if quiet:
                 return await run.wait()
-            return await watch_run(ServerWorkflows(client), run.id, StreamFormat.TABLE)
+            return await watch_run(run, StreamFormat.TABLE)
 
     async def cancel(self) -> None:
         """Cancel the run, if it was started."""

@@ -2,23 +2,22 @@
 
 import msgspec
 
+from tidemill.api.tasks import TaskLogLine
 from tidemill.cli.formatting import format_with_fields, format_zoned_time
-from tidemill.cli.workflow_service import NumberedLine
 
 LOG_LINE_LIMIT = 10_000  # characters of a log line
 
 
-def text_line(line: NumberedLine) -> str:
-    """Return a log line with time, attempt, level or stream, and element."""
-    element = "" if line.element is None else f"[{line.element}] "
+def text_line(line: TaskLogLine, number: int) -> str:
+    """Return a log line with time, try, level or stream, and element."""
+    element = "" if line.index is None else f"[{line.index}] "
     how = line.level if line.stream == "log" else line.stream
     return (
-        f"{format_zoned_time(line.at)} #{line.number} {how:<7} "
+        f"{format_zoned_time(line.at)} #{number} {how:<7} "
         f"{element}{format_with_fields(line.message, line.fields, LOG_LINE_LIMIT)}"
     )
 
 
-def json_line(line: NumberedLine) -> str:
+def json_line(line: TaskLogLine, number: int) -> str:
     """Return a log line as a JSON object."""
-    fields = line._asdict()
-    return msgspec.json.encode({"element": fields.pop("element"), "try": fields.pop("number"), **fields}).decode()
+    return msgspec.json.encode({**msgspec.to_builtins(line), "try": number}).decode()

@@ -3,31 +3,31 @@
 import sys
 from collections.abc import AsyncIterator
 
+import msgspec
+
+from tidemill.api.handles import AsyncRun
+from tidemill.api.runs import RunSnapshot
 from tidemill.cli.live_progress import LiveProgress
 from tidemill.cli.output import StreamFormat, can_redraw, print_json_line, print_text, progress_console
 from tidemill.cli.progress import PlainProgress, Progress
-from tidemill.cli.run_view import plain_event
-from tidemill.cli.workflow_service import WorkflowService
-from tidemill.engine.workflows.client.values import RunSnapshot
 from tidemill.kernel.clock import SystemClock
 from tidemill.workflows.result import RunResult
 from tidemill.workflows.spec import WorkflowSpec
 
 
-async def watch_run(workflows: WorkflowService, run: str, output: StreamFormat) -> RunResult:
+async def watch_run(run: AsyncRun, output: StreamFormat) -> RunResult:
     """Show a run until it has ended; return its result."""
     if output.is_for_programs:
-        async for snapshot in workflows.watch(run, events=True):
-            for event in snapshot.events:
-                print_json_line(plain_event(event))
+        async for event in run.events(follow=True):
+            print_json_line(msgspec.to_builtins(event))
     else:
-        await _show(workflows.watch(run, events=not can_redraw(sys.stderr)))
-    return await workflows.load_result(run)
+        await _show(run.watch(events=not can_redraw(sys.stderr)))
+    return await run.state()
 
 
 async def _show(snapshots: AsyncIterator[RunSnapshot]) -> None:
     first = await anext(snapshots)
-    with _make_progress(first.record.run.workflow) as progress:
+    with _make_progress(first.run.workflow) as progress:
         progress.show(first)
         async for snapshot in snapshots:
             progress.show(snapshot)

@@ -21,7 +21,7 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 ARCHIVE = "application/octet-stream"
 
-QueryValue = str | int | bool | datetime | Sequence[str] | None
+QueryValue = str | int | float | bool | datetime | Sequence[str] | None
 
 
 class ApiCall(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
@@ -147,9 +147,9 @@ def encode_query(query: Mapping[str, QueryValue]) -> dict[str, str | list[str]]:
     return {name.removesuffix("_"): _query_text(value) for name, value in query.items() if value is not None}
 
 
-def _query_text(value: str | int | bool | datetime | Sequence[str]) -> str | list[str]:
+def _query_text(value: str | float | bool | datetime | Sequence[str]) -> str | list[str]:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
         return value.isoformat()
-    return str(value) if isinstance(value, str | int) else [str(one) for one in value]
+    return str(value) if isinstance(value, str | int | float) else [str(one) for one in value]

@@ -1,7 +1,7 @@
 """Derives routes from operations: the handler decodes the fields of a request, and encodes the answer."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from inspect import Parameter, Signature
 from typing import Annotated, Any, get_args
@@ -93,8 +93,8 @@ async def follow(
     return event_stream(_to_events(form, items))
 
 
-async def _to_events(form: StreamForm, items: AsyncIterator[StreamItem[Any]]) -> AsyncIterator[StreamEvent]:
-    async with aclosing(items) as opened:  # type: ignore[type-var]  # it is a generator
+async def _to_events(form: StreamForm, items: AsyncGenerator[StreamItem[Any], None]) -> AsyncIterator[StreamEvent]:
+    async with aclosing(items) as opened:
         async for one in opened:
             yield StreamEvent(one.id, form.event, one.item)
 

@@ -12,7 +12,16 @@ import msgspec
 from tidemill.kernel.durations import format_duration
 from tidemill.workflows.definition import WORKER_EXECUTOR
 from tidemill.workflows.lookup import resolve_task
-from tidemill.workflows.plan import UNMAPPED, Expand, Run, Transition, mapped_state, plan, took_branch, upstream_view
+from tidemill.workflows.plan import (
+    UNMAPPED,
+    Expand,
+    PlannedRun,
+    Transition,
+    mapped_state,
+    plan,
+    took_branch,
+    upstream_view,
+)
 from tidemill.workflows.records import RunRecord, TaskRow
 from tidemill.workflows.rules import ALL_SUCCESS, Verdict
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
@@ -109,7 +118,7 @@ class _RunView:
     def commands(self) -> dict[str, Transition | Expand]:
         """What the planner would do now with each undecided task that it would decide on."""
         decisions: dict[str, Transition | Expand] = {}
-        for one in plan(Run(spec=self.spec, state=self.run.state, tasks=self._tasks), self._now):
+        for one in plan(PlannedRun(spec=self.spec, state=self.run.state, tasks=self._tasks), self._now):
             if isinstance(one, Expand) or (isinstance(one, Transition) and one.before is TaskState.NONE):
                 decisions.setdefault(one.task, one)
         return decisions

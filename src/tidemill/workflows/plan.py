@@ -41,7 +41,7 @@ class TaskRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """When a retry or a deferral ends; None if something else ends it."""
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run as the planner sees it."""
 
     spec: WorkflowSpec
@@ -75,7 +75,7 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
 Command = Transition | Expand | Finish
 
 
-def plan(run: Run, now: datetime) -> list[Command]:
+def plan(run: PlannedRun, now: datetime) -> list[Command]:
     """Return the commands for a run at `now`; none for a run that has not started or has ended."""
     if run.state is not RunState.RUNNING:
         return []
@@ -92,7 +92,7 @@ def plan_after(spec: WorkflowSpec, rows: TaskRunsByRef, changed: Collection[str]
     """
     commands = None if spec.has_mapped_tasks else _plan_after_success(spec, rows, changed, now)
     if commands is None:
-        return plan(Run(spec=spec, state=RunState.RUNNING, tasks=tuple(rows.values())), now)
+        return plan(PlannedRun(spec=spec, state=RunState.RUNNING, tasks=tuple(rows.values())), now)
     return commands or _plan_finish(spec, lambda name: rows[name, UNMAPPED].state)
 
 

@@ -1,7 +1,7 @@
 """Rows of runs, task runs and attempts, column by column, as every database stores them.
 
-The planner sees fewer fields (`plan.Run`, `plan.TaskRun`). Rows cannot be part of a reference cycle, so the garbage
-collector does not track them (`gc=False`): there are many.
+The planner sees fewer fields (`plan.PlannedRun`, `plan.TaskRun`). Rows cannot be part of a reference cycle, so the
+garbage collector does not track them (`gc=False`): there are many.
 """
 
 import re

@@ -22,7 +22,7 @@ from tidemill.workflows.attempt_results import (
     outcome_word,
 )
 from tidemill.workflows.change import Change, LeaderFence, PoolLimit, TaskChange, run_event, task_event
-from tidemill.workflows.plan import UNMAPPED, Command, Expand, Finish, Run, Transition, plan, plan_after
+from tidemill.workflows.plan import UNMAPPED, Command, Expand, Finish, PlannedRun, Transition, plan, plan_after
 from tidemill.workflows.records import (
     AttemptKey,
     AttemptRow,
@@ -126,7 +126,7 @@ class RunDraft:
     def _plan_commands(self, changed: Collection[str] | None) -> list[Command]:
         if changed is not None and self.run.state is RunState.RUNNING:
             return plan_after(self._spec, self.rows, changed, self._now)
-        return plan(Run(spec=self._spec, state=self.run.state, tasks=list(self.rows.values())), self._now)
+        return plan(PlannedRun(spec=self._spec, state=self.run.state, tasks=list(self.rows.values())), self._now)
 
     def _apply_transition(self, row: TaskRow, after: TaskState, reason: str) -> None:
         times = {"ended_at": self._now} if after.is_terminal else {}

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from tests.kubernetes.pods import Pods
-from tidemill.engine.workflows.client.handle import RunHandle
+from tidemill.api.handles import AsyncRun
 from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.node import Node
 from tidemill.workflows.records import AttemptRow, TaskKey
@@ -15,19 +15,19 @@ MINUTES = 300.0
 MOMENT = 0.2
 
 
-async def messages_of(node: Node, run: RunHandle, task: str) -> list[str]:
+async def messages_of(node: Node, run: AsyncRun, task: str) -> list[str]:
     """Return what a task has logged so far."""
     chunks = await node.store.logs.read(TaskKey(run.id, task, -1))
     return [record.message for one in chunks for record in msgspec.msgpack.decode(one.payload, type=list[LogRecord])]
 
 
-async def only_attempt(node: Node, run: RunHandle) -> AttemptRow:
+async def only_attempt(node: Node, run: AsyncRun) -> AttemptRow:
     """Return the one attempt that a run has made."""
     (attempt,) = await node.store.runs.read_attempts(run.id)
     return attempt
 
 
-async def until_logged(node: Node, run: RunHandle, task: str, message: str) -> None:
+async def until_logged(node: Node, run: AsyncRun, task: str, message: str) -> None:
     """Wait until a task has logged a message."""
     async with asyncio.timeout(MINUTES):
         while message not in await messages_of(node, run, task):  # noqa: ASYNC110 - the pod logs it

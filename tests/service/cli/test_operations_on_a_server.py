@@ -13,8 +13,6 @@ from tests.service.cli.served_commands import CommandLine
 from tests.service.server.serving_node import Served, served
 from tests.service.server.workflow_samples import make_report
 from tidemill.cli.completions import complete_package, complete_run, complete_workflow
-from tidemill.cli.server_workflows import ServerWorkflows
-from tidemill.client import AsyncClient
 
 
 def make_nightly() -> list[object]:
@@ -73,7 +71,7 @@ async def test_a_run_is_shown_explained_and_logged(server: Served, cli: CommandL
         for one in (await cli.text("runs", "logs", handle.id, "fetch", "-o", "ndjson")).split("\n")
         if one
     ]
-    assert (line["message"], line["fields"], line["try"], line["element"]) == ("fetched", {"rows": 2}, 1, None)
+    assert (line["message"], line["fields"], line["try"], line["index"]) == ("fetched", {"rows": 2}, 1, None)
     assert "negative rows" in await cli.text("runs", "why", handle.id, "load")
     assert "has no task 'lod'" in await cli.error("runs", "why", handle.id, "lod")
 
@@ -86,25 +84,6 @@ async def test_a_run_is_watched_to_its_end(server: Served, cli: CommandLine) -> 
     assert last["after"] == "success"
     failed = await server.node.start("report", day="2026-01-05", rows=-2)
     assert await cli.code("runs", "watch", failed.id) == 1
-
-
-async def test_transitions_are_replayed_as_the_run_had_them(server: Served) -> None:
-    """The last record is that of the server: states of tasks and of elements, tries, and the end of the run."""
-    handle = await server.node.start("report", day="2026-01-05", rows=-2)
-    result = await handle.wait(timeout="20s")
-    async with AsyncClient(server.url) as client:
-        snapshots = [one async for one in ServerWorkflows(client).watch(handle.id, events=True)]
-    assert len(snapshots) == sum(len(one.events) for one in snapshots) + 1
-    record = snapshots[-1].record
-    states = {(row.task, row.index): row.state for row in record.tasks}
-    assert states == {
-        ("fetch", -1): "success",
-        ("clean", 0): "success",
-        ("clean", 1): "success",
-        ("load", -1): "failed",
-    }
-    assert (record.run.state, record.run.ended_at) == (result.state, result.ended_at)
-    assert all(row.tries == 1 and row.started_at and row.ended_at for row in record.tasks)
 
 
 async def test_a_workflow_is_run_on_the_server(cli: CommandLine) -> None:

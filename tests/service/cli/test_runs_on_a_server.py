@@ -39,12 +39,16 @@ async def test_runs_are_listed_and_changed(server: Served, cli: CommandLine) -> 
     assert listed[1]["params"] == {"day": "2026-01-05", "rows": 3}
     assert good[-8:] in await cli.text("runs", "list", "--state", "success")
     plan = await cli.json("runs", "retry", bad[-8:], "--preview")
-    assert (plan["id"], plan["tasks"]) == (bad, ["load"])
-    assert (await cli.json("runs", "clear", good, "clean", "--preview"))["tasks"] == ["clean", "load"]
+    assert (plan["run"], plan["reruns"]) == (bad, ["load"])
+    assert (await cli.json("runs", "clear", good, "clean", "--preview"))["reruns"] == ["clean", "load"]
     assert await cli.text("runs", "note", bad, "known") == f"run {bad} has a note\n"
     assert "has ended" in await cli.error("runs", "cancel", good)
     assert "run_not_found" not in await cli.error("runs", "retry", "zzz")
-    assert "leave out --task" in await cli.error("runs", "note", bad, "known", "--task", "load")
+    assert await cli.text("runs", "note", bad, "odd", "--task", "load") == f"task 'load' of run {bad} has a note\n"
+    shown = await cli.json("runs", "show", bad)
+    assert (shown["note"], shown["notes"]) == ("known", {"load": "odd"})
+    assert [one["id"] for one in await cli.json("runs", "list", "--text", "01-06")] == [bad]
+    assert await cli.text("runs", "list", "--until", "2026-01-01") == "no runs\n"
 
 
 async def test_many_runs_are_selected_at_once(server: Served, cli: CommandLine) -> None:

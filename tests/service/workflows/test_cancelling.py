@@ -251,7 +251,7 @@ async def test_a_cancelled_run_can_be_retried(store: str | None) -> None:
         await node.advance("1s")
         await run.cancel()
         await node.settle()
-        assert await run.retry() == ["work"]
+        assert (await run.retry()).reruns == ["work"]
         gate.is_open.set()
         await node.settle()
         result = await run.state()

@@ -52,7 +52,7 @@ async def test_everything_that_failed(store: str | None) -> None:
         assert states(await run.state()) == {"a": "success", "b": "failed", "c": "upstream_failed", "d": "success"}
         flow.bad.clear()
         flow.calls.clear()
-        assert await run.retry() == ["b", "c"]
+        assert (await run.retry()).reruns == ["b", "c"]
         result = await run.wait(5)
     assert flow.calls == ["b", "c"]
     assert result.outputs == {"a": 1, "b": 2, "c": 3, "d": 9}
@@ -68,10 +68,10 @@ async def test_from_a_task(store: str | None, task: str, reruns: list[str]) -> N
         await node.settle()
         before = await run.state()
         flow.calls.clear()
-        assert await run.retry(from_=task, preview=True) == reruns
+        assert (await run.retry(from_=task, preview=True)).reruns == reruns
         assert await run.state() == before
         assert flow.calls == []
-        assert await run.retry(from_=task) == reruns
+        assert (await run.retry(from_=task)).reruns == reruns
         await node.settle()
         result = await run.state()
     assert flow.calls == reruns
@@ -88,7 +88,7 @@ async def test_from_several(store: str | None) -> None:
         run = await node.start("chain")
         await node.settle()
         flow.calls.clear()
-        assert await run.clear(["c", "d"]) == ["c", "d"]
+        assert (await run.clear(["c", "d"])).reruns == ["c", "d"]
         await node.settle()
         assert (await run.state()).ok
     assert sorted(flow.calls) == ["c", "d"]
@@ -166,7 +166,7 @@ async def test_while_it_runs(store: str | None) -> None:
     async with tm.testing.node(store, load=[flow]) as node:
         run = await node.start("running")
         await node.advance("1s")
-        assert await run.retry(from_="work") == ["work"]
+        assert (await run.retry(from_="work")).reruns == ["work"]
         await node.settle()
         result = await run.state()
     assert seen == ["ended"]
@@ -264,7 +264,7 @@ async def test_a_skipped_branch_may_be_taken_the_second_time(store: str | None) 
         run = await node.start("turns")
         await node.settle()
         assert states(await run.state()) == {"choose": "success", "left": "success", "right": "skipped"}
-        assert await run.retry(from_="choose") == ["choose", "left", "right"]
+        assert (await run.retry(from_="choose")).reruns == ["choose", "left", "right"]
         await node.settle()
         assert states(await run.state()) == {"choose": "success", "left": "skipped", "right": "success"}
 
@@ -291,7 +291,7 @@ async def test_after_a_crash(store: str | None) -> None:
         await node.settle()
         node = await node.crash()
         flow.bad.clear()
-        assert await node.run_handle(run.id).retry() == ["b", "c"]
+        assert (await node.run_handle(run.id).retry()).reruns == ["b", "c"]
         node = await node.crash()
         await node.settle()
         assert (await node.run_handle(run.id).state()).outputs == {"a": 1, "b": 2, "c": 3, "d": 9}

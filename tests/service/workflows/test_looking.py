@@ -22,19 +22,21 @@ def simple(name: str = "simple") -> tm.Workflow:
     return flow
 
 
-async def test_runs_are_filtered_oldest_first(store: str | None) -> None:
-    """api.md, node.runs: by workflow and state; the newest `limit`, oldest first; also after a crash."""
+async def test_runs_are_filtered_newest_first(store: str | None) -> None:
+    """api.md, node.runs: by workflow and state; the newest `limit`, newest first; also after a crash."""
     async with tm.testing.node(store, load=[simple("a"), simple("b")]) as node:
         started = []
         for name, fails in [("a", False), ("b", True), ("a", True), ("b", False)]:
             started.append((await node.start(name, fails=fails)).id)
             await node.advance("1s")
+        started.reverse()
         for _ in range(2):
             assert [run.id for run in await node.runs()] == started
-            assert [run.id for run in await node.runs("a")] == [started[0], started[2]]
+            assert [run.id for run in await node.runs("a")] == [started[1], started[3]]
             assert [run.id for run in await node.runs(state="failed")] == [started[1], started[2]]
-            assert [run.id for run in await node.runs("a", tm.RunState.SUCCESS)] == [started[0]]
-            assert [run.id for run in await node.runs(limit=2)] == started[2:]
+            assert [run.id for run in await node.runs("a", tm.RunState.SUCCESS)] == [started[3]]
+            assert [run.id for run in await node.runs(limit=2)] == started[:2]
+            assert [run.listed.state for run in await node.runs(limit=2)] == ["success", "failed"]
             assert await node.runs("absent") == []
             node = await node.crash()
 

@@ -157,7 +157,7 @@ async def test_only_failed_elements_rerun(store: str | None) -> None:
         await node.settle()
         bad.clear()
         worked.clear()
-        assert await run.retry() == ["work", "collect"]
+        assert (await run.retry()).reruns == ["work", "collect"]
         await node.settle()
         result = await run.state()
     assert sorted(worked) == [1, 3]
@@ -358,7 +358,7 @@ async def test_the_list_changes_its_length_when_it_is_made_again(store: str | No
         await node.settle()
         found = [(await run.state()).outputs["count"]]
         for _ in range(2):
-            assert await run.retry(from_="numbers") == ["numbers", "work", "count"]
+            assert (await run.retry(from_="numbers")).reruns == ["numbers", "work", "count"]
             await node.settle()
             result = await run.state()
             found.append(result.outputs["count"])

@@ -33,7 +33,7 @@ def numbers() -> tm.Reactor:
 
 async def answers(node: tm.testing.node, **tenant: str) -> list[int]:
     """Return what the runs of the called workflow have answered, oldest first."""
-    return [(await run.state()).outputs["answer"] for run in await node.runs("called", **tenant)]
+    return [(await run.state()).outputs["answer"] for run in reversed(await node.runs("called", **tenant))]
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])

@@ -95,7 +95,7 @@ def minutely(catchup: Literal["none", "latest", "all"]) -> tm.Workflow:
 
 async def slots(node: tm.testing.node) -> list[str]:
     """Return the slots that have had a run."""
-    return [(await run.state()).outputs["slot"] for run in await node.runs("minutely")]
+    return [(await run.state()).outputs["slot"] for run in reversed(await node.runs("minutely"))]
 
 
 @pytest.mark.parametrize("catchup", ["none", "latest", "all"])

@@ -67,7 +67,7 @@ async def test_everything_for_which_there_is_room_begins_after_a_pause() -> None
         assert len(await node.runs("flow", "running")) == 50
         gate.set()
         await node.settle()
-        assert len(await node.runs("flow", "success")) == 60
+        assert len(await node.runs("flow", "success", limit=None)) == 60
 
 
 async def test_a_backfill_at_its_limit_does_not_stand_before_others() -> None:
@@ -89,7 +89,7 @@ async def test_a_backfill_at_its_limit_does_not_stand_before_others() -> None:
         assert states.count(RunState.RUNNING) == 1
         gate.set()
         await node.settle()
-        assert len(await node.runs("flow", "success")) == 41
+        assert len(await node.runs("flow", "success", limit=None)) == 41
 
 
 async def test_a_question_ends_with_the_attempt_that_asked_it() -> None:
@@ -229,7 +229,7 @@ async def test_many_runs_are_taken_over_a_few_at_a_time() -> None:
         assert len(coordinator.active_runs) == 620
         await node.advance("1h")
         await node.settle()
-        assert len(await node.runs("flow", "success")) == 620
+        assert len(await node.runs("flow", "success", limit=None)) == 620
 
 
 async def test_what_others_have_done_is_planned_although_only_a_place_was_given(store: str | None) -> None:

@@ -188,7 +188,7 @@ async def test_a_run_whose_ended_tasks_are_gone_is_not_upgraded(sqlite: str) -> 
         await node.advance("2s")
         handle = node.run_handle(run)
         assert "without 'first', which that version does not have" in (await handle.why("second"))[0]
-        assert await handle.retry(latest=True) == ["begin", "second"]
+        assert (await handle.retry(latest=True)).reruns == ["begin", "second"]
         await node.settle()
         assert (await handle.state()).outputs == {"begin": "new", "second": "new, new"}
 

@@ -160,9 +160,9 @@ async def test_a_run_that_failed_goes_on_with_the_code_that_was_repaired(store: 
         await node.advance("1m")
         await node.load(repaired(False, more=True))
         await node.advance("2m")  # so that no node has the old one in memory
-        assert await run.retry(preview=True, latest=True) == ["second", "each"]
+        assert (await run.retry(preview=True, latest=True)).reruns == ["second", "each"]
         assert (await run.state()).state == "failed"
-        assert await run.retry(latest=True) == ["second", "each"]
+        assert (await run.retry(latest=True)).reruns == ["second", "each"]
         await node.settle()
         result = await run.state()
         assert result.ok
@@ -194,7 +194,7 @@ async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) ->
         assert (await run.why("third"))[0].startswith(gone)
         assert not (await run.why("first"))[0].startswith(gone)
         await run.cancel()
-        assert await run.clear("second", latest=True) == ["second"]
+        assert (await run.clear("second", latest=True)).reruns == ["second"]
         await node.settle()
         assert (await run.state()).outputs == {"first": [1, 2], "second": 3}
         assert (await client.clear(caller, run.id, ["second"], preview=True)).note is None
@@ -212,7 +212,7 @@ async def test_the_version_that_was_loaded_last_is_the_newest(sqlite: str) -> No
         await node.load(repaired(False))
         await node.advance("2m")
     async with tm.testing.node(sqlite, load=[]) as node:
-        assert await node.run_handle(run.id).retry(latest=True) == ["second"]
+        assert (await node.run_handle(run.id).retry(latest=True)).reruns == ["second"]
         (record,) = await node.probe.workflows.store.runs.load([run.id])
         assert record.run.version == old.wired().spec.version
         assert {row.task for row in record.tasks} == {"first", "second"}
@@ -280,7 +280,7 @@ async def test_a_version_without_the_task_that_failed_is_enough(store: str | Non
         run = await node.start("daily")
         await node.settle()
         await node.load(made_of("a"))
-        assert await run.retry(latest=True) == []
+        assert (await run.retry(latest=True)).reruns == []
         await node.settle()
         assert (await run.state()).outputs == {"a": "a"}
         assert (await run.state()).ok

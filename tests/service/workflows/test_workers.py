@@ -14,8 +14,8 @@ from tests.postgres import PostgresServer
 from tests.service.package_files import shop
 from tests.service.workflows import worker_flows
 from tests.service.workflows.pairs import PATIENCE, SETTINGS, until
+from tidemill.api.handles import AsyncRun
 from tidemill.api.nodes import NodeSummary
-from tidemill.engine.workflows.client.handle import RunHandle
 from tidemill.kernel.clock import SystemClock
 from tidemill.packages.format.archive import parse_archive
 from tidemill.packages.format.signature import TrustPolicy
@@ -76,7 +76,7 @@ async def until_began(folder: Path, count: int = 1) -> None:
     await until(have_begun)
 
 
-def state_is(run: RunHandle, task: str, state: str) -> Callable[[], Any]:
+def state_is(run: AsyncRun, task: str, state: str) -> Callable[[], Any]:
     """Return a condition: a task of a run is in a state."""
 
     async def is_so() -> bool:

@@ -178,6 +178,7 @@ LIGHT = (
     "tidemill.workflows.slots",
     "tidemill.storage.request_ports",
     "tidemill.storage.run_lists",
+    "tidemill.workflows.cluster_options",
     "tidemill.workflows.lookup",
     "tidemill.workflows.plan",
     "tidemill.workflows.records",

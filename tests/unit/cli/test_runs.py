@@ -101,9 +101,7 @@ def test_as_json_a_run_has_all_that_is_kept(failed: str, monkeypatch: Monkey, ca
     assert found["tasks"]["clean"]["mapped"][13]["error"]["message"] == "no thirteen"
     assert len([one for one in found["attempts"] if one["task"] == "clean"]) == 15
     assert found["events"][-1]["after"] == "failed"
-    assert found["notes"] == []
-    assert found["id"] == failed
-    assert all(one["id"].startswith(failed) for one in found["attempts"])  # an id is called `id` everywhere
+    assert (found["id"], found["note"], found["notes"]) == (failed, None, {})
     assert not {"run", "key", "run_id"} & {
         name for part in ("attempts", "events") for one in found[part] for name in one
     }
@@ -159,7 +157,7 @@ def test_what_failed_is_queued_again_and_cancelled(failed: str, monkeypatch: Mon
     assert run(monkeypatch, "runs", "cancel", failed, "--reason", "no need") == 0
     found = shown(monkeypatch, capsys, failed) if not capsys.readouterr().err else {}
     assert (found["state"], found["reason"]) == ("cancelled", "no need")
-    assert found["events"][-1]["actor"] == "cli"
+    assert found["events"][-1]["actor"] == "local"
     assert run(monkeypatch, "runs", "cancel", failed) == 2
     assert "has ended already: cancelled" in capsys.readouterr().err
 
@@ -192,9 +190,9 @@ def test_every_command_answers_programs(failed: str, monkeypatch: Monkey, capsys
         "reasons": ["it cannot run because of 'clean'"],
     }
     version = shown(monkeypatch, capsys, failed)["version"]
-    again = {"id": failed, "preview": True, "tasks": ["clean", "publish"], "version": version}
-    again |= {"left_out": [], "pinned": None}
-    some, every = {"elements": {"clean": {"cleared": 1, "of": 15}}}, {"elements": {"clean": {"cleared": 15, "of": 15}}}
+    again = {"run": failed, "preview": True, "reruns": ["clean", "publish"], "reused": ["extract"], "version": version}
+    again |= {"missing_tasks": [], "note": None, "live_nodes": 0}
+    some, every = ({"elements": {"clean": {"reruns": number, "total": 15}}} for number in (1, 15))
     assert answered(monkeypatch, capsys, "runs", "retry", part, "--preview") == again | some
     assert answered(monkeypatch, capsys, "runs", "clear", part, "clean", "--preview") == again | every
     assert answered(monkeypatch, capsys, "runs", "retry", part) == again | some | {"preview": False}
@@ -288,7 +286,7 @@ def test_a_run_continues_with_fixed_code(
     assert capsys.readouterr().out == f"would rerun, with version {after}: clean (15 of 15), publish\n"
     assert run(monkeypatch, "runs", "retry", failed, "--latest", "-o", "json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["version"], found["pinned"], found["tasks"]) == (after, None, ["clean", "publish"])
+    assert (found["version"], found["note"], found["reruns"]) == (after, None, ["clean", "publish"])
     assert shown(monkeypatch, capsys, failed)["version"] == after
 
 
@@ -494,7 +492,7 @@ async def test_commands_reach_the_runs_of_a_node_at_work(
     async with asyncio.timeout(50), tm.Node(url, load=[flow]) as node:
         started = await node.start("flow")
         async for glance in started.watch():
-            if glance.log_lines:
+            if glance.lines:
                 break
         assert await asyncio.to_thread(call, "runs", "list", "--state", "running") == 0
         assert await asyncio.to_thread(call, "runs", "why", started.id, "endless") == 0

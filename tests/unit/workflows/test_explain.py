@@ -11,7 +11,7 @@ import tidemill as tm
 from tests.unit.workflows.lives import lived, run_row
 from tests.unit.workflows.test_plan_against_an_oracle import workflows
 from tidemill.workflows.explain import ExplainContext, WorkerView, explain_task
-from tidemill.workflows.plan import UNMAPPED, Expand, Finish, Run, mapped_state, plan
+from tidemill.workflows.plan import UNMAPPED, Expand, Finish, PlannedRun, mapped_state, plan
 from tidemill.workflows.records import RunRecord, TaskRow
 from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
@@ -252,7 +252,7 @@ def test_an_unknown_task_is_refused() -> None:
 def test_there_is_always_an_answer_and_the_planner_agrees(spec: WorkflowSpec, seed: int) -> None:
     """W-17: at least one sentence; a task waits exactly if the planner leaves it alone, and only for unended tasks."""
     record = lived(spec, seed)
-    commands = plan(Run(spec=spec, state=record.run.state, tasks=record.tasks), NOW)
+    commands = plan(PlannedRun(spec=spec, state=record.run.state, tasks=record.tasks), NOW)
     soon = {
         one.task
         for one in commands
@@ -277,7 +277,7 @@ def test_there_is_always_an_answer_and_the_planner_agrees(spec: WorkflowSpec, se
 def test_the_planner_says_why_it_skips_and_gives_up(spec: WorkflowSpec, seed: int) -> None:
     """W-17: also if a success is the reason for a skip."""
     record = lived(spec, seed)
-    for one in plan(Run(spec=spec, state=record.run.state, tasks=record.tasks), NOW):
+    for one in plan(PlannedRun(spec=spec, state=record.run.state, tasks=record.tasks), NOW):
         if not isinstance(one, Expand | Finish) and one.after in ("skipped", "upstream_failed"):
             assert one.reason
 

@@ -12,7 +12,7 @@ from tidemill.workflows.plan import (
     Command,
     Expand,
     Finish,
-    Run,
+    PlannedRun,
     TaskRun,
     Transition,
     mapped_state,
@@ -59,7 +59,7 @@ def planned(spec: WorkflowSpec, *rows: TaskRun, now: datetime = NOW, state: str 
     """Plan a run; tasks without a row are undecided."""
     known = {one.task for one in rows}
     rest = [row(one.name) for one in spec.tasks if one.name not in known]
-    commands = plan(Run(spec=spec, state=RunState(state), tasks=[*rows, *rest]), now)
+    commands = plan(PlannedRun(spec=spec, state=RunState(state), tasks=[*rows, *rest]), now)
     for one in commands:
         assert not isinstance(one, Transition) or (
             one.before is not one.after and TASK_TRANSITIONS.is_allowed(one.before, one.after)
@@ -573,7 +573,7 @@ def test_the_order_of_the_rows_does_not_matter(rows: list[TaskRun]) -> None:
 
 def test_planning_changes_nothing() -> None:
     """W-4: the planner is pure: the same snapshot gives the same commands, again and again."""
-    run = Run(spec=SHUFFLED_SPEC, state=RunState.RUNNING, tasks=list(SHUFFLED))
+    run = PlannedRun(spec=SHUFFLED_SPEC, state=RunState.RUNNING, tasks=list(SHUFFLED))
     first = plan(run, NOW)
     assert plan(run, NOW) == first
     assert run.tasks == SHUFFLED

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidemill.workflows.plan import UNMAPPED, Command, Finish, Run, TaskRun, Transition, plan, plan_after
+from tidemill.workflows.plan import UNMAPPED, Command, Finish, PlannedRun, TaskRun, Transition, plan, plan_after
 from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
@@ -71,7 +71,7 @@ def test_what_follows_is_what_a_whole_plan_says(states: dict[str, str], changed:
     """W-4."""
     rows = rows_of(**states)
     assert plan_after(DIAMOND, rows, changed.split(), NOW) == expected
-    assert plan(Run(spec=DIAMOND, state=RunState.RUNNING, tasks=list(rows.values())), NOW) == expected
+    assert plan(PlannedRun(spec=DIAMOND, state=RunState.RUNNING, tasks=list(rows.values())), NOW) == expected
 
 
 def test_a_failure_travels_to_the_end_at_once() -> None:
@@ -97,7 +97,7 @@ def test_a_rule_other_than_the_usual_is_asked() -> None:
 def test_a_mapping_is_planned_as_a_whole() -> None:
     spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="m", edges=(TaskEdge("a", "a"),), each="a")))
     rows = {("a", UNMAPPED): TaskRun(task="a", state=TaskState.SUCCESS, size=2), ("m", UNMAPPED): TaskRun(task="m")}
-    run = Run(spec=spec, state=RunState.RUNNING, tasks=list(rows.values()))
+    run = PlannedRun(spec=spec, state=RunState.RUNNING, tasks=list(rows.values()))
     assert plan_after(spec, rows, ["a"], NOW) == plan(run, NOW) != []
 
 

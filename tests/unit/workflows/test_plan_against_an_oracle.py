@@ -18,7 +18,7 @@ from tidemill.workflows.plan import (
     Command,
     Expand,
     Finish,
-    Run,
+    PlannedRun,
     TaskRun,
     Transition,
     plan,
@@ -272,7 +272,7 @@ class World:
     def commands(self) -> list[Command]:
         rows = list(self.rows.values())
         self.chance.shuffle(rows)
-        return plan(Run(spec=self.spec, state=self.state, tasks=rows), self.now)
+        return plan(PlannedRun(spec=self.spec, state=self.state, tasks=rows), self.now)
 
     def apply(self, command: Command) -> None:
         match command:

@@ -883,6 +883,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run}/watch": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the present snapshot of a run; as server-sent events, one whenever it changes, until it has ended */
+        get: operations["watch_run"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run}/cancel": {
         parameters: {
             query?: never;
@@ -2295,6 +2312,12 @@ export interface components {
             total: number;
             next: string | null;
         };
+        /** Page[RunSnapshot] */
+        "Page_tidemill.api.runs.RunSnapshot_": {
+            items: components["schemas"]["RunSnapshot"][];
+            total: number;
+            next: string | null;
+        };
         /** Page[RunTransition] */
         "Page_tidemill.api.runs.RunTransition_": {
             items: components["schemas"]["RunTransition"][];
@@ -2673,6 +2696,13 @@ export interface components {
             /** @default  */
             etag: string;
         };
+        /** RunSnapshot */
+        RunSnapshot: {
+            run: components["schemas"]["RunInfo"];
+            tasks: components["schemas"]["TaskInfo"][];
+            lines: components["schemas"]["TaskLogLine"][];
+            events: components["schemas"]["RunTransition"][];
+        };
         /**
          * RunState
          * @description The state of a run.
@@ -2938,6 +2968,8 @@ export interface components {
             };
             stream: string;
             attempt: number;
+            /** @default  */
+            task: string;
             index: number | null;
         };
         /** TaskOutput */
@@ -4958,6 +4990,45 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_tidemill.api.runs.RunTransition_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    watch_run: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+                /** @description Whether snapshots have the new events of the run. */
+                events?: boolean;
+                /** @description The least number of seconds between two snapshots. */
+                every?: number;
+            };
+            header?: never;
+            path: {
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.runs.RunSnapshot_"];
                 };
             };
             default: {

@@ -1,7 +1,8 @@
 """`tidemill runs`: inspect and control the runs of a server, or of a store, with or without a running node."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from msgspec.structs import replace
@@ -9,21 +10,20 @@ from msgspec.structs import replace
 from tidemill.cli.completions import complete_run
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED, exit_on_error
-from tidemill.cli.opening import open_workflows
+from tidemill.cli.opening import open_api, open_run
 from tidemill.cli.output import Format, Output, StreamFormat, StreamOutput, print_text, show, show_json, terminal_width
 from tidemill.cli.stores import StoreOption, TenantOption
-from tidemill.cli.workflow_service import WorkflowService
 from tidemill.workflows.states import RunState, TaskState, active_states
 
 if TYPE_CHECKING:
+    from tidemill.api.handles import AsyncRun
+    from tidemill.api.runs import Rerun
     from tidemill.cli.bulk_runs import ChangeRun
-    from tidemill.cli.run_view import RunView
-    from tidemill.engine.workflows.client.values import ClearResult
-    from tidemill.workflows.records import RunRow
     from tidemill.workflows.result import RunResult
 
 app = typer.Typer(help="Inspect and control runs.", no_args_is_help=True)
 
+Result = TypeVar("Result")
 LIST_LIMIT = 1_000_000  # the largest --limit
 
 RunArgument = Annotated[
@@ -53,6 +53,12 @@ BulkWorkflowOption = Annotated[
 BulkStateOption = Annotated[
     RunState | None, typer.Option("--state", help="All runs in this state.", show_default=False)
 ]
+SinceOption = Annotated[
+    datetime | None, typer.Option(help="Only runs created at this time or later, of this zone.", show_default=False)
+]
+UntilOption = Annotated[
+    datetime | None, typer.Option(help="Only runs created at this time or earlier, of this zone.", show_default=False)
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask before many runs are changed.")]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Only show which tasks would rerun.")]
 LatestOption = Annotated[
@@ -65,17 +71,17 @@ LatestOption = Annotated[
 
 def _with_run(
     store: str | None,
-    run: str,
+    part: str,
     tenant: str | None,
-    work: Callable[[WorkflowService, str], Awaitable[Any]],
+    work: "Callable[[AsyncRun], Awaitable[Result]]",
     *,
     read_only: bool,
-) -> Any:
-    """Open the workflows, resolve a run's id, call `work` with both, and return its result."""
+) -> Result:
+    """Open a run by a part of its id, call `work` with it, and return its result."""
 
-    async def do() -> Any:
-        async with open_workflows(store, tenant, read_only=read_only) as workflows:
-            return await work(workflows, await workflows.resolve_run_id(run))
+    async def do() -> Result:
+        async with open_run(store, tenant, part, read_only=read_only) as run:
+            return await work(run)
 
     with exit_on_error():
         return run_async(do())
@@ -86,25 +92,41 @@ def list_runs(
     store: StoreOption = None,
     workflow: Annotated[str | None, typer.Option(help="Only runs of this workflow.", show_default=False)] = None,
     state: Annotated[RunState | None, typer.Option(help="Only runs in this state.", show_default=False)] = None,
+    text: Annotated[
+        str, typer.Option(help="Only runs with this in the id, the workflow, the note or a param.", show_default=False)
+    ] = "",
+    since: SinceOption = None,
+    until: UntilOption = None,
     limit: Annotated[
         int, typer.Option(min=1, max=LIST_LIMIT, help="The maximum number of runs; the newest are listed.")
-    ] = 20,
+    ] = 50,
     output: Output = Format.TABLE,
     tenant: TenantOption = None,
 ) -> None:
     """List runs, the newest first."""
-    from tidemill.cli.run_view import plain_run, runs_table
+    import msgspec
 
-    async def find() -> "list[RunRow]":
-        async with open_workflows(store, tenant, read_only=True) as workflows:
-            return (await workflows.find_runs(workflow, [state] if state else [], limit))[::-1]
+    from tidemill.api import runs
+    from tidemill.cli.run_view import runs_table
+
+    fields = {
+        "workflow": workflow,
+        "state": state,
+        "text": text,
+        "since": None if since is None else since.astimezone(),
+        "until": None if until is None else until.astimezone(),
+    }
+
+    async def find() -> list[runs.RunInfo]:
+        async with open_api(store, tenant, read_only=True, may_be_loaded=True) as api:
+            return await api.collect(runs.list_runs, fields, limit)
 
     with exit_on_error():
-        rows = run_async(find())
+        found = run_async(find())
     if output is Format.JSON:
-        show_json([plain_run(row) for row in rows])
-    elif rows:
-        show(runs_table(rows, terminal_width()))
+        show_json(msgspec.to_builtins(found))
+    elif found:
+        show(runs_table(found, terminal_width()))
     else:
         print_text("no runs")
 
@@ -121,10 +143,7 @@ def show_run(
     from tidemill.cli import run_view
     from tidemill.cli.run_summary import show_tracebacks, tasks_table
 
-    async def read(workflows: WorkflowService, id: str) -> "RunView":
-        return await workflows.read_view(id)
-
-    view: RunView = _with_run(store, run, tenant, read, read_only=True)
+    view = _with_run(store, run, tenant, run_view.read_run_view, read_only=True)
     if output is Format.JSON:
         show_json(run_view.plain_view(view))
         return
@@ -132,8 +151,10 @@ def show_run(
     show(run_view.run_title(view, width), tasks_table(view.result, width))
     for sentence in run_view.failed_attempt_lines(view.attempts, width):
         print_text(sentence)
-    for task, text in view.notes.items():
-        print_text(f"note{'' if task is None else f' on {task}'}: {text}")
+    if view.info.note is not None:
+        print_text(f"note: {view.info.note}")
+    for task, text in view.info.notes.items():
+        print_text(f"note on {task}: {text}")
     show_tracebacks(view.result)
     if timeline:
         show("", run_view.attempts_table(view.attempts, width), "", run_view.timeline_table(view.events, width))
@@ -149,8 +170,8 @@ def why(
 ) -> None:
     """Explain why a task has not run yet, or how it ended: one sentence per reason."""
 
-    async def work(workflows: WorkflowService, id: str) -> tuple[str, list[str]]:
-        return id, await workflows.why(id, task)
+    async def work(run: "AsyncRun") -> tuple[str, list[str]]:
+        return run.id, await run.why(task)
 
     found, reasons = _with_run(store, run, tenant, work, read_only=True)
     _print_result(output, reasons, {"id": found, "task": task, "reasons": reasons})
@@ -179,9 +200,8 @@ def cancel(
 ) -> None:
     """Cancel a run, or many: waiting tasks never start, and running ones are stopped."""
 
-    async def work(workflows: WorkflowService, id: str) -> str:
-        await workflows.cancel(id, reason)
-        return id
+    async def work(run: "AsyncRun") -> str:
+        return (await run.cancel(reason)).id
 
     if _is_single(run, workflow, state) and not preview:
         found = _with_run(store, str(run), tenant, work, read_only=False)
@@ -223,8 +243,8 @@ def retry(
         _clear_tasks(str(run), from_ or None, store, tenant, output, preview=preview, latest=latest)
         return
 
-    async def work(workflows: WorkflowService, id: str) -> "ClearResult":
-        return await workflows.clear(id, from_ or None, latest=latest)
+    async def work(run: "AsyncRun") -> "Rerun":
+        return await run.retry(from_ or None, latest=latest)
 
     states = [state or RunState.FAILED]
     _change_in_bulk("retry", work, workflow, states, store, tenant, output, preview=preview, yes=yes)
@@ -279,33 +299,25 @@ def _clear_tasks(
     preview: bool,
     latest: bool,
 ) -> None:
-    async def work(workflows: WorkflowService, id: str) -> "tuple[str, ClearResult]":
-        return id, await workflows.clear(id, tasks, preview=preview, latest=latest)
+    import msgspec
 
-    plan: ClearResult
-    found, plan = _with_run(store, run, tenant, work, read_only=preview)
-    plain = {
-        "id": found,
-        "preview": preview,
-        "tasks": plan.names,
-        "elements": {name: {"cleared": some, "of": of} for name, (some, of) in plan.elements.items()},
-        "version": plan.version,
-        "left_out": plan.missing_tasks,
-        "pinned": plan.note,
-    }
-    _print_result(output, _clear_sentences(plan, preview=preview, latest=latest), plain)
+    async def work(run: "AsyncRun") -> "Rerun":
+        return await run.retry(tasks, preview=preview, latest=latest)
+
+    plan = _with_run(store, run, tenant, work, read_only=preview)
+    _print_result(output, _clear_sentences(plan, latest=latest), msgspec.to_builtins(plan))
 
 
-def _clear_sentences(plan: "ClearResult", *, preview: bool, latest: bool) -> Iterator[str]:
-    elements = plan.elements
-    names = [f"{name} ({'{} of {}'.format(*elements[name])})" if name in elements else name for name in plan.names]
+def _clear_sentences(plan: "Rerun", *, latest: bool) -> Iterator[str]:
+    parts = {name: f"{name} ({one.reruns} of {one.total})" for name, one in plan.elements.items()}
+    names = [parts.get(name, name) for name in plan.reruns]
     with_version = f", with version {plan.version}" if latest else ""
-    yield f"{'would rerun' if preview else 'will rerun'}{with_version}: {', '.join(names) or 'nothing'}"
+    yield f"{'would rerun' if plan.preview else 'will rerun'}{with_version}: {', '.join(names) or 'nothing'}"
     if plan.missing_tasks:
         yield f"removed, because this version does not have them: {', '.join(plan.missing_tasks)}"
     if plan.note is not None:
         yield plan.note
-    if not preview and not plan.live_nodes:
+    if not plan.preview and not plan.live_nodes:
         yield "no node is running on this store: start one"
 
 
@@ -320,9 +332,8 @@ def note(
 ) -> None:
     """Write a note on a run, or on one of its tasks. Replaces an existing note."""
 
-    async def work(workflows: WorkflowService, id: str) -> str:
-        await workflows.note(id, text, task)
-        return id
+    async def work(run: "AsyncRun") -> str:
+        return (await run.note(text, task)).id
 
     found = _with_run(store, run, tenant, work, read_only=False)
     where = f"run {found}" if task is None else f"task '{task}' of run {found}"
@@ -342,12 +353,16 @@ def logs(
     from tidemill.cli.task_log import json_line, text_line
     from tidemill.workflows.lookup import split_element
 
-    async def work(workflows: WorkflowService, id: str) -> None:
-        async for line in workflows.logs(id, task, follow=follow):
-            print_text(json_line(line) if output.is_for_programs else text_line(line))
+    async def work(run: "AsyncRun") -> None:
+        numbers: dict[tuple[int | None, int], int] = {}
+        async for line in run.logs(task, follow=follow):
+            if (key := (line.index, line.attempt)) not in numbers:
+                numbers = {(one.index, one.attempt): one.try_number for one in await run.attempts(task)}
+            number = numbers.get(key, line.attempt)
+            print_text(json_line(line, number) if output.is_for_programs else text_line(line, number))
         if not output.is_for_programs:
             name, element = split_element(task)
-            _print_failure(await workflows.load_result(id), name, None if element is None else int(element))
+            _print_failure(await run.state(), name, None if element is None else int(element))
 
     try:
         _with_run(store, run, tenant, work, read_only=not follow)
@@ -379,11 +394,11 @@ def watch(
     from tidemill.cli.run_summary import run_outcome_text
     from tidemill.cli.watch_run import watch_run
 
-    async def work(workflows: WorkflowService, id: str) -> "RunResult":
-        return await watch_run(workflows, id, output)
+    async def work(run: "AsyncRun") -> "RunResult":
+        return await watch_run(run, output)
 
     try:
-        result: RunResult = _with_run(store, run, tenant, work, read_only=False)
+        result = _with_run(store, run, tenant, work, read_only=False)
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if not output.is_for_programs:

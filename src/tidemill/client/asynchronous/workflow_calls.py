@@ -1,13 +1,16 @@
 """Methods of the client for workflows and runs."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any
 
+from tidemill.api.handles import AsyncRun
 from tidemill.api.port import AsyncApi
-from tidemill.api.runs import start_run
-from tidemill.client.asynchronous.run import AsyncRemoteRun
+from tidemill.api.runs import list_runs, start_run
 from tidemill.client.asynchronous.transport import AsyncTransport
 from tidemill.kernel.errors import RequestError
+from tidemill.workflows.states import RunState
+from tidemill.workflows.workflow import Workflow
 
 
 class AsyncWorkflowCalls:
@@ -16,14 +19,32 @@ class AsyncWorkflowCalls:
     _transport: AsyncTransport
     _api: AsyncApi
 
-    async def start(self, workflow: str, given: Mapping[str, Any] | None = None, /, **params: Any) -> AsyncRemoteRun:
+    async def start(
+        self, workflow: str | Workflow, given: Mapping[str, Any] | None = None, /, **params: Any
+    ) -> AsyncRun:
         """Start a run of a workflow, once, also if the request is repeated; params are keywords or a mapping."""
         if not isinstance(given, Mapping | None):
             message = f"params are keywords, or a mapping by their names, not {given!r}"
             raise RequestError(message, code="invalid_params")
-        fields = {"name": workflow, "params": {**(given or {}), **params}}
-        return AsyncRemoteRun(self._transport, (await self._api.call(start_run, fields)).id)
+        name = workflow.name if isinstance(workflow, Workflow) else workflow
+        run = await self._api.call(start_run, {"name": name, "params": {**(given or {}), **params}})
+        return AsyncRun(self._api, run.id)
 
-    def run_handle(self, id: str) -> AsyncRemoteRun:
+    def run_handle(self, id: str) -> AsyncRun:
         """Return a handle on a run by its id."""
-        return AsyncRemoteRun(self._transport, id)
+        return AsyncRun(self._api, id)
+
+    async def runs(
+        self,
+        workflow: str | Workflow | None = None,
+        state: RunState | str | Collection[RunState | str] | None = None,
+        limit: int | None = 50,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        text: str = "",
+    ) -> list[AsyncRun]:
+        """Return the newest runs, newest first; `limit=None` for all. `text` is a part of an id, a note, or a param."""
+        name = workflow.name if isinstance(workflow, Workflow) else workflow
+        fields = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
+        return [AsyncRun(self._api, one.id, one) for one in await self._api.collect(list_runs, fields, limit)]

@@ -1,4 +1,4 @@
-# Written by scripts/blocking_client.py from client/asynchronous: change it there.
+# Written by scripts/blocking_client.py from the asynchronous module of this name: change it there.
 """The client: everything that a server can do, as methods."""
 
 from collections.abc import Iterator

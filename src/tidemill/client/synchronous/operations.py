@@ -1,8 +1,7 @@
-# Written by scripts/blocking_client.py from client/asynchronous: change it there.
+# Written by scripts/blocking_client.py from the asynchronous module of this name: change it there.
 # Written by scripts/typed_client.py from the operations of tidemill.api: change them there.
 """The operations of a server as methods."""
 
-from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +12,6 @@ from tidemill.api.keys import CreatedKey, Key, create_key, list_keys, revoke_key
 from tidemill.api.nodes import NodeSummary, list_nodes
 from tidemill.api.pools import Pool, delete_pool, get_pool, list_pools, set_pool
 from tidemill.api.port import Api
-from tidemill.api.runs import RunInfo, list_runs
 from tidemill.api.schedules import Calendar, ScheduleInfo, UpcomingSlot, get_calendar, list_schedules, preview_schedule
 from tidemill.api.secrets import (
     RotatedSecrets,
@@ -38,7 +36,6 @@ from tidemill.api.workflows import (
     set_workflow_paused,
 )
 from tidemill.kernel.durations import Duration
-from tidemill.workflows.states import RunState
 
 
 class Operations:
@@ -77,21 +74,6 @@ class Operations:
     def workflow_grid(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Grid:
         """Return the runs of a workflow, newest first, with the state of every task; a mapped task is one cell."""
         return self._api.call(get_workflow_grid, {"name": name, "limit": limit, "cursor": cursor})
-
-    def runs(
-        self,
-        workflow: str | None = None,
-        state: Collection[RunState | str] | str | None = None,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        text: str = "",
-        limit: int | None = 50,
-    ) -> list[RunInfo]:
-        """List runs, newest first; `omitted` names params that are too large for a list."""
-        return self._api.collect(
-            list_runs, {"workflow": workflow, "state": state, "since": since, "until": until, "text": text}, limit
-        )
 
     def schedules(self, *, limit: int | None = None) -> list[ScheduleInfo]:
         """List the schedules of the loaded workflows by workflow, with their next slots."""

@@ -1,4 +1,4 @@
-# Written by scripts/blocking_client.py from client/asynchronous: change it there.
+# Written by scripts/blocking_client.py from the asynchronous module of this name: change it there.
 """Methods of the client for packages."""
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-# Written by scripts/blocking_client.py from client/asynchronous: change it there.
+# Written by scripts/blocking_client.py from the asynchronous module of this name: change it there.
 """A reactor on the server: read it, command it, watch it."""
 
 from collections.abc import Iterator, Mapping

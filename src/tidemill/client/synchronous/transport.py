@@ -1,4 +1,4 @@
-# Written by scripts/blocking_client.py from client/asynchronous: change it there.
+# Written by scripts/blocking_client.py from the asynchronous module of this name: change it there.
 """Sends calls over HTTP, and repeats those that may be repeated; follows streams across reconnects."""
 
 from collections.abc import Generator, Iterator

@@ -47,6 +47,18 @@ from tidemill.workflows.unfinished import has_begun
 CheckRecord = Callable[[RunRecord], None]
 """Raises an error unless a run, as it is stored now, may be changed."""
 
+
+class NamedFields(dict[str, Any]):
+    """A value whose class is not loaded: its fields, printed as the class would print itself."""
+
+    def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"{self._name}({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+
 CHANGE_ATTEMPT_LIMIT = 20  # attempts at a change while other changes of the run get ahead of it
 
 
@@ -159,7 +171,9 @@ class RunOperations:
             key, value = TaskKey(record.run.id, *ref), outputs[ref]
             try:  # without the workflow's code, plain values are better than none
                 if runner is None:
-                    values[key] = decode_untyped(value, succeeded[ref].variant)
+                    plain, name = decode_untyped(value, succeeded[ref].variant), succeeded[ref].variant or ""
+                    has_class = isinstance(plain, dict) and name.isidentifier() and name != "dict"
+                    values[key] = NamedFields(name, plain) if has_class and not is_plain else plain
                 else:
                     values[key] = runner.decode_value(ref[0], value)
             except AUTHOR_ERRORS as error:  # decoding may call author code; the error concerns this output only

@@ -10,7 +10,7 @@ from tidemill.engine.workflows.executors.interface import LogRecord as LogRecord
 from tidemill.workflows.records import EventRow, RunRecord
 
 
-class RunSnapshot(NamedTuple):
+class WatchedRun(NamedTuple):
     """A run at one moment, and what is new since the last snapshot."""
 
     record: RunRecord

@@ -6,7 +6,7 @@ Everything is read from the store, so it does not matter which nodes coordinate 
 from collections.abc import Collection
 
 from tidemill.engine.workflows.client.log_lines import LogLine, TaskLogReader
-from tidemill.engine.workflows.client.values import RunSnapshot
+from tidemill.engine.workflows.client.values import WatchedRun
 from tidemill.storage.workflow_ports import WorkflowStore
 from tidemill.workflows.records import EventRow, RunRecord, TaskKey, TaskRow
 
@@ -26,12 +26,12 @@ class RunWatch:
         self._wants_events = events
         self._event_count = 0
 
-    async def read(self, record: RunRecord, *, is_last: bool = False) -> RunSnapshot:
+    async def read(self, record: RunRecord, *, is_last: bool = False) -> WatchedRun:
         """Return what is new since the last call; the last one reads the logs of all tasks that ever started."""
         keys = self._tasks_to_read(record) if not is_last else self._started_tasks(record)
         lines = [line for key in keys for line in await self._read(key)]
         lines.sort(key=lambda line: line.record.at)
-        return RunSnapshot(record, lines, await self._new_events() if self._wants_events else [])
+        return WatchedRun(record, lines, await self._new_events() if self._wants_events else [])
 
     async def _new_events(self) -> list[EventRow]:
         events = await self._store.runs.read_events(self._run)

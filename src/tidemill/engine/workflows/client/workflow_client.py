@@ -31,7 +31,7 @@ from tidemill.engine.workflows.client.operations import RunOperations
 from tidemill.engine.workflows.client.overview import WorkflowOverview, read_overview
 from tidemill.engine.workflows.client.pool_operations import PoolOperations
 from tidemill.engine.workflows.client.values import (
-    RunSnapshot,
+    WatchedRun,
 )
 from tidemill.engine.workflows.client.watch import RunWatch
 from tidemill.engine.workflows.leader.retention import PrunePass
@@ -239,7 +239,7 @@ class WorkflowClient(RunOperations):
         tasks: Collection[str] | None = None,
         events: bool = False,
         every: float = 0.1,
-    ) -> AsyncIterator[RunSnapshot]:
+    ) -> AsyncIterator[WatchedRun]:
         """Yield a snapshot of a run whenever it changes, at most one per `every` seconds; ends with the run.
 
         With `tasks` the snapshots hold the log lines of these tasks only.
@@ -262,14 +262,14 @@ class WorkflowClient(RunOperations):
         task: str,
         *,
         follow: bool = True,
-        final_delay: float = 0.0,
         after: Mapping[int, LogPosition] = MappingProxyType({}),
     ) -> AsyncIterator[LogLine]:
         """Yield the log lines of a task, or of one of its elements; with `follow` until the task has ended.
 
         They begin after a position of each element. The lines of an element are in the order of their positions. The
-        lines of a task that was cancelled or cleared may be written after its end: a `final_delay` waits for them.
+        lines of a task that was cancelled or cleared may be written after its end: without a node, one tick is waited.
         """
+        final_delay = 0.0 if self._is_node else self._runtime.settings.tick_interval
         readers: dict[TaskKey, TaskLogReader] = {}
         is_last = not follow
         while True:

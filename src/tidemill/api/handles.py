@@ -1,0 +1,139 @@
+"""Handles on what a node or a server has: one class for both, over the port that carries operations out."""
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import aclosing
+from typing import Any
+
+from tidemill.api.port import AsyncApi
+from tidemill.api.runs import (
+    Rerun,
+    RunDetails,
+    RunInfo,
+    RunSnapshot,
+    RunTransition,
+    cancel_run,
+    clear_run,
+    get_run,
+    list_run_events,
+    note_run,
+    retry_run,
+    watch_run,
+)
+from tidemill.api.tasks import AttemptInfo, TaskLogLine, explain_task, list_attempts, list_logs
+from tidemill.kernel.durations import Duration
+from tidemill.kernel.errors import RequestError
+from tidemill.workflows.lookup import split_element, unknown_run
+from tidemill.workflows.result import RunResult
+
+
+class AsyncRun:
+    """One run of a node or of a server, also after it has ended."""
+
+    def __init__(self, api: AsyncApi, id: str, listed: RunInfo | None = None) -> None:
+        self.id = id
+        self.listed = listed
+        """The run as the list had it that the handle comes from; None if it comes from no list."""
+        self._api = api
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+    async def info(self) -> RunDetails:
+        """Return the run: params, origin, version, times, notes, and its tasks without their outputs."""
+        return await self._api.call(get_run, self._fields())
+
+    async def state(self, *, outputs: bool = True) -> RunResult:
+        """Return the present state of the run and its tasks; `outputs=False` leaves out outputs and elements."""
+        return await self._api.result(self._fields()["run"], outputs=outputs)
+
+    async def wait(self, timeout: Duration | None = None) -> RunResult:
+        """Return the result when the run has ended; TimeoutError after the timeout, which does not affect the run."""
+        return await self._api.wait(self._fields()["run"], timeout)
+
+    async def result(self, timeout: Duration | None = None) -> RunResult:
+        """Return the result when the run has succeeded; OperationError with the errors of its tasks if it did not."""
+        return (await self.wait(timeout)).raise_for_status()
+
+    async def watch(self, *, events: bool = False, every: float = 0.1) -> AsyncIterator[RunSnapshot]:
+        """Yield a snapshot whenever the run changes, at most one per `every` seconds; ends with the run."""
+        async with aclosing(self._api.stream(watch_run, self._fields(events=events, every=every))) as snapshots:
+            async for snapshot in snapshots:
+                yield snapshot
+
+    async def events(self, *, follow: bool = False) -> AsyncIterator[RunTransition]:
+        """Yield the transitions of the run and its tasks, oldest first; with `follow` until the run has ended."""
+        if not follow:
+            for event in await self._api.collect(list_run_events, self._fields(), None):
+                yield event
+            return
+        async with aclosing(self._api.stream(list_run_events, self._fields())) as events:
+            async for event in events:
+                yield event
+
+    async def logs(self, task: str, *, follow: bool = True, attempt: int | None = None) -> AsyncIterator[TaskLogLine]:
+        """Yield the log of a task, or of one element of it (`"clean[7]"`); with `follow` until the task has ended."""
+        fields = self._task_fields(task, attempt=attempt, text="")
+        if not follow:
+            for line in await self._api.collect(list_logs, fields, None):
+                yield line
+            return
+        async with aclosing(self._api.stream(list_logs, fields)) as lines:
+            async for line in lines:
+                yield line
+
+    async def attempts(self, task: str) -> list[AttemptInfo]:
+        """Return the attempts of a task, or of one element of it, oldest first."""
+        return await self._api.collect(list_attempts, self._task_fields(task), None)
+
+    async def why(self, task: str) -> list[str]:
+        """Return why a task has not run, or how it ended: one sentence per reason."""
+        return (await self._api.call(explain_task, self._task_fields(task))).reasons
+
+    async def cancel(self, reason: str = "cancelled") -> RunDetails:
+        """Cancel the run and its active tasks; running code is stopped."""
+        return await self._api.call(cancel_run, self._fields(reason=reason))
+
+    async def retry(
+        self, from_: str | Collection[str] | None = None, *, preview: bool = False, latest: bool = False
+    ) -> Rerun:
+        """Rerun a task, or several, and all tasks after; return what reruns.
+
+        Without a task: all that failed, were cancelled or could not run. With `preview` nothing is changed. With
+        `latest` a run that has ended continues with the newest version of its workflow; else it keeps its own.
+        """
+        tasks = None if from_ is None else _task_list(from_)
+        return await self._api.call(retry_run, self._fields(from_=tasks, latest=latest, preview=preview))
+
+    async def clear(self, tasks: str | Collection[str], *, preview: bool = False, latest: bool = False) -> Rerun:
+        """Clear the results of tasks, and of all tasks after them, so that they rerun; return what reruns."""
+        return await self._api.call(clear_run, self._fields(tasks=_task_list(tasks), latest=latest, preview=preview))
+
+    async def note(self, text: str, task: str | None = None) -> RunInfo:
+        """Write a note on the run, or on one of its tasks; an empty text removes it."""
+        return await self._api.call(note_run, self._fields(text=text, task=task))
+
+    async def notes(self) -> dict[str | None, str]:
+        """Return the notes: the run's own under None, those on tasks under their names."""
+        run = await self.info()
+        notes: dict[str | None, str] = {} if run.note is None else {None: run.note}
+        return notes | dict(run.notes)
+
+    def _fields(self, **fields: Any) -> dict[str, Any]:
+        if not isinstance(self.id, str) or not self.id:
+            raise unknown_run(self.id)
+        return {"run": self.id, **fields}
+
+    def _task_fields(self, task: str, **fields: Any) -> dict[str, Any]:
+        """Return the fields of a request about a task; the number of the element that is meant, if it names one."""
+        name, number = split_element(task)
+        if number is None or not number.isdecimal():
+            return self._fields(task=task, index=None, **fields)
+        return self._fields(task=name, index=int(number), **fields)
+
+
+def _task_list(named: str | Collection[str]) -> list[str]:
+    tasks = [named] if isinstance(named, str) else named
+    if not isinstance(tasks, Collection) or not tasks or not all(isinstance(task, str) for task in tasks):
+        message = f"a task is named, or several in a list, not {named!r}: leave it out for everything that failed"
+        raise RequestError(message, code="invalid_tasks")
+    return list(tasks)
