@@ -315,9 +315,12 @@ async def start_run(
     once = None if request is None else f"{FIRE_PREFIX}{request.effect}"
     is_repeated = request is not None and request.is_repetition
     run = await services.workflows.start(caller, name, params or {}, once=once, is_repeated=is_repeated)
-    if note:
-        await services.workflows.note(caller, run, note)
-    return await read_run(services, caller, run)
+    text = await services.workflows.note(caller, run, note) if note else None
+    if is_repeated:
+        return await read_run(services, caller, run)
+    record = await services.workflows.load_started(caller, run)
+    result = await services.workflows.load_plain_result(record)
+    return RunDetails.of_result(record, result, {None: text} if text else {})
 
 
 @operation(GET("/runs"), Permission.READ, default_limit=50)

@@ -43,6 +43,23 @@ async def test_a_start_answers_with_the_run_and_its_place(server: Served) -> Non
     assert there.json()["id"] == run["id"]
 
 
+async def test_a_start_answers_from_what_it_wrote(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader has just written the run: it reads nothing back, and answers as the store would."""
+    client = server.node.workflow_client
+
+    async def read_back(*_: object) -> RunRecord:
+        raise AssertionError("read after the write")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "load_record", read_back)
+        answer = await server.http.post("/workflows/waiting/runs")
+    run = answer.json()
+    assert (answer.status_code, run["state"], list(run["tasks"])) == (201, "running", ["forever"])
+    stored = (await server.http.get(f"/runs/{run['id']}")).json()
+    changing = {"etag", "tasks", "task_states"}
+    assert {name: run[name] for name in run.keys() - changing} == {name: stored[name] for name in run.keys() - changing}
+
+
 async def test_a_start_without_a_body_has_no_params(server: Served) -> None:
     answer = await server.http.post("/workflows/waiting/runs")
     assert (answer.status_code, answer.json()["params"], answer.json()["note"]) == (201, {}, None)

@@ -82,6 +82,14 @@ class RunOperations:
                 return record
         raise unknown_run(run)
 
+    async def load_started(self, caller: Caller, run: str) -> RunRecord:
+        """Return a run that was started here just now: without a read if this node leads, which has written it."""
+        coordinator = self._leader.coordinator
+        active = None if coordinator is None else coordinator.active_runs.get(run)
+        if active is None or active.creation is not None or active.is_stale or active.run.tenant != caller.tenant:
+            return await self.load_record(caller, run)
+        return RunRecord(active.run, list(active.rows.values()))
+
     async def load_run(self, caller: Caller, run: str) -> RunRow:
         """Return a run without its tasks; RequestError if the caller's tenant has no such run."""
         row = await self._store.runs.find_run(run) if is_storable(run) else None
@@ -405,13 +413,14 @@ class RunOperations:
 
     # -- notes
 
-    async def note(self, caller: Caller, run: str, text: str, task: str | None = None) -> None:
-        """Write a note on a run, or on one of its tasks; an empty text removes it."""
+    async def note(self, caller: Caller, run: str, text: str, task: str | None = None) -> str:
+        """Write a note on a run, or on one of its tasks; an empty text removes it. Return the text as it is stored."""
         text = _checked_text("a note", text)
         record = await self.load_record(caller, run)
         if task is not None and task not in (known := record.by_task()):
             raise unknown_task(record.run.workflow, [task], known)
         await self._store.notes.upsert(RunNote(run, task, text, self._clock.now()))
+        return text
 
     async def read_notes(self, runs: Collection[RunRow]) -> dict[str, str]:
         """Return the notes on some loaded runs themselves, by run."""
