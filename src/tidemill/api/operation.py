@@ -121,6 +121,8 @@ class HttpForm(NamedTuple):
     """Whether no cache may keep the answer."""
     is_idempotent: bool = True
     """Whether a second request changes nothing more, so that a client may repeat one whose answer was lost."""
+    may_make_nothing: bool = False
+    """Whether the field that `location` has may be None: then nothing was made, and the status is 200."""
     errors: tuple[int, ...] = ()
     """Statuses of errors that other operations of the method do not have, for the OpenAPI document."""
 

@@ -6,6 +6,7 @@ from typing import Any
 from tidemill.api import (
     accounts,
     audit,
+    backfills,
     keys,
     nodes,
     pools,
@@ -28,6 +29,7 @@ NOUNS: tuple[ModuleType, ...] = (
     tasks,
     schedules,
     triggers,
+    backfills,
     nodes,
     pools,
     tenants,
@@ -51,6 +53,8 @@ def _check(operations: tuple[Operation[Any, Any], ...]) -> tuple[Operation[Any, 
     """Return the operations; AssertionError for a name that two have, or for a change that is not audited."""
     names = [one.name for one in operations]
     assert len(names) == len(set(names)), f"two operations have one name: {sorted(names)}"
+    verbs = [verb.name for one in operations for verb in one.verbs]
+    assert len(verbs) == len(set(verbs)), f"two verbs have one name: {sorted(verbs)}"
     unaudited = [one.name for one in operations if one.http.method != "GET" and one.audit is None]
     assert not unaudited, f"changes without a word for the audit log: {unaudited}"
     return operations

@@ -28,7 +28,7 @@ SECTIONS = {
         "workflow": LazyCommand("List, show, check, pause and resume workflows.", "workflow"),
         "schedule": LazyCommand("List schedules, and preview their next slots."),
         "trigger": LazyCommand("List, pause and resume triggers."),
-        "backfill": LazyCommand("Start runs for the past slots of a schedule.", "backfill"),
+        "backfill": LazyCommand("Start, list and cancel backfills: runs for past slots.", "backfill"),
         "pool": LazyCommand("List, set and delete pools."),
     },
     "Graphs": {

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tidemill.api.handles import AsyncRun
     from tidemill.api.port import AsyncApi
     from tidemill.cli.package_publishing import PackageRegistry
-    from tidemill.cli.workflow_service import WorkflowService
     from tidemill.client import AsyncClient
 
 Result = TypeVar("Result")
@@ -21,29 +20,10 @@ SEARCH_LIMIT = 10_000  # runs searched for a part of an id
 
 
 @asynccontextmanager
-async def open_workflows(
-    store: str | None, tenant: str | None, *, read_only: bool = False
-) -> "AsyncIterator[WorkflowService]":
-    """Open the workflows that a command is about; read-only, a store shows one snapshot and cannot be changed."""
-    target = find_target(store)
-    if isinstance(target, ServerTarget):
-        from tidemill.cli.server_workflows import ServerWorkflows
-
-        async with target.client(tenant) as client:
-            yield ServerWorkflows(client)
-    else:
-        from tidemill.cli.store_workflows import StoreWorkflows
-        from tidemill.cli.stores import cli_caller, open_client
-
-        async with open_client(target.address, read_only=read_only) as opened:
-            yield StoreWorkflows(opened, cli_caller(tenant))
-
-
-@asynccontextmanager
 async def open_packages(
     store: str | None, tenant: str | None, *, read_only: bool = False
 ) -> "AsyncIterator[PackageRegistry]":
-    """Open the registry of packages that a command is about; read-only as in `open_workflows`."""
+    """Open the registry of packages that a command is about; read-only, a store shows one snapshot."""
     target = find_target(store)
     if isinstance(target, ServerTarget):
         from tidemill.cli.server_packages import ServerPackages
@@ -67,7 +47,7 @@ async def open_api(
     creates: bool = False,
     may_be_loaded: bool = False,
 ) -> "AsyncIterator[AsyncApi]":
-    """Open what carries operations out; read-only as in `open_workflows`, `creates` makes a store that is missing.
+    """Open what carries operations out; read-only as in `open_packages`, `creates` makes a store that is missing.
 
     A tenant of a store has to exist, unless a program on the store may have loaded something for it.
     """
@@ -96,7 +76,7 @@ async def open_api(
 async def open_run(
     store: str | None, tenant: str | None, part: str, *, read_only: bool = False
 ) -> "AsyncIterator[AsyncRun]":
-    """Open a run by its id, or by a beginning or end of it that only one run has; read-only as in `open_workflows`."""
+    """Open a run by its id, or by a beginning or end of it that only one run has; read-only as in `open_packages`."""
     from tidemill.api.handles import AsyncRun
 
     async with open_api(store, tenant, read_only=read_only, may_be_loaded=True) as api:

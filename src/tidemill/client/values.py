@@ -7,7 +7,6 @@ import msgspec
 
 from tidemill.access.principal import Role
 from tidemill.graphs.result import Receipt
-from tidemill.workflows.states import RunState
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,19 +44,6 @@ class FiringCounts(msgspec.Struct, frozen=True):
 
 
 # -- access
-
-
-class BackfillInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A backfill, and how far it is."""
-
-    id: str
-    workflow: str
-    state: str
-    created_at: datetime
-    runs: dict[RunState, int]
-    """The number of its runs in each state."""
-    limit: int = 1
-    cancelled_at: datetime | None = None
 
 
 class PackageProblemInfo(msgspec.Struct, frozen=True, kw_only=True):

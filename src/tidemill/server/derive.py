@@ -23,7 +23,9 @@ from tidemill.server.responses import ApiResponse
 from tidemill.server.routing import BASE_PATH, Handler, Route
 
 
-def to_route(operation: Operation[Any, Any], handler: Handler | None = None, **options: Any) -> Route:
+def to_route(
+    operation: Operation[Any, Any], handler: Handler | None = None, *, answers: tuple[int, ...] = (), **options: Any
+) -> Route:
     """Return the route of an operation; a handler that is given does what HTTP alone has, such as preconditions."""
     http = operation.http
     return Route(
@@ -37,6 +39,7 @@ def to_route(operation: Operation[Any, Any], handler: Handler | None = None, **o
         is_audited_by_service=operation.is_audited_by_service,
         takes_key=operation.takes_key,
         errors=http.errors,
+        answers=(*answers, 200) if http.may_make_nothing else answers,
         **options,
     )
 
@@ -74,6 +77,8 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
             given["request"] = RequestKey(keyed.effect, keyed.begun_at, keyed.is_repetition)
         answer = await operation(context.node.services, principal, **given)
         headers = _headers(operation, answer)
+        if http.may_make_nothing and "location" not in headers:
+            return ApiResponse(answer, status_code=200, headers=headers)
         return ApiResponse(answer, status_code=http.status, headers=headers) if headers else answer
 
     has_headers = http.location is not None or http.is_private
@@ -142,12 +147,9 @@ def _parameter_type(field: RequestField) -> Any:
 
 
 def _headers(operation: Operation[Any, Any], answer: Any) -> dict[str, str]:
-    headers = (
-        {}
-        if operation.http.location is None
-        else {
-            "location": BASE_PATH
-            + re.sub(r"\{(\w+)\}", lambda found: str(getattr(answer, found[1])), operation.http.location)
-        }
-    )
-    return headers | ({"cache-control": "no-store"} if operation.http.is_private else {})
+    headers = {"cache-control": "no-store"} if operation.http.is_private else {}
+    if (location := operation.http.location) is not None:
+        fields = {name: getattr(answer, name) for name in re.findall(r"\{(\w+)\}", location)}
+        if None not in fields.values():
+            headers["location"] = BASE_PATH + location.format(**fields)
+    return headers

@@ -12,7 +12,6 @@ from tidemill.server.live import event_socket, push_socket, reactor_socket
 from tidemill.server.routes import (
     accumulators,
     attempts,
-    backfills,
     dead_letters,
     events,
     graphs,
@@ -37,21 +36,6 @@ META = (
     get("//health/live", meta.get_health_live, NONE),
     get("//health/ready", meta.get_health_ready, NONE, answers=(503,)),
     get("//metrics", meta.get_metrics, READ, media_type="text/plain"),
-)
-
-BACKFILLS = (
-    get("/backfills", backfills.list_backfills, READ),
-    post(
-        "/backfills",
-        backfills.start_backfill,
-        WRITE,
-        audit="backfill.start",
-        status=201,
-        answers=(200,),
-        takes_key=True,
-    ),
-    get("/backfills/{id:str}", backfills.get_backfill, READ),
-    post("/backfills/{id:str}/cancel", backfills.cancel_backfill, WRITE, audit="backfill.cancel"),
 )
 
 OVERVIEW = (get("/overview", overview.get_overview, READ),)
@@ -211,7 +195,6 @@ ROUTES: tuple[Route, ...] = (
     *OVERVIEW,
     *SYSTEM,
     to_route(get_run, runs.get_run, answers=(304,)),
-    *BACKFILLS,
     *GRAPHS,
     *REACTORS,
     *ACCUMULATORS,

@@ -434,10 +434,12 @@ def test_a_backfill_is_cancelled(file: Path, monkeypatch: Monkey, capsys: Captur
     assert run(monkeypatch, "backfill", "start", str(file), *days, "-o", "json") == 0
     made = json.loads(capsys.readouterr().out)["id"]
     assert run(monkeypatch, "backfill", "cancel", made) == 0
-    assert capsys.readouterr().out == f"backfill {made} is cancelled, with 3 runs\n"
+    assert capsys.readouterr().out == f"backfill {made} is cancelled\n"
     assert len(listed(monkeypatch, capsys, "--state", "cancelled")) == 3
     assert run(monkeypatch, "backfill", "cancel", made, "-o", "json") == 0
-    assert json.loads(capsys.readouterr().out) == {"id": made, "cancelled": 0}
+    assert json.loads(capsys.readouterr().out)["runs"] == {"cancelled": 3}
+    assert run(monkeypatch, "backfill", "list") == 0
+    assert '"cancelled": 3' in capsys.readouterr().out
     assert run(monkeypatch, "backfill", "cancel", "missing") == 2
     assert capsys.readouterr().err == "there is no backfill 'missing'\n"
 

@@ -197,61 +197,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/backfills": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List backfills, newest first, with the states of their runs */
-        get: operations["list_backfills"];
-        put?: never;
-        /**
-         * Start a run for every past slot of a schedule in a range; a preview says which slots these are
-         * @description The answer has no id if nothing was started.
-         */
-        post: operations["start_backfill"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/backfills/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Return a backfill with the states of its runs */
-        get: operations["get_backfill"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/backfills/{id}/cancel": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /** Start no more runs of a backfill, and cancel its active ones */
-        post: operations["cancel_backfill"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/v1/graphs": {
         parameters: {
             query?: never;
@@ -1172,6 +1117,61 @@ export interface paths {
         patch: operations["set_trigger_paused"];
         trace?: never;
     };
+    "/api/v1/backfills": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List backfills, newest first, with the states of their runs */
+        get: operations["list_backfills"];
+        put?: never;
+        /**
+         * Start a run for every past slot of a schedule in a range; a preview says which slots these are
+         * @description The answer has no id if nothing was started.
+         */
+        post: operations["backfill"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/backfills/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return a backfill with the states of its runs */
+        get: operations["get_backfill"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/backfills/{id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Start no more runs of a backfill, and cancel its active ones */
+        post: operations["cancel_backfill"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/nodes": {
         parameters: {
             query?: never;
@@ -1689,20 +1689,8 @@ export interface components {
             };
             request_id?: string | null;
         };
-        /** BackfillPlan */
-        BackfillPlan: {
-            id: string | null;
-            workflow: string;
-            slots: string[];
-            /** @default [] */
-            present: string[];
-            /** @default [] */
-            runs: string[];
-            /** @default 0 */
-            future: number;
-        };
-        /** BackfillView */
-        BackfillView: {
+        /** BackfillInfo */
+        BackfillInfo: {
             id: string;
             workflow: string;
             from: string | null;
@@ -1716,6 +1704,55 @@ export interface components {
             runs: {
                 [key: string]: number;
             };
+        };
+        /** BackfillPlan */
+        BackfillPlan: {
+            id: string | null;
+            workflow: string;
+            slots: string[];
+            /** @default [] */
+            present: string[];
+            /** @default [] */
+            runs: string[];
+            /** @default 0 */
+            future: number;
+        };
+        /** BackfillRequest */
+        BackfillRequest: {
+            /**
+             * @description The name of a workflow.
+             * @example report
+             */
+            workflow: string;
+            /**
+             * Format: date-time
+             * @description The first slot is at this time or later.
+             * @example 2026-01-01T00:00:00Z
+             */
+            from: string;
+            /**
+             * Format: date-time
+             * @description The last slot is at this time or earlier.
+             * @example 2026-01-01T00:00:00Z
+             */
+            to: string;
+            /**
+             * @description Whether nothing is started.
+             * @default false
+             */
+            preview: boolean;
+            /**
+             * @description Whether slots that have had a run get none.
+             * @default true
+             */
+            only_missing: boolean;
+            /**
+             * @description The maximum number of its runs that run at a time.
+             * @default 1
+             */
+            limit: number;
+            /** @description The schedule, if the workflow has several. */
+            key?: string | null;
         };
         /** Calendar */
         Calendar: {
@@ -2288,6 +2325,12 @@ export interface components {
             total: number;
             next: string | null;
         };
+        /** Page[BackfillInfo] */
+        "Page_tidemill.api.backfills.BackfillInfo_": {
+            items: components["schemas"]["BackfillInfo"][];
+            total: number;
+            next: string | null;
+        };
         /** Page[Key] */
         "Page_tidemill.api.keys.Key_": {
             items: components["schemas"]["Key"][];
@@ -2429,12 +2472,6 @@ export interface components {
         /** Page[PackageView] */
         "Page_tidemill.server.routes.packages.PackageView_": {
             items: components["schemas"]["PackageView"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[BackfillView] */
-        "Page_tidemill.server.views.backfills.BackfillView_": {
-            items: components["schemas"]["BackfillView"][];
             total: number;
             next: string | null;
         };
@@ -2820,28 +2857,6 @@ export interface components {
             signed_in: boolean;
             required: boolean;
             methods: ("account" | "key" | "oidc")[];
-        };
-        /** StartBackfill */
-        StartBackfill: {
-            /** @example report */
-            workflow: string;
-            /**
-             * Format: date-time
-             * @example 2026-01-01T00:00:00Z
-             */
-            from: string;
-            /**
-             * Format: date-time
-             * @example 2026-01-01T00:00:00Z
-             */
-            to: string;
-            /** @default false */
-            preview: boolean;
-            /** @default true */
-            only_missing: boolean;
-            /** @default 1 */
-            limit: number;
-            key?: string | null;
         };
         /**
          * StartRunRequest
@@ -3459,140 +3474,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunDetails"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    list_backfills: {
-        parameters: {
-            query?: {
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.views.backfills.BackfillView_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    start_backfill: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["StartBackfill"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BackfillPlan"];
-                };
-            };
-            /** @description Document created, URL follows */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BackfillPlan"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    get_backfill: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BackfillView"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    cancel_backfill: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BackfillView"];
                 };
             };
             default: {
@@ -5594,6 +5475,140 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TriggerInfo"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_backfills: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.backfills.BackfillInfo_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    backfill: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BackfillRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BackfillPlan"];
+                };
+            };
+            /** @description Document created, URL follows */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BackfillPlan"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_backfill: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BackfillInfo"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    cancel_backfill: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BackfillInfo"];
                 };
             };
             default: {

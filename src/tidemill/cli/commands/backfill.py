@@ -1,4 +1,4 @@
-"""`tidemill backfill`: start runs for past slots of a schedule, and cancel them."""
+"""`tidemill backfill start`: start runs for past slots of a schedule."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, tzinfo
@@ -11,7 +11,6 @@ from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.file_arguments import LoadOption, WorkflowArgument
 from tidemill.cli.formatting import format_count, format_time, timezone_name
-from tidemill.cli.opening import open_workflows
 from tidemill.cli.output import Format, Output, print_text, show_json
 from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
 from tidemill.cli.targets import ServerTarget, StoreTarget, find_target
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from tidemill.workflows.slots import BackfillPlan
     from tidemill.workflows.workflow import Workflow
 
-app = typer.Typer(help="Start runs for the past slots of a schedule.", no_args_is_help=True)
+app = typer.Typer(help="Start, list and cancel backfills: runs for past slots.", no_args_is_help=True)
 
 InZone = Callable[[datetime], datetime]
 """Returns an instant in the time zone of a schedule."""
@@ -118,32 +117,6 @@ class BackfillRange(msgspec.Struct, frozen=True):
     def options(self) -> dict[str, Any]:
         """Return the options as keywords."""
         return {"preview": self.preview, "only_missing": self.only_missing, "limit": self.limit, "key": self.key}
-
-
-@app.command("cancel")
-def cancel_backfill(
-    id: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID", help="The id of a backfill, as `tidemill backfill start` printed it.", show_default=False
-        ),
-    ],
-    store: StoreOption = None,
-    output: Output = Format.TABLE,
-    tenant: TenantOption = None,
-) -> None:
-    """Cancel a backfill: it starts no more runs, and its active runs are cancelled."""
-
-    async def cancel() -> int:
-        async with open_workflows(store, tenant) as workflows:
-            return await workflows.cancel_backfill(id)
-
-    with exit_on_error():
-        runs = run_async(cancel())
-    if output is Format.JSON:
-        show_json({"id": id, "cancelled": runs})
-    else:
-        print_text(f"backfill {id} is cancelled, with {format_count(runs, 'run')}")
 
 
 def _check_executor(executor: str) -> None:

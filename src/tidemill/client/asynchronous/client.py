@@ -7,7 +7,6 @@ from typing import Any, Self
 
 from tidemill.api.port import AsyncApi
 from tidemill.client import calls
-from tidemill.client.asynchronous.clock_calls import AsyncClockCalls
 from tidemill.client.asynchronous.graph_calls import AsyncGraphCalls
 from tidemill.client.asynchronous.operations import AsyncOperations
 from tidemill.client.asynchronous.package_calls import AsyncPackageCalls
@@ -20,7 +19,7 @@ from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
 
 
-class AsyncClient(AsyncWorkflowCalls, AsyncClockCalls, AsyncGraphCalls, AsyncPackageCalls, AsyncOperations):
+class AsyncClient(AsyncWorkflowCalls, AsyncGraphCalls, AsyncPackageCalls, AsyncOperations):
     """A client of a Tidemill server.
 
     `key` is an API key; `tenant` names the tenant that an admin of the instance acts for. `timeout` is that of one

@@ -9,7 +9,6 @@ from typing import Any, Self
 from tidemill.api.port import Api
 from tidemill.client import calls
 from tidemill.client.connection import DEFAULT_RETRY, DEFAULT_TIMEOUT, Connection
-from tidemill.client.synchronous.clock_calls import ClockCalls
 from tidemill.client.synchronous.graph_calls import GraphCalls
 from tidemill.client.synchronous.operations import Operations
 from tidemill.client.synchronous.package_calls import PackageCalls
@@ -21,7 +20,7 @@ from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
 
 
-class Client(WorkflowCalls, ClockCalls, GraphCalls, PackageCalls, Operations):
+class Client(WorkflowCalls, GraphCalls, PackageCalls, Operations):
     """A client of a Tidemill server.
 
     `key` is an API key; `tenant` names the tenant that an admin of the instance acts for. `timeout` is that of one

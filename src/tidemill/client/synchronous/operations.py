@@ -8,6 +8,7 @@ from typing import Any
 from tidemill.access.principal import Role
 from tidemill.api.accounts import Account, create_account, delete_account, list_accounts
 from tidemill.api.audit import AuditEntry, list_audit
+from tidemill.api.backfills import BackfillInfo, backfill, cancel_backfill, get_backfill, list_backfills
 from tidemill.api.keys import CreatedKey, Key, create_key, list_keys, revoke_key
 from tidemill.api.nodes import NodeSummary, list_nodes
 from tidemill.api.pools import Pool, delete_pool, get_pool, list_pools, set_pool
@@ -36,6 +37,7 @@ from tidemill.api.workflows import (
     set_workflow_paused,
 )
 from tidemill.kernel.durations import Duration
+from tidemill.workflows.slots import BackfillPlan
 
 
 class Operations:
@@ -98,6 +100,46 @@ class Operations:
     def resume_trigger(self, name: str) -> TriggerInfo:
         """Resume a trigger."""
         return self._api.call(set_trigger_paused, {"name": name, "paused": False})
+
+    def backfills(self, *, limit: int | None = 50) -> list[BackfillInfo]:
+        """List backfills, newest first, with the states of their runs."""
+        return self._api.collect(list_backfills, {}, limit)
+
+    def backfill(
+        self,
+        workflow: str,
+        start: datetime,
+        end: datetime,
+        *,
+        preview: bool = False,
+        only_missing: bool = True,
+        limit: int = 1,
+        key: str | None = None,
+    ) -> BackfillPlan:
+        """Start a run for every past slot of a schedule in a range; a preview says which slots these are.
+
+        The answer has no id if nothing was started.
+        """
+        return self._api.call(
+            backfill,
+            {
+                "workflow": workflow,
+                "start": start,
+                "end": end,
+                "preview": preview,
+                "only_missing": only_missing,
+                "limit": limit,
+                "key": key,
+            },
+        )
+
+    def get_backfill(self, id: str) -> BackfillInfo:
+        """Return a backfill with the states of its runs."""
+        return self._api.call(get_backfill, {"id": id})
+
+    def cancel_backfill(self, id: str) -> BackfillInfo:
+        """Start no more runs of a backfill, and cancel its active ones."""
+        return self._api.call(cancel_backfill, {"id": id})
 
     def nodes(self, *, limit: int | None = None) -> list[NodeSummary]:
         """List the nodes of the store by name: which one leads, their load, and their last heartbeat."""

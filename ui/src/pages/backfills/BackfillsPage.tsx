@@ -16,7 +16,7 @@ import { CancelBackfill } from "./CancelBackfill";
 import { NewBackfill } from "./NewBackfill";
 import { Progress } from "./Progress";
 
-type Backfill = Schema<"BackfillView">;
+type Backfill = Schema<"BackfillInfo">;
 
 /** Backfills, newest first, with the states of their runs. */
 export function BackfillsPage() {

@@ -6,7 +6,7 @@ import { Button } from "@/design/Button/Button";
 import { ConfirmDialog } from "@/design/ConfirmDialog/ConfirmDialog";
 
 /** Cancels a backfill, after it has said what that means. */
-export function CancelBackfill({ backfill }: { backfill: Schema<"BackfillView"> }) {
+export function CancelBackfill({ backfill }: { backfill: Schema<"BackfillInfo"> }) {
   const [isAsking, setAsking] = useState(false);
   const { succeeded } = useOutcome("/api/v1/backfills", "/api/v1/runs");
   const cancel = api.useMutation("post", "/api/v1/backfills/{id}/cancel", {
