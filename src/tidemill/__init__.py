@@ -7,6 +7,8 @@ first use: a process that runs one task does not import the node.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tidemill.kernel.version import VERSION
+
 if TYPE_CHECKING:
     from tidemill.annotations.context import Context
     from tidemill.engine.graphs.handle import ReactorHandle
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from tidemill.workflows.schedule import Cron, Every
     from tidemill.workflows.states import RunState, TaskState
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Accumulator",

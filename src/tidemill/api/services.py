@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tidemill.kernel.settings import Settings
     from tidemill.packages.service import PackageService
     from tidemill.storage.store import Store
+    from tidemill.storage.workflow_ports import Owner
     from tidemill.telemetry.metrics import Metrics
 
 
@@ -43,6 +44,12 @@ class Services:
         self.store = store
         self.settings = settings
         self._node = node
+
+    @property
+    def owner(self) -> "Owner":
+        """The node, as its store knows it."""
+        self._require_node()
+        return self.workflows.owner
 
     @property
     def catalog(self) -> "WorkflowCatalog":

@@ -9,10 +9,12 @@ from tidemill.api import (
     backfills,
     keys,
     nodes,
+    overview,
     pools,
     runs,
     schedules,
     secrets,
+    system,
     tasks,
     tenants,
     triggers,
@@ -23,6 +25,8 @@ from tidemill.api import (
 from tidemill.api.operation import Operation
 
 NOUNS: tuple[ModuleType, ...] = (
+    overview,
+    system,
     workflows,
     workflow_grid,
     runs,

@@ -1,8 +1,14 @@
 """The health of accumulators and reactors: their states and the allowed transitions."""
 
+from datetime import datetime
 from enum import StrEnum
+from typing import Literal
+
+import msgspec
 
 from tidemill.kernel.transitions import TransitionTable
+
+PartKind = Literal["reactor", "accumulator"]
 
 
 class AccumulatorHealth(StrEnum):
@@ -58,3 +64,14 @@ REACTOR_TRANSITIONS = TransitionTable(
         _R.FAILED: {_R.STARTING},
     }
 )
+
+
+class UnhealthyPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A reactor or an accumulator that is not as it should be."""
+
+    kind: PartKind
+    name: str
+    health: str
+    since: datetime | None
+    """When it entered this health; null if its node does not answer."""
+    reason: str

@@ -16,13 +16,11 @@ from tidemill.server.routes import (
     events,
     graphs,
     meta,
-    overview,
     packages,
     pages,
     reactors,
     runs,
     sessions,
-    system,
 )
 from tidemill.server.routing import Handler, Route, delete, get, post, put, websocket
 
@@ -36,13 +34,6 @@ META = (
     get("//health/live", meta.get_health_live, NONE),
     get("//health/ready", meta.get_health_ready, NONE, answers=(503,)),
     get("//metrics", meta.get_metrics, READ, media_type="text/plain"),
-)
-
-OVERVIEW = (get("/overview", overview.get_overview, READ),)
-
-SYSTEM = (
-    get("/system", system.get_system, READ),
-    get("/system/metrics", system.get_system_metrics, READ),
 )
 
 GRAPHS = (
@@ -192,8 +183,6 @@ PAGES = (
 
 ROUTES: tuple[Route, ...] = (
     *META,
-    *OVERVIEW,
-    *SYSTEM,
     to_route(get_run, runs.get_run, answers=(304,)),
     *GRAPHS,
     *REACTORS,

@@ -6,13 +6,12 @@ nothing.
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from tidemill.graphs.health import PartKind as PartKind  # of part keys
 from tidemill.kernel.errors import FencedError
-
-PartKind = Literal["reactor", "accumulator"]
 
 
 class PartKey(NamedTuple):

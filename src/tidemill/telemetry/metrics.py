@@ -168,12 +168,14 @@ class Metrics:
                 if sample.name.endswith(_GROWING_SUFFIXES):
                     self._totals[sample.name, sample.labels] += sample.value
 
-    def samples(self) -> list[Sample]:
-        """Return all current samples."""
+    def samples(self, tenant: str | None = None) -> list[Sample]:
+        """Return all current samples; with a tenant, those of the whole node and those of the tenant."""
         samples = [Sample(name, value, labels) for (name, labels), value in self._totals.items()]
         for collector in self._collectors:
             samples.extend(collector())
-        return samples
+        if tenant is None:
+            return samples
+        return [one for one in samples if dict(one.labels).get("tenant", tenant) == tenant]
 
     def by_name(self, samples: Iterable[Sample] | None = None) -> dict[str, float]:
         """Return every metric by name, from some or all samples, summed over labels; 0 for one without samples.

@@ -9,7 +9,6 @@ from tests.service.server.graph_samples import market
 from tests.service.server.serving_node import Served, served
 from tests.service.server.workflow_samples import finish, make_report
 from tidemill.engine.workflows.client import overview as engine_overview
-from tidemill.server.views import overview as overview_views
 from tidemill.storage.workflow_ports import ScheduleCursor
 
 PATIENCE = 20.0  # seconds until a test gives up
@@ -73,7 +72,7 @@ async def test_a_run_that_is_queued_for_long_is_late_and_says_why(sqlite: str, m
         found = await read(server)
         assert [(one["id"], one["state"]) for one in found["oldest"]] == [(first.id, "running"), (second.id, "queued")]
         assert found["late"]["runs"] == []
-        monkeypatch.setattr(overview_views, "LATE_RUN", timedelta(0))
+        monkeypatch.setattr(engine_overview, "LATE_RUN", timedelta(0))
         (late,) = (await read(server))["late"]["runs"]
         assert (late["run"], late["workflow"]) == (second.id, "slow")
         assert late["reasons"] == ["the run is queued: 1 other run of 'slow' is running, at most 1 may"]
@@ -109,18 +108,18 @@ async def test_a_slot_that_passed_without_a_run_is_late() -> None:
         assert watched.cursor is not None
         behind = ScheduleCursor(tenant="public", workflow="hourly", key="default", rule="other", last=now)
         await node.store.schedules.advance_cursor(behind)
-        assert (await client.overview(caller)).late_slots == []
+        assert (await client.overview(caller)).late == []
         past = ScheduleCursor(
             tenant="public", workflow="hourly", key="default", rule="another", last=now - timedelta(hours=3)
         )
         await node.store.schedules.advance_cursor(past)
-        (late,) = (await client.overview(caller)).late_slots
-        assert (late.workflow, late.slots) == ("hourly", 3)
-        assert past.last < late.slot <= past.last + timedelta(hours=1)
+        (late,) = (await client.overview(caller)).late
+        assert (late.watched.workflow, late.slots) == ("hourly", 3)
+        assert past.last < late.first <= past.last + timedelta(hours=1)
         since = past.last.isoformat(sep=" ", timespec="seconds")
         assert late.reason == f"no leader has evaluated its slots since {since}"
         await node.store.schedules.pause("public", "hourly")
-        assert (await client.overview(caller)).late_slots == []
+        assert (await client.overview(caller)).late == []
 
 
 async def test_what_is_not_live_is_listed_with_its_reason_and_since_when(sqlite: str) -> None:

@@ -172,9 +172,12 @@ LIGHT = (
     "tidemill.cli",
     "tidemill.kernel",
     "tidemill.storage.access_ports",
+    "tidemill.graphs.health",
     "tidemill.workflows.cluster_options",
     "tidemill.workflows.task_options",
     "tidemill.storage.node_kinds",
+    "tidemill.storage.store_size",
+    "tidemill.telemetry.process_usage",
     "tidemill.workflows.slots",
     "tidemill.storage.request_ports",
     "tidemill.storage.run_lists",
@@ -201,7 +204,7 @@ def test_help_imports_no_engine() -> None:
     heavy = {"asyncio", "cel", "cronsim", "cryptography", "importlib.metadata", "rich", "sqlite3", "watchfiles"}
     assert not heavy & names
     ours = {name for name in names if name.startswith("tidemill.") and not name.startswith(LIGHT)}
-    assert ours <= {"tidemill.storage", "tidemill.workflows"}
+    assert ours <= {"tidemill.graphs", "tidemill.storage", "tidemill.telemetry", "tidemill.workflows"}
 
 
 BASH = """

@@ -126,57 +126,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/overview": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Return what is running, failing, late and degraded, and what the next hour brings */
-        get: operations["get_overview"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/system": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Return build, leader and retention; to an admin of the instance, also the store, the settings and the process */
-        get: operations["get_system"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/system/metrics": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** Return the metrics of this server as plain numbers; an admin of the instance sees those of all tenants */
-        get: operations["get_system_metrics"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/v1/runs/{run}": {
         parameters: {
             query?: never;
@@ -702,6 +651,57 @@ export interface paths {
         put?: never;
         /** Create a ticket for one WebSocket connection of a browser, which cannot send a header with it */
         post: operations["create_ticket"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return what is running, failing, late and degraded, and what the next hour brings */
+        get: operations["get_overview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return build, leader and retention; an admin of the instance gets store, settings and process too */
+        get: operations["get_system"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the metrics of this server as plain numbers; an admin of the instance sees those of all tenants */
+        get: operations["get_system_metrics"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1820,6 +1820,11 @@ export interface components {
             local: string;
             paused: boolean;
         };
+        /** ComingSlots */
+        ComingSlots: {
+            items: components["schemas"]["ComingSlot"][];
+            more: boolean;
+        };
         /** CommandRequest */
         CommandRequest: {
             /**
@@ -2121,10 +2126,10 @@ export interface components {
             line: number | null;
             source_line: string | null;
         };
-        /** InstanceView */
-        InstanceView: {
-            store: components["schemas"]["StoreView"];
-            settings: components["schemas"]["SettingView"][];
+        /** InstanceInfo */
+        InstanceInfo: {
+            store: components["schemas"]["StoreInfo"];
+            settings: components["schemas"]["SettingInfo"][];
             process: components["schemas"]["ProcessUsage"];
         };
         /** Key */
@@ -2177,8 +2182,8 @@ export interface components {
             slots: components["schemas"]["LateSlot"][];
             runs: components["schemas"]["LateRun"][];
         };
-        /** LeaderView */
-        LeaderView: {
+        /** LeaderInfo */
+        LeaderInfo: {
             id: string;
             name: string;
             epoch: number;
@@ -2276,7 +2281,7 @@ export interface components {
             degraded: components["schemas"]["UnhealthyPart"][];
             dead_letters: number;
             failed_packages: components["schemas"]["FailedPackage"][];
-            upcoming: components["schemas"]["UpcomingSlots"];
+            upcoming: components["schemas"]["ComingSlots"];
             ended: components["schemas"]["EndedHour"][];
             nodes: components["schemas"]["NodeCounts"];
         };
@@ -2621,8 +2626,8 @@ export interface components {
             reruns: number;
             total: number;
         };
-        /** RetentionView */
-        RetentionView: {
+        /** RetentionInfo */
+        RetentionInfo: {
             runs: number;
             audit: number;
             last_pass_at: string | null;
@@ -2829,8 +2834,8 @@ export interface components {
         SetWorkflowPausedRequest: {
             paused: boolean;
         };
-        /** SettingView */
-        SettingView: {
+        /** SettingInfo */
+        SettingInfo: {
             name: string;
             value: unknown;
             is_default: boolean;
@@ -2893,8 +2898,8 @@ export interface components {
             /** @default false */
             failed: boolean;
         };
-        /** StoreView */
-        StoreView: {
+        /** StoreInfo */
+        StoreInfo: {
             /** @enum {string} */
             kind: "memory" | "sqlite" | "postgresql";
             title: string;
@@ -2902,16 +2907,16 @@ export interface components {
             bytes: number | null;
             rows: components["schemas"]["TableRows"][];
         };
-        /** SystemView */
-        SystemView: {
+        /** SystemInfo */
+        SystemInfo: {
             version: string;
             python: string;
             node: string;
             /** Format: date-time */
             started_at: string;
-            leader: components["schemas"]["LeaderView"] | null;
-            retention: components["schemas"]["RetentionView"];
-            instance: components["schemas"]["InstanceView"] | null;
+            leader: components["schemas"]["LeaderInfo"] | null;
+            retention: components["schemas"]["RetentionInfo"];
+            instance: components["schemas"]["InstanceInfo"] | null;
         };
         /** TableRows */
         TableRows: {
@@ -3085,11 +3090,6 @@ export interface components {
             slot: string;
             /** Format: date-time */
             local: string;
-        };
-        /** UpcomingSlots */
-        UpcomingSlots: {
-            items: components["schemas"]["ComingSlot"][];
-            more: boolean;
         };
         /** Variable */
         Variable: {
@@ -3357,90 +3357,6 @@ export interface operations {
                 };
                 content: {
                     "text/plain": string;
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    get_overview: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Overview"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    get_system: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["SystemView"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    get_system_metrics: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["MetricValues"];
                 };
             };
             default: {
@@ -4588,6 +4504,90 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TicketView"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_overview: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Overview"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_system: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SystemInfo"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    get_system_metrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MetricValues"];
                 };
             };
             default: {

@@ -11,6 +11,7 @@ from tidemill.api.audit import AuditEntry, list_audit
 from tidemill.api.backfills import BackfillInfo, backfill, cancel_backfill, get_backfill, list_backfills
 from tidemill.api.keys import CreatedKey, Key, create_key, list_keys, revoke_key
 from tidemill.api.nodes import NodeSummary, list_nodes
+from tidemill.api.overview import Overview, get_overview
 from tidemill.api.pools import Pool, delete_pool, get_pool, list_pools, set_pool
 from tidemill.api.port import Api
 from tidemill.api.schedules import Calendar, ScheduleInfo, UpcomingSlot, get_calendar, list_schedules, preview_schedule
@@ -23,6 +24,7 @@ from tidemill.api.secrets import (
     rotate_secrets,
     set_secret,
 )
+from tidemill.api.system import MetricValues, SystemInfo, get_system, get_system_metrics
 from tidemill.api.tenants import Tenant, create_tenant, delete_tenant, list_tenants
 from tidemill.api.triggers import TriggerInfo, list_triggers, set_trigger_paused
 from tidemill.api.variables import Variable, delete_variable, get_variable, list_variables, set_variable
@@ -44,6 +46,18 @@ class Operations:
     """One method for each operation."""
 
     _api: Api
+
+    def overview(self) -> Overview:
+        """Return what is running, failing, late and degraded, and what the next hour brings."""
+        return self._api.call(get_overview, {})
+
+    def system(self) -> SystemInfo:
+        """Return build, leader and retention; an admin of the instance gets store, settings and process too."""
+        return self._api.call(get_system, {})
+
+    def system_metrics(self) -> MetricValues:
+        """Return the metrics of this server as plain numbers; an admin of the instance sees those of all tenants."""
+        return self._api.call(get_system_metrics, {})
 
     def workflows(
         self,

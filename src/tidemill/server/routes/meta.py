@@ -5,14 +5,13 @@ from litestar import Response
 from litestar.enums import MediaType
 
 from tidemill import __version__
-from tidemill.access.principal import Principal, Role
+from tidemill.access.principal import Role
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.server.authorization import may_upload
 from tidemill.server.docs_page import DOCS_POLICY, read_docs_page
 from tidemill.server.injection import InjectedContext, InjectedPrincipal
 from tidemill.server.readiness import Readiness, check_readiness
 from tidemill.server.requests import ApiRequest
-from tidemill.telemetry.metrics import Metrics, Sample
 
 
 class ServerVersion(msgspec.Struct, frozen=True):
@@ -70,18 +69,10 @@ async def get_metrics(request: ApiRequest, context: InjectedContext, principal: 
     """
     from tidemill.server.exposition import Exposition, render_metrics  # on use: prometheus_client has its own server
 
-    samples = visible_samples(context.node.metrics_registry, principal)
+    samples = context.node.metrics_registry.samples(None if principal.is_instance_admin else principal.tenant)
     # On a thread: many reactors make a long page, and no event should wait for it.
     rendered: Exposition = await call_in_thread(render_metrics, samples, request.headers.get("accept", ""))
     return Response(rendered.content, headers={"content-type": rendered.content_type})
-
-
-def visible_samples(metrics: Metrics, principal: Principal) -> list[Sample]:
-    """Return the samples that a principal may see: those of the whole server, and those of its tenant."""
-    samples = metrics.samples()
-    if principal.is_instance_admin:
-        return samples
-    return [one for one in samples if dict(one.labels).get("tenant", principal.tenant) == principal.tenant]
 
 
 async def get_openapi(context: InjectedContext) -> Response[bytes]:

@@ -17,7 +17,7 @@ export function NextHour({
   upcoming,
   className,
 }: {
-  upcoming: Schema<"UpcomingSlots">;
+  upcoming: Schema<"ComingSlots">;
   className?: string | undefined;
 }) {
   const now = useNow();

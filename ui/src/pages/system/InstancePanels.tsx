@@ -7,10 +7,10 @@ import { formatDuration } from "@/format/duration";
 import { formatBytes, formatCount, plural } from "@/format/number";
 import styles from "./InstancePanels.module.css";
 
-type Setting = Schema<"SettingView">;
+type Setting = Schema<"SettingInfo">;
 
 /** What only an admin of the instance sees: the store and its size, the process, the settings. */
-export function InstancePanels({ instance: { store, settings, process } }: { instance: Schema<"InstanceView"> }) {
+export function InstancePanels({ instance: { store, settings, process } }: { instance: Schema<"InstanceInfo"> }) {
   return (
     <div className={styles.panels}>
       <div className={styles.column}>

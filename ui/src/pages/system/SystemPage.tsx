@@ -44,7 +44,7 @@ function Links() {
   ));
 }
 
-function Server({ system }: { system: Schema<"SystemView"> }) {
+function Server({ system }: { system: Schema<"SystemInfo"> }) {
   const { version, python, started_at, leader, retention } = system;
   return (
     <Panel title="This server">
@@ -67,7 +67,7 @@ function inDays(seconds: number): string {
   return seconds < DAY ? formatElapsed(seconds) : plural(Math.round(seconds / DAY), "day");
 }
 
-function leaderText({ name, epoch, is_this_node }: Schema<"LeaderView">): string {
+function leaderText({ name, epoch, is_this_node }: Schema<"LeaderInfo">): string {
   return `${name}${is_this_node ? " (this one)" : ""}, epoch ${epoch}`;
 }
 
@@ -76,7 +76,7 @@ function UpFor({ since }: { since: string }) {
   return formatElapsed(secondsBetween(since, null, now));
 }
 
-function CleanUp({ retention }: { retention: Schema<"RetentionView"> }) {
+function CleanUp({ retention }: { retention: Schema<"RetentionInfo"> }) {
   const { last_pass_at, last_pass_deleted } = retention;
   if (last_pass_at === null) return "not yet, or another server leads";
   return (

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from tidemill.engine.graphs.client.values import HealthReport, UnhealthyPart
+from tidemill.engine.graphs.client.values import HealthReport
 from tidemill.engine.graphs.reactors.reactor import PERSIST_MARKER, RunningReactor
-from tidemill.graphs.health import ReactorHealth
+from tidemill.graphs.health import ReactorHealth, UnhealthyPart
 
 UNKNOWN_HEALTH = "unknown"
 """The health of a reactor whose node does not answer."""

@@ -6,10 +6,11 @@ from msgspec.structs import asdict
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.client.operations import schema_of
-from tidemill.engine.graphs.client.values import AccumulatorDetails, HealthReport, UnhealthyPart
+from tidemill.engine.graphs.client.values import AccumulatorDetails, HealthReport
 from tidemill.engine.graphs.handle import accumulator_state
 from tidemill.engine.graphs.partitions.relays import RelayedPolling, RelayedStream
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.graphs.health import UnhealthyPart
 from tidemill.graphs.state import AccumulatorState, Recovery
 
 

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from tidemill.graphs.health import UnhealthyPart
 from tidemill.graphs.key_forms import key_to_json
 from tidemill.graphs.result import Firing, GraphResult, NodeError, Receipt, to_jsonable
 from tidemill.graphs.state import AccumulatorState, ReactorState
-from tidemill.storage.graph_ports import PartKind
 
 ReactorCommand = Literal["force_fire", "fire_with", "pause", "resume", "restart"]
 """What an operator can tell a reactor."""
@@ -148,17 +148,6 @@ class HostStates(msgspec.Struct, frozen=True, kw_only=True):
     partitions: list[ReactorState]
     sources: list[AccumulatorState]
     """The sources that it reads for all partitions."""
-
-
-class UnhealthyPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A reactor or an accumulator that is not as it should be."""
-
-    kind: PartKind
-    name: str
-    health: str
-    since: datetime | None
-    """When it entered this health; null if its node does not answer."""
-    reason: str
 
 
 class HealthReport(msgspec.Struct, frozen=True, kw_only=True):

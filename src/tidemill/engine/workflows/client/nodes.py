@@ -6,7 +6,7 @@ from typing import NamedTuple
 from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.storage.node_kinds import NodeState
-from tidemill.storage.workflow_ports import Owner, OwnerBeat
+from tidemill.storage.workflow_ports import Lease, Owner, OwnerBeat
 
 
 class NodeLoad(NamedTuple):
@@ -19,6 +19,24 @@ class NodeLoad(NamedTuple):
     running: int
     """The number of attempts that it has claimed."""
     last_beat: datetime
+
+
+class Leader(NamedTuple):
+    """The node that plans runs."""
+
+    lease: Lease
+    name: str
+    """The name that people know it by, or its id."""
+    is_this_node: bool
+
+
+async def read_leader(runtime: WorkflowRuntime) -> Leader | None:
+    """Return the leader of the store; None if no node has led."""
+    lease = await runtime.store.leases.current(LEASE_NAME)
+    if lease is None:
+        return None
+    names = {one.id: one.name for one in await runtime.store.owners.list_all()}
+    return Leader(lease, names.get(lease.holder) or lease.holder, lease.holder == runtime.owner.id)
 
 
 async def list_nodes(runtime: WorkflowRuntime) -> list[NodeLoad]:

@@ -6,11 +6,9 @@ from heapq import merge
 from itertools import groupby, islice, takewhile
 from typing import NamedTuple
 
-import msgspec
-
 from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.catalog import WatchedSchedule, WorkflowCatalog
-from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, hour_of
+from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, hour_of, start_of
 from tidemill.storage.workflow_ports import Runs
 from tidemill.workflows.records import RunRow
 from tidemill.workflows.states import RunState
@@ -30,40 +28,28 @@ LATE_SLOT = timedelta(seconds=15)
 """A slot without a run is late after this time: a leader that is replaced needs some seconds."""
 
 
-class FailingWorkflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow whose last run has failed."""
+class FailureStreak(NamedTuple):
+    """A workflow whose last runs have failed."""
 
-    workflow: str
-    run: str
-    at: datetime
-    task: str | None
-    """The task that failed first."""
-    reason: str
-    """Why it failed; else why the run did."""
-    failures: int
-    """Failed runs in a row; 20 means 20 or more."""
+    runs: list[EndedRun]
+    """Newest first."""
+    first: FirstFailure | None
+    """The task of the newest that failed first."""
 
 
-class ComingSlot(msgspec.Struct, frozen=True, kw_only=True):
+class DueSlot(NamedTuple):
     """A slot that is yet to come."""
 
-    workflow: str
-    key: str
-    """The schedule."""
+    watched: WatchedSchedule
     slot: datetime
-    local: datetime
-    """The same instant, in the time zone of the schedule."""
-    paused: bool
-    """Whether the workflow is paused: then the slot gets no run."""
 
 
-class LateSlot(msgspec.Struct, frozen=True, kw_only=True):
+class LateSchedule(NamedTuple):
     """A schedule whose slots have passed without a run."""
 
-    workflow: str
-    key: str
-    slot: datetime
-    """The first one."""
+    watched: WatchedSchedule
+    first: datetime
+    """The first of these slots."""
     slots: int
     """How many have passed."""
     reason: str
@@ -77,10 +63,22 @@ class WorkflowOverview(NamedTuple):
     oldest: list[RunRow]
     """The oldest active runs of each state, oldest first."""
     ended: list[EndedCount]
-    failing: list[FailingWorkflow]
-    late_slots: list[LateSlot]
-    upcoming: list[ComingSlot]
+    failing: list[FailureStreak]
+    late: list[LateSchedule]
+    upcoming: list[DueSlot]
     has_more_upcoming: bool
+
+    def late_runs(self) -> list[RunRow]:
+        """Return the runs that have been queued for long."""
+        before = self.at - LATE_RUN
+        return [row for row in self.oldest if row.state is RunState.QUEUED and row.created_at < before]
+
+    def ended_by_hour(self) -> list[tuple[datetime, dict[str, int]]]:
+        """Return the number of runs that ended in each hour, by state; hours in which none has ended too."""
+        counted: dict[int, dict[str, int]] = {}
+        for one in self.ended:
+            counted.setdefault(one.hour, {})[one.state] = one.number
+        return [(start_of(hour), counted.get(hour, {})) for hour in past_hours(self.at)]
 
 
 async def read_overview(catalog: WorkflowCatalog, runs: Runs, caller: Caller) -> WorkflowOverview:
@@ -97,8 +95,8 @@ async def read_overview(catalog: WorkflowCatalog, runs: Runs, caller: Caller) ->
         active=overview.active,
         oldest=overview.oldest,
         ended=overview.ended,
-        failing=[_to_failing(streak, reasons.get(streak[0].id)) for streak in streaks],
-        late_slots=[late for one in schedules if (late := _find_late_slots(one, now)) is not None],
+        failing=[FailureStreak(streak, reasons.get(streak[0].id)) for streak in streaks],
+        late=[late for one in schedules if (late := _find_late_slots(one, now)) is not None],
         upcoming=upcoming[:UPCOMING_LIMIT],
         has_more_upcoming=len(upcoming) > UPCOMING_LIMIT,
     )
@@ -116,36 +114,16 @@ def _failure_streaks(ended: Iterable[EndedRun]) -> list[list[EndedRun]]:
     return [streak for streak in streaks if streak]
 
 
-def _to_failing(streak: list[EndedRun], first: FirstFailure | None) -> FailingWorkflow:
-    last = streak[0]
-    return FailingWorkflow(
-        workflow=last.workflow,
-        run=last.id,
-        at=last.ended_at,
-        task=None if first is None else first.task,
-        reason=last.reason if first is None else first.reason,
-        failures=len(streak),
-    )
-
-
-def _upcoming_slots(schedules: Iterable[WatchedSchedule], now: datetime) -> Iterator[ComingSlot]:
+def _upcoming_slots(schedules: Iterable[WatchedSchedule], now: datetime) -> Iterator[DueSlot]:
     """Yield the slots of all schedules, in order; none is computed before it is taken."""
     return merge(*(_slots_of(one, now) for one in schedules), key=lambda one: one.slot)
 
 
-def _slots_of(watched: WatchedSchedule, now: datetime) -> Iterator[ComingSlot]:
-    schedule = watched.schedule
-    for slot in schedule.slots(now, now + HORIZON):
-        yield ComingSlot(
-            workflow=watched.workflow,
-            key=schedule.key,
-            slot=slot,
-            local=schedule.in_zone(slot),
-            paused=watched.is_paused,
-        )
+def _slots_of(watched: WatchedSchedule, now: datetime) -> Iterator[DueSlot]:
+    return (DueSlot(watched, slot) for slot in watched.schedule.slots(now, now + HORIZON))
 
 
-def _find_late_slots(watched: WatchedSchedule, now: datetime) -> LateSlot | None:
+def _find_late_slots(watched: WatchedSchedule, now: datetime) -> LateSchedule | None:
     """Return the slots of a schedule that have passed unnoticed; a paused workflow has none."""
     schedule, cursor = watched.schedule, watched.cursor
     if cursor is None or watched.is_paused:
@@ -156,4 +134,4 @@ def _find_late_slots(watched: WatchedSchedule, now: datetime) -> LateSlot | None
     waits = "no leader has evaluated its slots" if cursor.armed else "it waits for what its runs need to be loaded,"
     reason = f"{waits} since {cursor.last.isoformat(sep=' ', timespec='seconds')}"
     count = schedule.count(cursor.last, now)
-    return LateSlot(workflow=watched.workflow, key=schedule.key, slot=first, slots=count, reason=reason)
+    return LateSchedule(watched, first, count, reason)

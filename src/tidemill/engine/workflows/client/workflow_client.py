@@ -26,7 +26,7 @@ from tidemill.engine.workflows.client.log_lines import (
     merge_by_time,
     read_log_page,
 )
-from tidemill.engine.workflows.client.nodes import NodeLoad, list_nodes
+from tidemill.engine.workflows.client.nodes import Leader, NodeLoad, list_nodes, read_leader
 from tidemill.engine.workflows.client.operations import RunOperations
 from tidemill.engine.workflows.client.overview import WorkflowOverview, read_overview
 from tidemill.engine.workflows.client.pool_operations import PoolOperations
@@ -363,6 +363,10 @@ class WorkflowClient(RunOperations):
     def owner(self) -> Owner:
         """The process of this client, as the store knows it."""
         return self._runtime.owner
+
+    async def leader(self) -> Leader | None:
+        """Return the node that plans the runs of the store; None if no node has led."""
+        return await read_leader(self._runtime)
 
     def last_prune(self) -> PrunePass | None:
         """Return the last pass that deleted old runs; None unless this node leads, and has made one."""

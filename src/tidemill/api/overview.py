@@ -1,0 +1,242 @@
+"""The overview: what a tenant's workflows and reactors do, in one answer."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tidemill.access.principal import Caller, Permission
+from tidemill.api.operation import GET, Message, operation
+from tidemill.api.services import Services
+from tidemill.graphs.health import UnhealthyPart
+from tidemill.workflows.states import RunState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tidemill.engine.graphs.client.values import HealthReport
+    from tidemill.engine.workflows.client.nodes import NodeLoad
+    from tidemill.engine.workflows.client.overview import DueSlot, FailureStreak, LateSchedule, WorkflowOverview
+    from tidemill.packages.status import PackageStatus
+    from tidemill.workflows.records import RunRow
+
+EXPLAINED_RUNS = 5
+"""Late runs that are explained: each explanation reads more than the overview of all runs."""
+
+
+class UnfinishedRun(Message, frozen=True, kw_only=True):
+    """A run that has not ended."""
+
+    id: str
+    workflow: str
+    state: RunState
+    origin: str
+    created_at: datetime
+    started_at: datetime | None
+    slot: datetime | None
+
+
+class FailingWorkflow(Message, frozen=True, kw_only=True):
+    """A workflow whose last run has failed."""
+
+    workflow: str
+    run: str
+    at: datetime
+    task: str | None
+    """The task that failed first."""
+    reason: str
+    """Why it failed; else why the run did."""
+    failures: int
+    """Failed runs in a row; 20 means 20 or more."""
+
+    @classmethod
+    def of_streak(cls, streak: "FailureStreak") -> "FailingWorkflow":
+        """Return the message about a workflow."""
+        last, first = streak.runs[0], streak.first
+        return cls(
+            workflow=last.workflow,
+            run=last.id,
+            at=last.ended_at,
+            task=None if first is None else first.task,
+            reason=last.reason if first is None else first.reason,
+            failures=len(streak.runs),
+        )
+
+
+class LateRun(Message, frozen=True, kw_only=True):
+    """A run that has been queued for long."""
+
+    run: str
+    workflow: str
+    since: datetime
+    reasons: list[str]
+    """Why it has not begun, one sentence each."""
+
+
+class LateSlot(Message, frozen=True, kw_only=True):
+    """A schedule whose slots have passed without a run."""
+
+    workflow: str
+    key: str
+    slot: datetime
+    """The first one."""
+    slots: int
+    """How many have passed."""
+    reason: str
+
+    @classmethod
+    def of_schedule(cls, late: "LateSchedule") -> "LateSlot":
+        """Return the message about a schedule."""
+        return cls(
+            workflow=late.watched.workflow,
+            key=late.watched.schedule.key,
+            slot=late.first,
+            slots=late.slots,
+            reason=late.reason,
+        )
+
+
+class LateWork(Message, frozen=True, kw_only=True):
+    """What should have begun."""
+
+    slots: list[LateSlot]
+    runs: list[LateRun]
+
+
+class ComingSlot(Message, frozen=True, kw_only=True):
+    """A slot that is yet to come."""
+
+    workflow: str
+    key: str
+    """The schedule."""
+    slot: datetime
+    local: datetime
+    """The same instant, in the time zone of the schedule."""
+    paused: bool
+    """Whether the workflow is paused: then the slot gets no run."""
+
+    @classmethod
+    def of_slot(cls, due: "DueSlot") -> "ComingSlot":
+        """Return the message about a slot."""
+        watched, slot = due
+        schedule = watched.schedule
+        return cls(
+            workflow=watched.workflow,
+            key=schedule.key,
+            slot=slot,
+            local=schedule.in_zone(slot),
+            paused=watched.is_paused,
+        )
+
+
+class ComingSlots(Message, frozen=True, kw_only=True):
+    """The slots of the next hour."""
+
+    items: list[ComingSlot]
+    more: bool
+    """Whether there are more slots than are listed."""
+
+
+class EndedHour(Message, frozen=True, kw_only=True):
+    """The runs that ended in one hour."""
+
+    start: datetime
+    success: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+
+class FailedPackage(Message, frozen=True, kw_only=True):
+    """A package that could not be loaded or removed."""
+
+    name: str
+    since: datetime
+    reason: str
+
+
+class NodeCounts(Message, frozen=True, kw_only=True):
+    """The nodes of the store, by state."""
+
+    leader: str | None
+    """The name of the node that plans runs; null if none does."""
+    alive: int
+    silent: int
+    dead: int
+
+    @classmethod
+    def of_loads(cls, loads: "Collection[NodeLoad]") -> "NodeCounts":
+        """Return the message about some nodes."""
+        states = [one.state for one in loads]
+        return cls(
+            leader=next((one.owner.name or one.owner.id for one in loads if one.leads), None),
+            alive=states.count("alive"),
+            silent=states.count("silent"),
+            dead=states.count("dead"),
+        )
+
+
+class Overview(Message, frozen=True, kw_only=True):
+    """What a tenant's workflows and reactors do, at one moment."""
+
+    at: datetime
+    active: dict[RunState, int]
+    """The number of runs that have not ended, by state."""
+    oldest: list[UnfinishedRun]
+    """The oldest 20 runs of each state that have not ended, oldest first."""
+    failing: list[FailingWorkflow]
+    """The workflows whose last run has failed."""
+    late: LateWork
+    reactors: int
+    degraded: list[UnhealthyPart]
+    """The reactors and accumulators that are not live."""
+    dead_letters: int
+    failed_packages: list[FailedPackage]
+    upcoming: ComingSlots
+    ended: list[EndedHour]
+    """The runs that ended in each of the last 24 hours, oldest first, the current hour last."""
+    nodes: NodeCounts
+
+    @classmethod
+    def of_parts(
+        cls,
+        workflows: "WorkflowOverview",
+        late_runs: list[LateRun],
+        health: "dict[str, HealthReport]",
+        packages: "list[PackageStatus]",
+        nodes: "Collection[NodeLoad]",
+    ) -> "Overview":
+        """Return the overview from what each engine knows."""
+        degraded = {(part.kind, part.name): part for report in health.values() for part in report.unhealthy}
+        dead_letters = {name: number for report in health.values() for name, number in report.dead_letters.items()}
+        return cls(
+            at=workflows.at,
+            active={state: workflows.active.get(state, 0) for state in RunState if not state.is_terminal},
+            oldest=[UnfinishedRun.of(row) for row in workflows.oldest],
+            failing=[FailingWorkflow.of_streak(one) for one in workflows.failing],
+            late=LateWork(slots=[LateSlot.of_schedule(one) for one in workflows.late], runs=late_runs),
+            reactors=len(health),
+            degraded=list(degraded.values()),
+            dead_letters=sum(dead_letters.values()),
+            failed_packages=[FailedPackage.of(one) for one in packages if one.state == "failed"],
+            upcoming=ComingSlots(
+                items=[ComingSlot.of_slot(one) for one in workflows.upcoming], more=workflows.has_more_upcoming
+            ),
+            ended=[EndedHour(start=start, **counts) for start, counts in workflows.ended_by_hour()],
+            nodes=NodeCounts.of_loads(nodes),
+        )
+
+
+@operation(GET("/overview"), Permission.READ)
+async def get_overview(services: Services, caller: Caller) -> Overview:
+    """Return what is running, failing, late and degraded, and what the next hour brings."""
+    health = await services.graphs.health_reports(caller)
+    workflows = await services.workflows.overview(caller)
+    late = [
+        await _explain(services, caller, row, is_explained=index < EXPLAINED_RUNS)
+        for index, row in enumerate(workflows.late_runs())
+    ]
+    packages = [one for one in services.packages.status() if one.tenant == caller.tenant]
+    return Overview.of_parts(workflows, late, health, packages, await services.workflows.nodes())
+
+
+async def _explain(services: Services, caller: Caller, row: "RunRow", *, is_explained: bool) -> LateRun:
+    reasons = await services.workflows.why_queued(caller, row.id) if is_explained else []
+    return LateRun(run=row.id, workflow=row.workflow, since=row.created_at, reasons=reasons)

@@ -1,0 +1,3 @@
+"""The version of Tidemill."""
+
+VERSION = "0.1.0"
