@@ -57,7 +57,7 @@ class NodeSummary(Message, frozen=True, kw_only=True):
     GET("/nodes"),
     Permission.READ,
     command="node list",
-    columns=("name", "kind", "state", "leads", "running", "concurrency", "last_beat", "labels"),
+    columns=("name", "id", "kind", "state", "leads", "running", "concurrency", "last_beat", "labels"),
     empty="no nodes",
 )
 async def list_nodes(services: Services, _: Caller, page: PageRequest) -> Page[NodeSummary]:

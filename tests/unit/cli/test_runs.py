@@ -428,6 +428,25 @@ def test_slots_that_are_yet_to_come_are_left_to_the_schedule(file: Path, monkeyp
 
 
 @pytest.mark.usefixtures("store")
+def test_a_backfill_before_the_start_of_a_schedule_says_so(
+    tmp_path: Path, monkeypatch: Monkey, capsys: Captured
+) -> None:
+    """D31: a preview of nothing names the reason."""
+    path = tmp_path / "late_flow.py"
+    path.write_text(
+        "from datetime import UTC, datetime\nimport tidemill as tm\n"
+        "late = tm.Workflow('late', schedule=tm.Cron('0 6 * * *', start=datetime(2026, 3, 1, tzinfo=UTC)))\n"
+        "@late.task\ndef a() -> None: pass\n"
+    )
+    days = ["--from", "2026-01-01", "--to", "2026-01-03"]
+    assert run(monkeypatch, "backfill", "start", str(path), *days, "--preview") == 0
+    said = (
+        "0 runs of 'late' would be started; there is no slot in this range: the schedule starts on 2026-03-01 00:00 UTC"
+    )
+    assert capsys.readouterr().out == f"{said}\n"
+
+
+@pytest.mark.usefixtures("store")
 def test_a_backfill_is_cancelled(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """W-15: by its id."""
     days = ["--from", "2026-01-01", "--to", "2026-01-03"]

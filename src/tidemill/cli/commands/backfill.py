@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, tzinfo
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import typer
@@ -24,8 +24,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Start, list and cancel backfills: runs for past slots.", no_args_is_help=True)
 
-InZone = Callable[[datetime], datetime]
-"""Returns an instant in the time zone of a schedule."""
+
+class ScheduleFacts(NamedTuple):
+    """What a backfill says about its schedule."""
+
+    in_zone: Callable[[datetime], datetime]
+    """Returns an instant in the time zone of the schedule."""
+    start: datetime | None
+    end: datetime | None
+
 
 LISTED_SLOTS_LIMIT = 20  # slots that are listed; the others are counted
 SAMPLE_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # any moment, to read the time zone of a schedule
@@ -56,18 +63,18 @@ def start_backfill(
     with exit_on_error():
         target = find_target(store)
         if isinstance(target, ServerTarget):
-            plan, in_zone = run_async(_backfill_on_server(target, tenant, place, wanted))
+            plan, schedule = run_async(_backfill_on_server(target, tenant, place, wanted))
         else:
-            plan, in_zone = _backfill_on_store(target, tenant, place, wanted, executor, load or ())
+            plan, schedule = _backfill_on_store(target, tenant, place, wanted, executor, load or ())
     if output is Format.JSON:
         show_json(_plain_plan(plan))
     else:
-        _print_plan(plan, in_zone, preview=preview)
+        _print_plan(plan, schedule, preview=preview)
 
 
 async def _backfill_on_server(
     target: ServerTarget, tenant: str | None, workflow: str, wanted: "BackfillRange"
-) -> "tuple[BackfillPlan, InZone]":
+) -> "tuple[BackfillPlan, ScheduleFacts]":
     from zoneinfo import ZoneInfo
 
     async with target.client(tenant) as client:
@@ -76,14 +83,15 @@ async def _backfill_on_server(
             known = f"; it has {', '.join(schedules)}" if schedules else ""
             message = f"workflow '{workflow}' has no schedule{f' {wanted.key!r}' if wanted.key else ''}{known}"
             raise RequestError(message, code="no_schedule", status=409)
-        zone = ZoneInfo(schedules[wanted.key or next(iter(schedules))].timezone)
+        schedule = schedules[wanted.key or next(iter(schedules))]
+        zone = ZoneInfo(schedule.timezone)
         plan = await client.backfill(workflow, *wanted.times(zone), **wanted.options())
-        return plan, lambda slot: slot.astimezone(zone)
+        return plan, ScheduleFacts(lambda slot: slot.astimezone(zone), schedule.start, schedule.end)
 
 
 def _backfill_on_store(
     target: StoreTarget, tenant: str | None, place: str, wanted: "BackfillRange", executor: str, load: Sequence[str]
-) -> "tuple[BackfillPlan, InZone]":
+) -> "tuple[BackfillPlan, ScheduleFacts]":
     from tidemill.cli.definitions import load_workflow
     from tidemill.cli.graph_imports import importing_graphs, resolve_graph_calls
     from tidemill.engine.workflows.client.backfills import find_schedule
@@ -97,7 +105,7 @@ def _backfill_on_store(
         _check_executor(executor)
         workflow = resolve_graph_calls(load_workflow(place), graphs)
         schedule = find_schedule(workflow, wanted.key)
-        return run_async(make(workflow, schedule)), schedule.in_zone
+        return run_async(make(workflow, schedule)), ScheduleFacts(schedule.in_zone, schedule.start, schedule.end)
 
 
 class BackfillRange(msgspec.Struct, frozen=True):
@@ -149,10 +157,10 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _print_plan(plan: "BackfillPlan", in_zone: InZone, *, preview: bool) -> None:
+def _print_plan(plan: "BackfillPlan", schedule: ScheduleFacts, *, preview: bool) -> None:
     has_seconds = any(slot.second for slot in plan.slots)
     for slot in plan.slots[:LISTED_SLOTS_LIMIT]:
-        print_text(_format_slot(slot, in_zone, has_seconds))
+        print_text(_format_slot(slot, schedule.in_zone, has_seconds))
     if len(plan.slots) > LISTED_SLOTS_LIMIT:
         print_text(f"... and {len(plan.slots) - LISTED_SLOTS_LIMIT:,} more")
     rest = f"; {format_count(len(plan.present), 'slot')} already had one" if plan.present else ""
@@ -160,15 +168,24 @@ def _print_plan(plan: "BackfillPlan", in_zone: InZone, *, preview: bool) -> None
         rest += (
             f"; {format_count(plan.future, 'slot')} of the range {'is' if plan.future == 1 else 'are'} in the future"
         )
+    if not plan.slots and not rest:
+        rest = f"; there is no slot in this range{_bounds_text(schedule)}"
     if preview:
         print_text(f"{format_count(len(plan.slots), 'run')} of '{plan.workflow}' would be started{rest}")
     elif not plan.slots:
-        print_text(f"no run of '{plan.workflow}' was started{rest or '; there is no slot in this range'}")
+        print_text(f"no run of '{plan.workflow}' was started{rest}")
     else:
         print_text(f"{format_count(len(plan.runs), 'run')} of '{plan.workflow}' started, backfill {plan.id}{rest}")
 
 
-def _format_slot(slot: datetime, in_zone: InZone, has_seconds: bool) -> str:
+def _bounds_text(schedule: ScheduleFacts) -> str:
+    """Return when a schedule starts and ends, as the end of a sentence; "" if it is not limited."""
+    bounds = {"starts": schedule.start, "ends": schedule.end}
+    texts = [f"{verb} on {schedule.in_zone(at):%Y-%m-%d %H:%M %Z}" for verb, at in bounds.items() if at is not None]
+    return f": the schedule {' and '.join(texts)}" if texts else ""
+
+
+def _format_slot(slot: datetime, in_zone: Callable[[datetime], datetime], has_seconds: bool) -> str:
     """Return a slot in local time, as runs are listed, and in the time zone of its schedule if that differs."""
     zoned = in_zone(slot)
     local = f"{format_time(slot, seconds=has_seconds)} {timezone_name([slot])}"
