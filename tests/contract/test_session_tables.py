@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tests.contract.access_samples import account, session, ticket
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
+from tidemill.access.principal import Role
 from tidemill.storage.session_ports import LoginAttempt, StoredAccount
 from tidemill.storage.store import Store
 
@@ -28,6 +29,10 @@ async def test_accounts_are_listed_by_name_and_deleted(store: Store) -> None:
     assert not await store.accounts.add(account("ada"), "another")
     assert await store.accounts.add(account(tenant="other"), "hash")
     assert await store.accounts.for_tenant("acme") == [account("ada"), account("zoe")]
+    changed = account("ada", role=Role.WRITE)
+    assert await store.accounts.change("acme", "ada", Role.WRITE, None) == changed
+    assert await store.accounts.change("acme", "adda", Role.WRITE, None) is None
+    assert await store.accounts.for_tenant("acme") == [changed, account("zoe")]
     assert await store.accounts.delete("acme", "ada")
     assert not await store.accounts.delete("acme", "ada")
     assert await store.accounts.for_tenant("other") == [account(tenant="other")]
@@ -40,6 +45,7 @@ async def test_every_attempt_counts_until_it_succeeds(store: Store) -> None:
     assert sorted(one.account.failures for one in begun if one is not None) == [1, 2, 3]
     assert await store.accounts.for_tenant("acme") == [account(failures=3, locked_until=after(60))]
     assert await store.accounts.begin_login(attempt(at=after(59))) is None
+    assert await store.accounts.change("acme", "ada", None, None) == account(failures=3, locked_until=after(60))
     again = await store.accounts.begin_login(attempt(at=after(60), locked_until=after(120)))
     assert again == StoredAccount(account(failures=4, locked_until=after(120)), "hash")
     await store.accounts.record_login("acme", "ada", after(61))

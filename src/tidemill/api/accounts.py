@@ -7,12 +7,13 @@ from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal, Role
 from tidemill.api.keys import KeyTenant
-from tidemill.api.operation import DELETE, GET, POST, Message, Positional, Prompt, RequestKey, operation
+from tidemill.api.operation import DELETE, GET, POST, PUT, Message, Positional, Prompt, RequestKey, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 
 NewName = Annotated[str, Meta(description="The name of the account.", examples=["ada"]), Positional()]
 AccountRole = Annotated[Role, Meta(description="What the account may do in its tenant.")]
+NewRole = Annotated[Role, Meta(description="What the account may do from now on."), Positional()]
 Password = Annotated[str, Meta(description="The password.", examples=["correct horse battery"]), Prompt("Password")]
 
 
@@ -62,6 +63,32 @@ async def create_account(
     """Create an account for a person who signs in with a password."""
     at = None if request is None else request.started_at
     return Account.of(await services.access.accounts.create(caller, name, role, password, tenant=tenant, at=at))
+
+
+@operation(
+    PUT("/accounts/{name}/role"),
+    Permission.ADMIN,
+    audit="account.change",
+    is_audited_by_service=True,
+    command="account set-role",
+    done="account '{name}' has the role {role}, and its sessions have ended",
+)
+async def set_account_role(services: Services, caller: Principal, name: str, role: NewRole) -> Account:
+    """Change the role of an account, and end its sessions."""
+    return Account.of(await services.access.accounts.change(caller, name, role=role))
+
+
+@operation(
+    PUT("/accounts/{name}/password"),
+    Permission.ADMIN,
+    audit="account.change",
+    is_audited_by_service=True,
+    command="account set-password",
+    done="account '{name}' has a new password, and its sessions have ended",
+)
+async def set_account_password(services: Services, caller: Principal, name: str, password: Password) -> Account:
+    """Change the password of an account, unlock it, and end its sessions."""
+    return Account.of(await services.access.accounts.change(caller, name, password=password))
 
 
 @operation(

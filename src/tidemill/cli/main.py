@@ -52,7 +52,7 @@ SECTIONS = {
         "profile": LazyCommand("Add, use, list and remove servers.", "profile"),
         "tenant": LazyCommand("Create, list and delete tenants."),
         "key": LazyCommand("Create, list and revoke API keys."),
-        "account": LazyCommand("Create, list and delete accounts."),
+        "account": LazyCommand("Create, change, list and delete accounts."),
         "variable": LazyCommand("List, show, set and delete variables."),
         "secret": LazyCommand("List, set and delete secrets."),
         "audit": LazyCommand("List who has changed what, newest first."),

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from tidemill.access.accounts import AccountRow
+from tidemill.access.principal import Role
 from tidemill.access.sessions import Session, Ticket
 
 
@@ -36,6 +37,9 @@ class Accounts(Protocol):
 
     async def for_tenant(self, tenant: str) -> list[AccountRow]:
         """Return the accounts of a tenant, by name."""
+
+    async def change(self, tenant: str, name: str, role: Role | None, password_hash: str | None) -> AccountRow | None:
+        """Change what is not None, and return the account; None if it is unknown. A new password unlocks it."""
 
     async def delete(self, tenant: str, name: str) -> bool:
         """Delete an account; return whether it was there."""

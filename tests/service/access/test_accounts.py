@@ -85,6 +85,26 @@ async def test_accounts_belong_to_a_tenant(access: AccessServices) -> None:
     assert (await access.accounts.sign_in("ada", PASSWORD)).role is Role.ADMIN
 
 
+async def test_a_new_password_unlocks_an_account_and_ends_its_sessions(access: AccessServices) -> None:
+    """D31: and so does a new role; the old password is wrong from then on."""
+    await access.accounts.create(LOCAL_PRINCIPAL, "ada", Role.READ, PASSWORD)
+    _, token = await access.sessions.open(await access.accounts.sign_in("ada", PASSWORD))
+    assert (await access.accounts.change(LOCAL_PRINCIPAL, "ada", role=Role.WRITE)).role is Role.WRITE
+    assert await session_refusal(access, token) == "session_ended"
+    for _ in range(5):
+        with pytest.raises(tm.RequestError):
+            await access.accounts.sign_in("ada", "not the password")
+    other = f"{PASSWORD} of today"
+    await access.accounts.change(LOCAL_PRINCIPAL, "ada", password=other)
+    assert (await access.accounts.sign_in("ada", other)).role is Role.WRITE
+    with pytest.raises(tm.RequestError) as caught:
+        await access.accounts.sign_in("ada", PASSWORD)
+    assert caught.value.code == "invalid_login"
+    with pytest.raises(tm.RequestError) as caught:
+        await access.accounts.change(LOCAL_PRINCIPAL, "adda", role=Role.READ)
+    assert caught.value.code == "account_not_found"
+
+
 async def session_refusal(access: AccessServices, token: str) -> str:
     """Return the code with which a session is refused."""
     with pytest.raises(tm.RequestError) as caught:

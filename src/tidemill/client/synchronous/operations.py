@@ -6,7 +6,14 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.access.principal import Role
-from tidemill.api.accounts import Account, create_account, delete_account, list_accounts
+from tidemill.api.accounts import (
+    Account,
+    create_account,
+    delete_account,
+    list_accounts,
+    set_account_password,
+    set_account_role,
+)
 from tidemill.api.audit import AuditEntry, list_audit
 from tidemill.api.backfills import BackfillInfo, backfill, cancel_backfill, get_backfill, list_backfills
 from tidemill.api.keys import CreatedKey, Key, create_key, list_keys, revoke_key
@@ -216,6 +223,14 @@ class Operations:
     def create_account(self, name: str, role: Role | str, password: str, *, tenant: str | None = None) -> Account:
         """Create an account for a person who signs in with a password."""
         return self._api.call(create_account, {"name": name, "role": role, "password": password, "tenant": tenant})
+
+    def set_account_role(self, name: str, role: Role | str) -> Account:
+        """Change the role of an account, and end its sessions."""
+        return self._api.call(set_account_role, {"name": name, "role": role})
+
+    def set_account_password(self, name: str, password: str) -> Account:
+        """Change the password of an account, unlock it, and end its sessions."""
+        return self._api.call(set_account_password, {"name": name, "password": password})
 
     def delete_account(self, name: str) -> None:
         """Delete an account, and end its sessions."""

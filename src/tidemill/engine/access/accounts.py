@@ -71,11 +71,32 @@ class AccountService:
         """Return the accounts of the principal's tenant, by name."""
         return await self._accounts.for_tenant(principal.tenant)
 
+    async def change(
+        self, principal: Principal, name: str, *, role: Role | None = None, password: str | None = None
+    ) -> AccountRow:
+        """Change the role or the password of an account of the principal's tenant, and end its sessions."""
+        password_hash = None
+        if password is not None:
+            async with self._hashing:
+                password_hash = await call_in_thread(hash_password, password)
+        account = (
+            await self._accounts.change(principal.tenant, name, role, password_hash) if is_storable(name) else None
+        )
+        if account is None:
+            raise await self._unknown_account(principal, name)
+        await self._sessions.delete_of_actor(principal.tenant, f"account:{name}")
+        details = {"password": True} if role is None else {"role": role}
+        await self._audit.record(principal, "account.change", name, details)
+        return account
+
+    async def _unknown_account(self, principal: Principal, name: str) -> NotFoundError:
+        known = [one.name for one in await self._accounts.for_tenant(principal.tenant)]
+        return NotFoundError("account", name, f"there is no account '{name}'", known)
+
     async def delete(self, principal: Principal, name: str) -> None:
         """Delete an account of the principal's tenant, and its sessions."""
         if not is_storable(name) or not await self._accounts.delete(principal.tenant, name):
-            known = [one.name for one in await self._accounts.for_tenant(principal.tenant)]
-            raise NotFoundError("account", name, f"there is no account '{name}'", known)
+            raise await self._unknown_account(principal, name)
         await self._sessions.delete_of_actor(principal.tenant, f"account:{name}")
         await self._audit.record(principal, "account.delete", name)
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from tidemill.access.accounts import AccountRow
+from tidemill.access.principal import Role
 from tidemill.access.sessions import Session, Ticket
 from tidemill.storage.memory.tables import MemoryTable, Tables, times_to_utc, to_utc
 from tidemill.storage.session_ports import Accounts, LoginAttempt, Sessions, StoredAccount, Tickets
@@ -29,6 +30,19 @@ class MemoryAccounts(MemoryTable, Accounts):
     async def for_tenant(self, tenant: str) -> list[AccountRow]:
         accounts = [row.account for row in self._tables.accounts.values() if row.account.tenant == tenant]
         return sorted(accounts, key=lambda account: account.name)
+
+    async def change(self, tenant: str, name: str, role: Role | None, password_hash: str | None) -> AccountRow | None:
+        def write(tables: Tables) -> AccountRow | None:
+            if (stored := tables.accounts.get((tenant, name))) is None:
+                return None
+            account = replace(stored.account, role=role or stored.account.role)
+            if password_hash is not None:
+                account = replace(account, failures=0, locked_until=None)
+            tables.put(tables.accounts, (tenant, name), StoredAccount(account, password_hash or stored.password_hash))
+            return account
+
+        changed: AccountRow | None = await self._committer.commit(write)
+        return changed
 
     async def delete(self, tenant: str, name: str) -> bool:
         def write(tables: Tables) -> bool:

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.access.accounts import AccountRow
+from tidemill.access.principal import Role
 from tidemill.access.sessions import Session, Ticket
 from tidemill.storage.postgres.database import NotifyingTable, PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
@@ -27,6 +28,11 @@ class PostgresAccounts(PostgresTable, Accounts):
 
     async def for_tenant(self, tenant: str) -> list[AccountRow]:
         return [_ACCOUNT.decode(tuple(row)) for row in await self._read(self._queries.accounts, tenant)]
+
+    async def change(self, tenant: str, name: str, role: Role | None, password_hash: str | None) -> AccountRow | None:
+        for row in await self._write_returning(self._queries.change_account, tenant, name, role, password_hash):
+            return _ACCOUNT.decode(tuple(row))
+        return None
 
     async def delete(self, tenant: str, name: str) -> bool:
         return bool(await self._write_returning(self._queries.delete_account, tenant, name))

@@ -8,6 +8,15 @@ ON CONFLICT (tenant, name) DO NOTHING RETURNING name;
 -- name: accounts
 SELECT {account_columns} FROM tidemill.accounts WHERE tenant = $1 ORDER BY name;
 
+-- name: change_account
+UPDATE tidemill.accounts SET
+    role = coalesce($3::text, role),
+    password_hash = coalesce($4::text, password_hash),
+    failures = CASE WHEN $4::text IS NULL THEN failures ELSE 0 END,
+    locked_until = CASE WHEN $4::text IS NULL THEN locked_until END
+WHERE tenant = $1 AND name = $2
+RETURNING {account_columns};
+
 -- name: delete_account
 DELETE FROM tidemill.accounts WHERE tenant = $1 AND name = $2 RETURNING name;
 

@@ -4,6 +4,7 @@ import sqlite3
 from datetime import datetime
 
 from tidemill.access.accounts import AccountRow
+from tidemill.access.principal import Role
 from tidemill.access.sessions import Session, Ticket
 from tidemill.storage.row_codec import RowCodec, make_fragments
 from tidemill.storage.session_ports import Accounts, LoginAttempt, Sessions, StoredAccount, Tickets
@@ -27,6 +28,15 @@ class SqliteAccounts(SqliteTable, Accounts):
 
     async def for_tenant(self, tenant: str) -> list[AccountRow]:
         return [_ACCOUNT.decode(row) for row in await self._fetch_all(self._queries.accounts_of, (tenant,))]
+
+    async def change(self, tenant: str, name: str, role: Role | None, password_hash: str | None) -> AccountRow | None:
+        values = {"tenant": tenant, "name": name, "role": role, "password_hash": password_hash}
+
+        def write(connection: sqlite3.Connection) -> AccountRow | None:
+            row = connection.execute(self._queries.change_account, values).fetchone()
+            return None if row is None else _ACCOUNT.decode(row)
+
+        return await self._write(write)
 
     async def delete(self, tenant: str, name: str) -> bool:
         statement = self._queries.delete_account

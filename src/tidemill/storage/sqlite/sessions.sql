@@ -7,6 +7,15 @@ ON CONFLICT (tenant, name) DO NOTHING;
 -- name: accounts_of
 SELECT {account_columns} FROM accounts WHERE tenant = ? ORDER BY name;
 
+-- name: change_account
+UPDATE accounts SET
+    role = coalesce(:role, role),
+    password_hash = coalesce(:password_hash, password_hash),
+    failures = CASE WHEN :password_hash IS NULL THEN failures ELSE 0 END,
+    locked_until = CASE WHEN :password_hash IS NULL THEN locked_until END
+WHERE tenant = :tenant AND name = :name
+RETURNING {account_columns};
+
 -- name: delete_account
 DELETE FROM accounts WHERE tenant = ? AND name = ?;
 
