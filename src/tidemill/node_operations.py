@@ -34,6 +34,7 @@ from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
 from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageStatus
+from tidemill.packages.uploads import PackageUploads
 from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
@@ -285,6 +286,7 @@ class NodeOperations:
         return Services(
             access=self.access,
             workflows=self.workflow_client,
+            package_registry=PackageUploads(self._packages, self._graph_runtime.clock),
             store=self.store,
             settings=self.settings,
             node=NodeServices(graphs=self._graph_client, packages=self._packages, metrics=self._metrics),

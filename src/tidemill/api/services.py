@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tidemill.engine.workflows.client.catalog import WorkflowCatalog
     from tidemill.engine.workflows.client.workflow_client import WorkflowClient
     from tidemill.kernel.settings import Settings
+    from tidemill.packages.format.signature import TrustPolicy
+    from tidemill.packages.published import PublishedPackages
     from tidemill.packages.service import PackageService
     from tidemill.storage.store import Store
     from tidemill.storage.workflow_ports import Owner
@@ -35,12 +37,15 @@ class Services:
         *,
         access: "AccessServices",
         workflows: "WorkflowClient",
+        package_registry: "PublishedPackages",
         store: "Store",
         settings: "Settings",
         node: NodeServices | None = None,
     ) -> None:
         self.access = access
         self.workflows = workflows
+        self.package_registry = package_registry
+        """The packages of the store; on a node, with what it has made of them."""
         self.store = store
         self.settings = settings
         self._node = node
@@ -83,10 +88,19 @@ def open_services(store: "Store", settings: "Settings") -> Services:
     from tidemill.engine.access.services import AccessServices  # on use: commands that show help need no engine
     from tidemill.engine.workflows.client.store_client import make_store_client  # on use: likewise
     from tidemill.kernel.clock import SystemClock  # on use: likewise, it imports asyncio
+    from tidemill.packages.published import PublishedPackages  # on use: likewise
 
     clock = SystemClock()
     workflows = make_store_client(store, clock, settings, executor="in_process")
-    return Services(access=AccessServices(store, clock, settings), workflows=workflows, store=store, settings=settings)
+    packages = PublishedPackages(store.packages, clock, lambda: _make_trust(store, settings))
+    access = AccessServices(store, clock, settings)
+    return Services(access=access, workflows=workflows, package_registry=packages, store=store, settings=settings)
+
+
+def _make_trust(store: "Store", settings: "Settings") -> "TrustPolicy":
+    from tidemill.packages.publishing import make_trust  # on use: cryptography takes long to import
+
+    return make_trust(store.trusted_keys, settings)
 
 
 def no_server_error() -> RequestError:

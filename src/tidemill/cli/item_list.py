@@ -42,7 +42,7 @@ def show_fields(item: Fields, output: Format) -> None:
 
 
 def _is_time(field: str) -> bool:
-    return field == "at" or field.endswith("_at") or field.endswith("_until")
+    return field in ("at", "since") or field.endswith("_at") or field.endswith("_until")
 
 
 def _title(field: str, title: str, items: Sequence[Fields]) -> str:

@@ -8,10 +8,9 @@ from pathlib import Path
 from tidemill.engine.tasks import TaskScope
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
-from tidemill.packages.format.public_key import load_public_keys
-from tidemill.packages.format.signature import TrustPolicy
 from tidemill.packages.loading.preparer import PackagePreparer
 from tidemill.packages.loading.reader import PackageOrigin
+from tidemill.packages.publishing import make_trust
 from tidemill.packages.reconcile.decision import PackageSource
 from tidemill.packages.reconcile.folder import FolderSource
 from tidemill.packages.reconcile.host import PackageHost
@@ -25,8 +24,7 @@ class PackageFiles:
     """Makes the preparer of a node, and the reconcilers of its sources."""
 
     def __init__(self, host: PackageHost, store: Store, *, clock: Clock, tasks: TaskScope, settings: Settings) -> None:
-        file_keys = [] if settings.trusted_keys is None else load_public_keys(Path(settings.trusted_keys))
-        self.trust = TrustPolicy(store.trusted_keys, file_keys, settings.require_signatures)
+        self.trust = make_trust(store.trusted_keys, settings)
         self.preparer = PackagePreparer(None, self.trust, clock)
         self._host = host
         self._store = store

@@ -1,18 +1,33 @@
 """Publishes packages in the registry of a store, from which the nodes on that store load them."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from msgspec.structs import replace
 
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, TidemillError
 from tidemill.kernel.limits import validate_tenant
+from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.format.archive import PackageContents, archive_digest, parse_archive
+from tidemill.packages.format.public_key import PublicKey, load_public_keys
 from tidemill.packages.format.signature import TrustPolicy
 from tidemill.packages.format.versions import check_not_downgrade
-from tidemill.storage.package_ports import Packages, PublishedPackage
+from tidemill.storage.package_ports import Packages, PublishedPackage, TrustedKeys
 
 PUBLISH_ATTEMPT_LIMIT = 20  # if other processes publish under the same name
+
+
+def configured_keys(settings: Settings) -> Sequence[PublicKey]:
+    """Return the keys of the file that the settings name."""
+    return load_public_keys(Path(settings.trusted_keys)) if settings.trusted_keys else []
+
+
+def make_trust(keys: TrustedKeys, settings: Settings) -> TrustPolicy:
+    """Return the policy that decides which packages are let in."""
+    return TrustPolicy(keys, configured_keys(settings), settings.require_signatures)
 
 
 class Publisher:

@@ -3,15 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import Problem
-
-State = Literal["preparing", "waiting", "loaded", "failed", "unloading", "unloaded"]
+from tidemill.packages.states import State, StepTime
 
 
 class PackageKey(NamedTuple):
@@ -93,17 +92,6 @@ def merge_reports(loaded: PackageStatus | None, loaded_from: str, reports: Seque
     others = [one.status for one in reports if one.status is not own]
     reasons = [own.reason, *(f"{one.title}: {one.reason}" for one in others if one.reason)]
     return replace(own, version=version, reason="; ".join(filter(None, reasons)))
-
-
-class StepTime(msgspec.Struct, frozen=True, kw_only=True):
-    """One deploy step of a package's last load."""
-
-    step: str
-    started_at: datetime | None = None
-    """None if the load did not come that far."""
-    duration: float | None = None
-    """Seconds; None while the step runs."""
-    failed: bool = False
 
 
 class StepTimes:

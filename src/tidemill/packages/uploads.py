@@ -4,18 +4,18 @@ An upload is checked as thoroughly as a load, up to an import in a process of it
 """
 
 from collections.abc import Callable
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
-from tidemill.kernel.errors import NotFoundError, RequestError
-from tidemill.kernel.suggestions import did_you_mean
-from tidemill.packages.format.archive import PackageContents, parse_archive
-from tidemill.packages.publishing import Publisher
+from tidemill.kernel.errors import RequestError
+from tidemill.packages.published import PackageOverview, PublishedPackages
 from tidemill.packages.service import PackageService
-from tidemill.packages.status import PackageKey, PackageStatus, StepTime
+from tidemill.packages.status import PackageKey
 from tidemill.storage.package_ports import PublishedPackage
+
+if TYPE_CHECKING:
+    from tidemill.packages.format.archive import PackageContents
 
 CHECK_INTERVAL = 0.05
 """Seconds between two checks whether a package is loaded or unloaded here."""
@@ -23,25 +23,12 @@ WAIT_SECONDS = 10.0
 """Seconds that an upload or a withdrawal waits for this node; others, and slower ones, follow."""
 
 
-class PackageOverview(msgspec.Struct, frozen=True, kw_only=True):
-    """A package that is published, loaded here, or wanted here."""
-
-    name: str
-    status: PackageStatus | None
-    """None if this node does not load published packages, or has not seen this one yet."""
-    published: PublishedPackage | None
-    """None if a folder or a program loaded it."""
-    steps: list[StepTime]
-
-
-class PackageUploads:
+class PackageUploads(PublishedPackages):
     """Publishes and withdraws the packages of a store, and reads their status on this node."""
 
     def __init__(self, service: PackageService, clock: Clock) -> None:
+        super().__init__(service.store.packages, clock, lambda: service.files.trust)
         self._service = service
-        self._clock = clock
-        self._packages = service.store.packages
-        self._publisher = Publisher(self._packages, service.files.trust, clock)
 
     # -- reading
 
@@ -59,18 +46,12 @@ class PackageUploads:
             for name in sorted(published.keys() | statuses.keys())
         ]
 
-    async def find(self, tenant: str, name: str) -> PackageOverview:
-        """Return a package; NotFoundError if it is neither published nor loaded."""
-        known = {one.name: one for one in await self.list_all(tenant)}
-        if name in known:
-            return known[name]
-        message = f"package '{name}' is neither published nor loaded{did_you_mean(name, known)}"
-        raise NotFoundError("package", name, message, known)
-
     # -- changing
 
-    async def publish(self, tenant: str, name: str, archive: bytes, *, allow_downgrade: bool = False) -> bool:
+    async def upload(self, tenant: str, name: str, archive: bytes, *, allow_downgrade: bool = False) -> bool:
         """Check an archive and publish it, and wait for this node to load it; return whether it is new."""
+        from tidemill.packages.format.archive import parse_archive  # on use: cryptography takes long to import
+
         contents: PackageContents = await call_in_thread(parse_archive, archive, f"the archive of '{name}'")
         if contents.manifest.name != name:
             message = f"the archive holds package '{contents.manifest.name}', not '{name}': upload it under its name"

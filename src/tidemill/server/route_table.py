@@ -114,8 +114,6 @@ DEAD_LETTERS = (
 )
 
 PACKAGES = (
-    get("/packages", packages.list_packages, READ),
-    get("/packages/{name:str}", packages.get_package, READ),
     put(
         "/packages/{name:str}",
         packages.put_package,
@@ -124,8 +122,6 @@ PACKAGES = (
         body_limit=packages.UPLOAD_LIMIT,
         bodies=packages.UPLOAD_BODIES,
     ),
-    delete("/packages/{name:str}", packages.delete_package, ADMIN, audit="package.unload"),
-    get("/import-errors", packages.list_import_errors, READ),
 )
 
 BY_SERVICE = {"is_audited_by_service": True}

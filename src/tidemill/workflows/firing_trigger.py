@@ -53,9 +53,8 @@ Decide = Callable[[FiringFacts], Start | None]
 class Observed(NamedTuple):
     """What a trigger of a tenant observes: a reactor, or a node of a graph that is bound to it."""
 
-    tenant: str
-    """Of the reactor."""
-    reactor: str
+    reactor: tuple[str, str]
+    """Its tenant and its name."""
     graph: str | None = None
     """With its tenant if the reactor is another one's."""
     node: str | None = None

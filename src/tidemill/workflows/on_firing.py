@@ -50,7 +50,7 @@ class OnFiring(FiringTrigger, frozen=True, eq=False, kw_only=True):
         return {"reactor": self.reactor, "when": describe_expression(self.when)}
 
     def observe(self, tenant: str) -> Observed:
-        return Observed(tenant, self.reactor)
+        return Observed((tenant, self.reactor))
 
     def variables(self, params: ParamsClass | None) -> dict[str, CelType]:  # noqa: ARG002, they give no types
         return {"payload": inputs_type("payload", self.source), "reactor": STRING, "tenant": STRING}

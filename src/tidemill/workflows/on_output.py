@@ -87,7 +87,7 @@ class OnOutput(FiringTrigger, frozen=True, eq=False, kw_only=True):
         assert self.source is not None, "a workflow is loaded after the graphs that it names"
         owner, _, reactor = (self.source.reactor_name or "").rpartition("/")
         graph = self.graph if owner in ("", tenant) else f"{tenant}/{self.graph}"
-        return Observed(owner or tenant, reactor, graph, self.node)
+        return Observed((owner or tenant, reactor), graph, self.node)
 
     def variables(self, params: ParamsClass | None) -> dict[str, CelType]:
         variants = self.variants

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import tidemill as tm
-from tidemill.api import accounts, audit, keys, pools, schedules, secrets, tenants, triggers, variables
+from tidemill.api import accounts, audit, keys, packages, pools, schedules, secrets, tenants, triggers, variables
 from tidemill.api.operation import Operation
 
 Answers = Sequence[Any]
@@ -63,6 +63,14 @@ SCENARIOS: dict[str, Scenario] = {
             Step(pools.delete_pool, {"name": "api"}),
             Step(pools.get_pool, {"name": "warehous"}),
             Step(pools.delete_pool, {"name": "api"}),
+            Step(audit.list_audit),
+        ]
+    ),
+    "packages": Scenario(
+        [
+            Step(packages.list_packages),
+            Step(packages.get_package, {"name": "market"}),
+            Step(packages.unload, {"name": "market"}),
             Step(audit.list_audit),
         ]
     ),

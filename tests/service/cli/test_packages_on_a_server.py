@@ -66,7 +66,9 @@ async def test_the_commands_do_the_same(
     folder = package(tmp_path / "market", MARKET)
     assert await cli.text("package", "upload", str(folder), "--no-import") == "market 1.0.0 is published, loaded\n"
     (listed,) = await cli.json("package", "list")
-    assert (listed["package"], listed["version"], listed["state"]) == ("market", "1.0.0", "loaded")
+    assert (listed["name"], listed["version"], listed["state"]) == ("market", "1.0.0", "loaded")
     assert "market" in await cli.text("package", "list")
+    assert (await cli.json("package", "status", "market"))["steps"]
+    assert await cli.text("package", "errors") == "no package has failed to load\n"
     assert await cli.text("package", "unload", "market") == "package 'market' is no longer published\n"
     assert await cli.code("package", "unload", "market") != 0

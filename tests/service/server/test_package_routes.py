@@ -11,6 +11,7 @@ import tidemill as tm
 from tests.service.package_folders import package, without_child_processes
 from tests.service.server.graph_samples import market
 from tests.service.server.serving_node import Served, served
+from tidemill.api.packages import ImportProblem
 from tidemill.kernel.errors import Location, Problem
 from tidemill.packages.format.archive import read_folder_or_archive
 from tidemill.server.routes import packages
@@ -156,7 +157,7 @@ def test_a_problem_shows_the_line_of_its_file_as_it_is_now(tmp_path: Path) -> No
     problem = Problem(message="a name is unknown", location=Location("market.py", 2))
 
     def line(source: Path | str) -> str | None:
-        return packages.ImportProblem.of(problem, str(source)).source_line
+        return ImportProblem.shown(problem, str(source)).source_line
 
     assert line(file) is None
     file.write_text("import tidemill as tm\n    price = pirce\n")

@@ -171,6 +171,7 @@ LIGHT = (
     "tidemill.api",
     "tidemill.cli",
     "tidemill.kernel",
+    "tidemill.packages.states",
     "tidemill.storage.access_ports",
     "tidemill.graphs.health",
     "tidemill.workflows.cluster_options",
@@ -204,7 +205,13 @@ def test_help_imports_no_engine() -> None:
     heavy = {"asyncio", "cel", "cronsim", "cryptography", "importlib.metadata", "rich", "sqlite3", "watchfiles"}
     assert not heavy & names
     ours = {name for name in names if name.startswith("tidemill.") and not name.startswith(LIGHT)}
-    assert ours <= {"tidemill.graphs", "tidemill.storage", "tidemill.telemetry", "tidemill.workflows"}
+    assert ours <= {
+        "tidemill.graphs",
+        "tidemill.packages",
+        "tidemill.storage",
+        "tidemill.telemetry",
+        "tidemill.workflows",
+    }
 
 
 BASH = """

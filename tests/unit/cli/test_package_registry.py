@@ -17,6 +17,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TIDEMILL_STORE", STORE)
     assert run(monkeypatch, "db", "upgrade") == 0
+    assert run(monkeypatch, "tenant", "create", "acme") == 0
     for command in (["new", "market"], ["key", "alice"]):
         assert package(monkeypatch, *command) == 0
     capsys.readouterr()
@@ -42,21 +43,21 @@ def test_a_package_is_published_listed_and_taken_back(
     assert package(monkeypatch, "list") == 0
     assert capsys.readouterr().out == "no packages; publish one with `tidemill package upload`\n"
     assert package(monkeypatch, "upload", "market") == 0
-    assert capsys.readouterr().out.startswith("market 0.1.0 is published for tenant 'public', 1,")
+    assert capsys.readouterr().out.startswith("market 0.1.0 is published, 1,")
     assert package(monkeypatch, "build", "market") == 0
     assert package(monkeypatch, "upload", "market-0.1.0.tidemill", "--tenant", "acme", "--store", STORE) == 0
     capsys.readouterr()
     for tenant in ("public", "acme"):
         assert package(monkeypatch, "list", "-o", "json", "--tenant", tenant) == 0
         (listed,) = json.loads(capsys.readouterr().out)
-        assert (listed["package"], listed["version"]) == ("market", "0.1.0")
+        assert (listed["name"], listed["published"], listed["state"]) == ("market", "0.1.0", "published")
         assert listed["size"] == (here / "market-0.1.0.tidemill").stat().st_size
         assert len(listed["digest"]) == 64
     assert package(monkeypatch, "list") == 0
     printed = capsys.readouterr().out
-    assert all(word in printed for word in ("package", "market", "0.1.0", listed["digest"][:16]))
+    assert all(word in printed for word in ("package", "market", "0.1.0", str(listed["size"])))
     assert package(monkeypatch, "unload", "market") == 0
-    assert capsys.readouterr().out == "package 'market' is no longer published for tenant 'public'\n"
+    assert capsys.readouterr().out == "package 'market' is no longer published\n"
     assert package(monkeypatch, "list", "-o", "json") == 0
     assert json.loads(capsys.readouterr().out) == []
     assert package(monkeypatch, "list", "-o", "json", "--tenant", "acme") == 0
@@ -80,9 +81,9 @@ def test_what_cannot_be_imported_is_not_published(
         assert capsys.readouterr() == ("", said)
         assert said.startswith(f"{place}importing 'market' failed: ModuleNotFoundError: No module named 'a_library")
     assert package(monkeypatch, "list", "-o", "json") == 0
-    assert [one["version"] for one in json.loads(capsys.readouterr().out)] == ["0.1.0"]
+    assert [one["published"] for one in json.loads(capsys.readouterr().out)] == ["0.1.0"]
     assert package(monkeypatch, "upload", "market", "--no-import") == 0
-    assert capsys.readouterr().out.startswith("market 0.2.0 is published for tenant 'public'")
+    assert capsys.readouterr().out.startswith("market 0.2.0 is published")
 
 
 def test_what_cannot_run_anywhere_is_not_tried(
@@ -203,8 +204,9 @@ def test_a_signature_of_other_files_is_reported(
         (["upload", "market", "--store", "sqlite:///none.db"], 2, "there is no file none.db: check the address"),
         (["upload", "market", "--store", "memory:"], 2, "a store in memory ends with its process"),
         (["upload", "bad.tidemill"], 1, "bad.tidemill: it is not a zip file"),
+        (["upload", "market", "--tenant", "beta"], 2, "there is no tenant 'beta'"),
         (["list", "--store", "sqlite:///none.db"], 2, "or create it with `tidemill db upgrade`"),
-        (["unload", "markt"], 2, "no package 'markt' is published for tenant 'public' (did you mean 'market'?)"),
+        (["unload", "markt"], 2, "package 'markt' is neither published nor loaded (did you mean 'market'?)"),
         (["trust", "none.pub"], 2, "there is no file none.pub"),
         (["trust", "bad.tidemill"], 2, "is not a public key: it is one line"),
         (["trust", "empty.pub"], 2, "empty.pub holds no public key"),

@@ -531,23 +531,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/packages": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the packages that are published, loaded or wanted */
-        get: operations["list_packages"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/v1/packages/{name}": {
         parameters: {
             query?: never;
@@ -564,24 +547,7 @@ export interface paths {
         put: operations["put_package"];
         post?: never;
         /** Withdraw a package, so that every node unloads it; refused while other packages need it */
-        delete: operations["delete_package"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/import-errors": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /** List the problems of the packages that this node cannot load, by file and line */
-        get: operations["list_import_errors"];
-        put?: never;
-        post?: never;
-        delete?: never;
+        delete: operations["unload"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1220,6 +1186,40 @@ export interface paths {
         post?: never;
         /** Delete a pool that neither a loaded workflow nor a task of an active run needs */
         delete: operations["delete_pool"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/packages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the packages that are published, loaded or wanted */
+        get: operations["list_packages"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/import-errors": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the problems of the packages that this node cannot load, by file and line */
+        get: operations["list_import_errors"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2319,19 +2319,8 @@ export interface components {
             ended: components["schemas"]["EndedHour"][];
             nodes: components["schemas"]["NodeCounts"];
         };
-        /** PackageProblem */
-        PackageProblem: {
-            package: string;
-            version: string | null;
-            /** Format: date-time */
-            at: string;
-            message: string;
-            file: string | null;
-            line: number | null;
-            source_line: string | null;
-        };
-        /** PackageView */
-        PackageView: {
+        /** PackageInfo */
+        PackageInfo: {
             name: string;
             /** @default published */
             state: ("preparing" | "waiting" | "loaded" | "failed" | "unloading" | "unloaded") | "published";
@@ -2339,6 +2328,7 @@ export interface components {
             wanted: string | null;
             published: string | null;
             digest: string | null;
+            size?: number | null;
             /** @default  */
             source: string;
             /** Format: date-time */
@@ -2351,6 +2341,17 @@ export interface components {
             /** @default 0 */
             failures: number;
             again_at?: string | null;
+        };
+        /** PackageProblem */
+        PackageProblem: {
+            message: string;
+            file: string | null;
+            line: number | null;
+            source_line: string | null;
+            package: string;
+            version: string | null;
+            /** Format: date-time */
+            at: string;
         };
         /** Page[Account] */
         "Page_tidemill.api.accounts.Account_": {
@@ -2379,6 +2380,18 @@ export interface components {
         /** Page[NodeSummary] */
         "Page_tidemill.api.nodes.NodeSummary_": {
             items: components["schemas"]["NodeSummary"][];
+            total: number;
+            next: string | null;
+        };
+        /** Page[PackageInfo] */
+        "Page_tidemill.api.packages.PackageInfo_": {
+            items: components["schemas"]["PackageInfo"][];
+            total: number;
+            next: string | null;
+        };
+        /** Page[PackageProblem] */
+        "Page_tidemill.api.packages.PackageProblem_": {
+            items: components["schemas"]["PackageProblem"][];
             total: number;
             next: string | null;
         };
@@ -2499,18 +2512,6 @@ export interface components {
         /** Page[Recovery] */
         "Page_tidemill.graphs.state.Recovery_": {
             items: components["schemas"]["Recovery"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[PackageProblem] */
-        "Page_tidemill.server.routes.packages.PackageProblem_": {
-            items: components["schemas"]["PackageProblem"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[PackageView] */
-        "Page_tidemill.server.routes.packages.PackageView_": {
-            items: components["schemas"]["PackageView"][];
             total: number;
             next: string | null;
         };
@@ -4242,39 +4243,6 @@ export interface operations {
             };
         };
     };
-    list_packages: {
-        parameters: {
-            query?: {
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.routes.packages.PackageView_"];
-                };
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
     get_package: {
         parameters: {
             query?: never;
@@ -4292,7 +4260,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PackageView"];
+                    "application/json": components["schemas"]["PackageInfo"];
                 };
             };
             default: {
@@ -4329,7 +4297,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PackageView"];
+                    "application/json": components["schemas"]["PackageInfo"];
                 };
             };
             default: {
@@ -4342,7 +4310,7 @@ export interface operations {
             };
         };
     };
-    delete_package: {
+    unload: {
         parameters: {
             query?: never;
             header?: never;
@@ -4359,39 +4327,6 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
-            };
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ProblemDetails"];
-                };
-            };
-        };
-    };
-    list_import_errors: {
-        parameters: {
-            query?: {
-                /** @description The number of items of a page, 500 at most. */
-                limit?: number;
-                /** @description `next` of the page before; absent for the first page. */
-                cursor?: string | null;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Request fulfilled, document follows */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Page_tidemill.server.routes.packages.PackageProblem_"];
-                };
             };
             default: {
                 headers: {
@@ -5815,6 +5750,72 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_packages: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.packages.PackageInfo_"];
+                };
+            };
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProblemDetails"];
+                };
+            };
+        };
+    };
+    list_import_errors: {
+        parameters: {
+            query?: {
+                /** @description The number of items of a page, 500 at most. */
+                limit?: number;
+                /** @description `next` of the page before; absent for the first page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Request fulfilled, document follows */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_tidemill.api.packages.PackageProblem_"];
+                };
             };
             default: {
                 headers: {

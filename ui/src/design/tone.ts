@@ -5,7 +5,7 @@ import type { AccumulatorHealth, ReactorHealth, RunState, Schema, TaskState } fr
 export type Tone = "green" | "blue" | "red" | "amber" | "violet" | "grey";
 
 type NodeState = Schema<"NodeSummary">["state"];
-type PackageState = Schema<"PackageView">["state"];
+type PackageState = Schema<"PackageInfo">["state"];
 
 const TONES: Record<
   RunState | TaskState | ReactorHealth | AccumulatorHealth | NodeState | PackageState | "paused",

@@ -42,6 +42,7 @@ _NON_PACKAGE_ERROR_CODES = {  # these errors say nothing about the package
     "version_taken",
     "downgrade",
     "package_not_found",
+    "tenant_not_found",
     "not_trusted",
 }
 

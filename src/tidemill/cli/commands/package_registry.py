@@ -1,4 +1,7 @@
-"""`tidemill package` for registries: published packages of a server or a store, and trusted keys of a store."""
+"""`tidemill package` for registries: uploads to a server or a store, and trusted keys of a store.
+
+`api/packages.py` declares the commands that list packages and withdraw them.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,19 +17,18 @@ from tidemill.cli.commands.package import (
     exit_on_bad_package,
     probe_package,
 )
-from tidemill.cli.completions import complete_package
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_FAILED
 from tidemill.cli.formatting import format_count, format_time, time_column_title
-from tidemill.cli.opening import open_packages
+from tidemill.cli.opening import open_store_services
 from tidemill.cli.output import Format, Output, print_text, show_rows
 from tidemill.cli.stores import StoreOption, StoreTenantOption, TenantOption, open_store
+from tidemill.cli.targets import ServerTarget, find_target
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from tidemill.cli.package_publishing import PackageLine
     from tidemill.packages.format.public_key import PublicKey
     from tidemill.storage.package_ports import TrustedKey
 
@@ -53,81 +55,37 @@ def upload(
     Example: tidemill package upload market-0.1.0.tidemill --store sqlite:///tidemill.db
     """
 
+    from tidemill.api.packages import PackageInfo
     from tidemill.packages.format.archive import read_folder_or_archive
 
-    async def work() -> "tuple[PackageLine, str]":
+    async def work() -> PackageInfo:
         contents = read_folder_or_archive(path)
         if contents.signature is not None:
             check_signed_files(contents)
         contents.manifest.check_requirements()
-        async with open_packages(store, tenant) as packages:
+        target = find_target(store)
+        if isinstance(target, ServerTarget):
             if not no_import:
                 await probe_package(contents, path)
-            return await packages.publish(path, contents, allow_downgrade=allow_downgrade), packages.whose
+            async with target.client(tenant) as client:
+                return await client.upload(path, allow_downgrade=allow_downgrade)
+        async with open_store_services(target, tenant) as (services, caller):
+            if not no_import:
+                await probe_package(contents, path)
+            published = await services.package_registry.publish(
+                caller.tenant, contents, allow_downgrade=allow_downgrade
+            )
+            await services.access.audit.record(caller, "package.upload", published.name)
+            return PackageInfo.seen(published)
 
     with exit_on_bad_package():
-        package, whose = run_async(work())
-    size = "" if package.size is None else f", {format_count(package.size, 'byte')}"
-    state = "" if package.state is None else f", {package.state}{f': {package.reason}' if package.reason else ''}"
-    print_text(f"{package.name} {package.version} is published{whose}{size}{state}")
+        package = run_async(work())
+    outcome = f"{package.state}: {package.reason}" if package.reason else package.state
+    if package.state == "published":  # a store loads nothing
+        outcome = format_count(package.size or 0, "byte")
+    print_text(f"{package.name} {package.published} is published, {outcome}")
     if package.state == "failed":
         raise typer.Exit(EXIT_FAILED)
-
-
-@registry.command("list")
-def list_packages(store: StoreOption = None, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
-    """List the published packages."""
-
-    async def read() -> "list[PackageLine]":
-        async with open_packages(store, tenant, read_only=True) as packages:
-            return await packages.list_published()
-
-    with exit_on_bad_package():
-        packages = run_async(read())
-    if output is Format.JSON:
-        columns = ["package", "version", "size", "published", "digest", "state"]
-        rows = [[one.name, one.version, one.size, one.at.isoformat(), one.digest, one.state] for one in packages]
-        show_rows(columns, rows, output)
-    elif packages:
-        cells = [
-            [
-                one.name,
-                one.version,
-                "" if one.size is None else f"{one.size:,}",
-                format_time(one.at),
-                (one.digest or "")[:16],
-                one.state or "",
-            ]
-            for one in packages
-        ]
-        published = time_column_title("published", (one.at for one in packages))
-        columns = ["package", "version", "bytes", published, "digest", "state"]
-        show_rows(columns, cells, output, droppable=["digest", "bytes"])
-    else:
-        print_text("no packages; publish one with `tidemill package upload`")
-
-
-@registry.command()
-def unload(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME", help="The name of a package.", show_default=False, autocompletion=complete_package
-        ),
-    ],
-    store: StoreOption = None,
-    tenant: TenantOption = None,
-) -> None:
-    """Withdraw a package from the registry: nodes unload it as soon as no other package needs it."""
-
-    async def work() -> str:
-        async with open_packages(store, tenant) as packages:
-            await packages.withdraw(name)
-            return packages.whose
-
-    with exit_on_bad_package():
-        whose = run_async(work())
-    print_text(f"package '{name}' is no longer published{whose}")
 
 
 @registry.command()
@@ -183,7 +141,7 @@ def untrust(
 @registry.command()
 def keys(store: StoreOption = None, output: Output = Format.TABLE, tenant: StoreTenantOption = "public") -> None:
     """List the keys that may sign a tenant's packages: from the store, and from the file that the settings name."""
-    from tidemill.cli.store_packages import configured_keys
+    from tidemill.packages.publishing import configured_keys
 
     async def read() -> "list[TrustedKey]":
         async with open_store(store, read_only=True) as opened:

@@ -18,6 +18,7 @@ from tidemill.api.backfills import BackfillInfo, backfill, cancel_backfill, get_
 from tidemill.api.keys import CreatedKey, Key, create_key, list_keys, revoke_key
 from tidemill.api.nodes import NodeSummary, list_nodes
 from tidemill.api.overview import Overview, get_overview
+from tidemill.api.packages import PackageInfo, PackageProblem, get_package, list_import_errors, list_packages, unload
 from tidemill.api.pools import Pool, delete_pool, get_pool, list_pools, set_pool
 from tidemill.api.port import AsyncApi
 from tidemill.api.schedules import Calendar, ScheduleInfo, UpcomingSlot, get_calendar, list_schedules, preview_schedule
@@ -182,6 +183,22 @@ class AsyncOperations:
     async def delete_pool(self, name: str) -> None:
         """Delete a pool that neither a loaded workflow nor a task of an active run needs."""
         return await self._api.call(delete_pool, {"name": name})
+
+    async def packages(self, *, limit: int | None = None) -> list[PackageInfo]:
+        """List the packages that are published, loaded or wanted."""
+        return await self._api.collect(list_packages, {}, limit)
+
+    async def package(self, name: str) -> PackageInfo:
+        """Return a package: its state, the six steps with their times, and problems by file and line."""
+        return await self._api.call(get_package, {"name": name})
+
+    async def unload(self, name: str) -> None:
+        """Withdraw a package, so that every node unloads it; refused while other packages need it."""
+        return await self._api.call(unload, {"name": name})
+
+    async def import_errors(self, *, limit: int | None = None) -> list[PackageProblem]:
+        """List the problems of the packages that this node cannot load, by file and line."""
+        return await self._api.collect(list_import_errors, {}, limit)
 
     async def tenants(self, *, limit: int | None = None) -> list[Tenant]:
         """List the tenants: all of them for an admin of the instance, else the caller's own."""

@@ -34,7 +34,8 @@ from tidemill.packages.reconcile.decision import (
 from tidemill.packages.reconcile.handover import Names, PackagePlan, awaited_owners, awaited_takers
 from tidemill.packages.reconcile.host import PackageHost
 from tidemill.packages.sanitizing import fingerprint, printable, sanitize_error
-from tidemill.packages.status import InstalledPackage, PackageKey, PackageStatus, State
+from tidemill.packages.states import State
+from tidemill.packages.status import InstalledPackage, PackageKey, PackageStatus
 from tidemill.telemetry import events
 from tidemill.telemetry.logs import FailureStreaks
 

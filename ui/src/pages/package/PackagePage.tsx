@@ -15,7 +15,7 @@ import { LoadSteps } from "./LoadSteps";
 import { PackageProblems } from "./PackageProblems";
 import { UnloadPackage } from "./UnloadPackage";
 
-type Package = Schema<"PackageView">;
+type Package = Schema<"PackageInfo">;
 
 /** One package: what is loaded and from where, the six steps of the last load, and what is wrong with it. */
 export function PackagePage() {

@@ -6,7 +6,7 @@ import { plural } from "@/format/number";
 import styles from "./PackageProblems.module.css";
 
 /** Why a package is not loaded, or not in the wanted version; absent while all is well. */
-export function PackageProblems({ data }: { data: Schema<"PackageView"> }) {
+export function PackageProblems({ data }: { data: Schema<"PackageInfo"> }) {
   const { problems = [], waiting_for = [], reason, again_at, failures = 0 } = data;
   if (data.state !== "failed" && waiting_for.length === 0) return null;
   const shown =

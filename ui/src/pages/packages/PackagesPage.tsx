@@ -12,7 +12,7 @@ import { ImportErrors } from "./ImportErrors";
 import styles from "./PackagesPage.module.css";
 import { UploadPackage } from "./UploadPackage";
 
-type Package = Schema<"PackageView">;
+type Package = Schema<"PackageInfo">;
 
 /** The packages that are published, loaded or wanted, and why some are not loaded. */
 export function PackagesPage() {

@@ -268,7 +268,7 @@ class FiringSubscriptions:
 def _subscription_of(trigger: FiringTrigger, tenant: str, workflow: Workflow) -> QueueKey:
     """Return a trigger's subscription, and the reactor: a graph may be bound to one of another tenant."""
     observed = trigger.observe(tenant)
-    return Subscription(tenant, workflow.name, observed.graph, observed.node), (observed.tenant, observed.reactor)
+    return Subscription(tenant, workflow.name, observed.graph, observed.node), observed.reactor
 
 
 def _build_facts(delivery: _Delivery, tenant: str) -> FiringFacts:

@@ -1,0 +1,183 @@
+"""Packages: what is published in the store, and what the node that answers has made of it."""
+
+import linecache
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from tidemill.access.principal import Caller, Permission
+from tidemill.api.operation import DELETE, GET, Message, NameOf, operation
+from tidemill.api.paging import Page, PageRequest, page_of
+from tidemill.api.services import Services
+from tidemill.kernel.errors import Location, Problem
+from tidemill.packages.states import State, StepTime
+
+if TYPE_CHECKING:
+    from tidemill.packages.published import PackageOverview
+    from tidemill.packages.status import PackageStatus
+
+
+Name = Annotated[str, Meta(description="The name of a package."), NameOf("package")]
+
+
+class ImportProblem(Message, frozen=True, kw_only=True):
+    """A problem of a package's definitions."""
+
+    message: str
+    file: str | None
+    line: int | None
+    source_line: str | None
+    """The text of that line, if the file can be read."""
+
+    @classmethod
+    def shown(cls, problem: Problem, source: str) -> "ImportProblem":
+        """Return a problem of a package from a folder, a file or a registry."""
+        if (place := problem.location) is None:
+            return cls(message=problem.message, file=None, line=None, source_line=None)
+        text = _read_line(place, Path(source))
+        return cls(message=problem.message, file=place.file, line=place.line, source_line=text)
+
+
+def _read_line(at: Location, source: Path) -> str | None:
+    """Return a line of a file as it is now: a save that repairs it makes the problem go away."""
+    if not source.is_absolute():
+        return None
+    file = str((source if source.is_dir() else source.parent) / at.file)
+    linecache.checkcache(file)
+    return linecache.getline(file, at.line).strip() or None
+
+
+class PackageInfo(Message, frozen=True, kw_only=True):
+    """A package, as the node that answers sees it."""
+
+    name: str
+    state: State | Literal["published"] = "published"
+    """`published` if this node has not loaded it, and does not try to."""
+    version: str | None = None
+    """The loaded version."""
+    wanted: str | None
+    """The version that is to be loaded."""
+    published: str | None
+    """The version in the registry of the store; null if a folder or a program loaded the package."""
+    digest: str | None
+    """The SHA-256 of the published archive."""
+    size: int | None = None
+    """Bytes of the published archive."""
+    source: str = ""
+    """The folder, file or registry that the wanted version comes from."""
+    since: datetime
+    steps: list[StepTime]
+    """The six steps of the last load, with their times."""
+    reason: str = ""
+    """Why the last attempt failed."""
+    problems: list[ImportProblem] = []
+    """The problems of its definitions, by file and line."""
+    waiting_for: list[str] = []
+    """What other packages must provide first."""
+    failures: int = 0
+    """Failed attempts in a row."""
+    again_at: datetime | None = None
+    """When the next attempt is due."""
+
+    @classmethod
+    def seen(cls, overview: "PackageOverview") -> "PackageInfo":
+        """Return a package from what is known of it."""
+        status, archive = overview.status, overview.published
+        package = cls(
+            name=overview.name,
+            wanted=None if archive is None else archive.version,
+            published=None if archive is None else archive.version,
+            digest=None if archive is None else archive.digest,
+            size=None if archive is None else archive.size,
+            since=overview.since,
+            steps=overview.steps,
+        )
+        if status is None:
+            return package
+        return replace(
+            package,
+            state=status.state,
+            version=status.version or None,
+            wanted=status.wanted,
+            source=status.title,
+            reason=status.reason,
+            problems=[ImportProblem.shown(one, status.title) for one in status.problems],
+            waiting_for=list(status.waiting_for),
+            failures=status.failures,
+            again_at=status.again_at,
+        )
+
+
+class PackageProblem(ImportProblem, frozen=True, kw_only=True):
+    """A package that cannot be loaded, and one reason."""
+
+    package: str
+    version: str | None
+    at: datetime
+
+
+@operation(
+    GET("/packages"),
+    Permission.READ,
+    command="package list",
+    columns=("name", "published", "state", "since", "size", "digest"),
+    empty="no packages; publish one with `tidemill package upload`",
+)
+async def list_packages(services: Services, caller: Caller, page: PageRequest) -> Page[PackageInfo]:
+    """List the packages that are published, loaded or wanted."""
+    packages = await services.package_registry.list_all(caller.tenant)
+    return page_of(packages, page, key=lambda one: one.name, view=PackageInfo.seen)
+
+
+@operation(GET("/packages/{name}"), Permission.READ, command="package status")
+async def get_package(services: Services, caller: Caller, name: Name) -> PackageInfo:
+    """Return a package: its state, the six steps with their times, and problems by file and line."""
+    return PackageInfo.seen(await services.package_registry.find(caller.tenant, name))
+
+
+@operation(
+    DELETE("/packages/{name}"),
+    Permission.ADMIN,
+    audit="package.unload",
+    command="package unload",
+    done="package '{name}' is no longer published",
+)
+async def unload(services: Services, caller: Caller, name: Name) -> None:
+    """Withdraw a package, so that every node unloads it; refused while other packages need it."""
+    await services.package_registry.remove(caller.tenant, name)
+
+
+@operation(
+    GET("/import-errors"),
+    Permission.READ,
+    command="package errors",
+    columns=("package", "version", "message", "file", "line"),
+    empty="no package has failed to load",
+)
+async def list_import_errors(services: Services, caller: Caller, page: PageRequest) -> Page[PackageProblem]:
+    """List the problems of the packages that this node cannot load, by file and line."""
+    failed = [one for one in services.packages.status() if one.tenant == caller.tenant and one.state == "failed"]
+    problems = [problem for one in failed for problem in _import_errors(one)]
+    return page_of(problems, page, key=_error_key, view=lambda one: one)
+
+
+def _import_errors(status: "PackageStatus") -> Iterator[PackageProblem]:
+    found = [ImportProblem.shown(one, status.title) for one in status.problems]
+    for one in found or [ImportProblem(message=status.reason, file=None, line=None, source_line=None)]:
+        yield PackageProblem(
+            package=status.name,
+            version=status.wanted,
+            at=status.since,
+            message=one.message,
+            file=one.file,
+            line=one.line,
+            source_line=one.source_line,
+        )
+
+
+def _error_key(error: PackageProblem) -> str:
+    return f"{error.package} {error.file or ''} {error.line or 0:09} {error.message}"
