@@ -54,7 +54,6 @@ def upload(
 
     Example: tidemill package upload market-0.1.0.tidemill --store sqlite:///tidemill.db
     """
-
     from tidemill.api.packages import PackageInfo
     from tidemill.packages.format.archive import read_folder_or_archive
 

@@ -13,13 +13,7 @@ const QUARTERS = [0, 15, 30, 45, 60];
 const MINUTE = 60_000;
 
 /** The slots of the next hour: a lane per workflow, which moves towards now. */
-export function NextHour({
-  upcoming,
-  className,
-}: {
-  upcoming: Schema<"ComingSlots">;
-  className?: string | undefined;
-}) {
+export function NextHour({ upcoming, className }: { upcoming: Schema<"ComingSlots">; className?: string | undefined }) {
   const now = useNow();
   const lanes = lanesOf(upcoming.items, now);
   return (
