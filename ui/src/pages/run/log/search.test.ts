@@ -9,6 +9,7 @@ function line(message: string, other: Partial<LogLine> = {}): LogLine {
     message,
     fields: {},
     stream: "log",
+    task: "fetch",
     attempt: 1,
     index: null,
     ...other,
