@@ -10,7 +10,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from scripts.blocking_client import SOURCE, format_module
-from tidemill.api.operation import ListOperation, Operation, Positional, RequestField, Verb
+from tidemill.api.operation import Keywords, ListOperation, Operation, Positional, RequestField, Verb
 from tidemill.api.runs import list_runs, start_run
 from tidemill.api.table import OPERATIONS
 from tidemill.kernel.durations import Duration
@@ -29,8 +29,8 @@ class AsyncOperations:
 NOTE = "# Written by scripts/typed_client.py from the operations of tidemill.api: change them there.\n"
 
 
-HANDLED = "run"
-"""The field of operations on what has a handle, whose methods they are: `start` and `runs` return handles too."""
+HANDLED = ("/accumulators/{name}", "/reactors/{name}", "/runs/{run}")
+"""The paths of operations on what has a handle, whose methods they are: `start` and `runs` return handles too."""
 
 
 def render_module() -> str:
@@ -44,27 +44,34 @@ def render_module() -> str:
 
 
 def _is_of_handle(operation: Operation[Any, Any]) -> bool:
-    is_about_one = any(one.name == HANDLED and one.place == "path" for one in operation.fields)
-    return is_about_one or operation in (list_runs, start_run)
+    return operation in (list_runs, start_run) or operation.http.path.startswith(HANDLED)
 
 
 def _method(operation: Operation[Any, Any], verb: Verb, imports: set[tuple[str, str]]) -> str:
-    required = [one for one in operation.fields if one.is_required and one.name not in verb.fixed]
-    optional = [one for one in operation.fields if not one.is_required and one.name not in verb.fixed]
+    fields = [one for one in operation.fields if one.name not in verb.fixed]
+    mappings = [one for one in fields if one.marker(Keywords) is not None]
+    required = [one for one in fields if one.is_required and one not in mappings]
+    optional = [one for one in fields if not one.is_required and one not in mappings]
     parameters = [f"{one.name}: {_argument(one, imports)}" for one in required]
     given = {one.name: f"{one.name}: {_argument(one, imports)} = {one.default!r}" for one in optional}
     positional = [given.pop(one.name) for one in optional if one.marker(Positional) is not None]
     keywords = list(given.values())
     values = {one.name: repr(verb.fixed[one.name]) if one.name in verb.fixed else one.name for one in operation.fields}
-    fields = "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"
+    values |= {one.name: f"{{**(given or {{}}), **{one.name}}}" for one in mappings}
+    sent = "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"
     if operation.takes_page:
         keywords.append(f"limit: int | None = {operation.default_limit}")
     if isinstance(operation, ListOperation):
         limit = "limit" if operation.takes_page else "None"
-        answer, call = f"list[{_type(operation.item, imports)}]", f"collect({operation.name}, {fields}, {limit})"
+        answer, call = f"list[{_type(operation.item, imports)}]", f"collect({operation.name}, {sent}, {limit})"
     else:
-        answer, call = _type(operation.answer, imports), f"call({operation.name}, {fields})"
-    signature = ", ".join(["self", *parameters, *positional, *(["*", *keywords] if keywords else [])])
+        answer, call = _type(operation.answer, imports), f"call({operation.name}, {sent})"
+    for one in mappings:
+        imports.add(("collections.abc", "Mapping"))
+        positional += ["given: Mapping[str, Any] | None = None", "/"]
+        keywords.append(f"**{one.name}: {_type(Any, imports)}")
+    starred = ["*", *keywords] if keywords and not mappings else keywords
+    signature = ", ".join(["self", *parameters, *positional, *starred])
     return f'''
     async def {verb.name}({signature}) -> {answer}:
         """{_docstring(verb)}"""

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from tidemill.graphs.definition import Accumulator, Boundary, Kafka, Nats, Reactor, Source, all_of, any_of
     from tidemill.graphs.graph import Graph
     from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
+    from tidemill.graphs.outcomes import DeadLetter, Receipt
     from tidemill.graphs.pushes import ProducerPosition, PushProblem, PushSummary, ReceiptRun
-    from tidemill.graphs.result import DeadLetter, Firing, GraphResult, NodeError, Receipt
+    from tidemill.graphs.result import Firing, GraphResult, NodeError
     from tidemill.graphs.state import AccumulatorState, Latency, ReactorState, Recovery
     from tidemill.kernel.author_errors import Fail
     from tidemill.kernel.backoff import Retry
@@ -113,7 +114,7 @@ _MODULE_OF_NAME = {
     "Boundary": "tidemill.graphs.definition",
     "Context": "tidemill.annotations.context",
     "Cron": "tidemill.workflows.schedule",
-    "DeadLetter": "tidemill.graphs.result",
+    "DeadLetter": "tidemill.graphs.outcomes",
     "DefinitionError": "tidemill.kernel.errors",
     "Every": "tidemill.workflows.schedule",
     "Fail": "tidemill.kernel.author_errors",
@@ -139,7 +140,7 @@ _MODULE_OF_NAME = {
     "ReactorHandle": "tidemill.engine.graphs.handle",
     "ReactorHealth": "tidemill.graphs.health",
     "ReactorState": "tidemill.graphs.state",
-    "Receipt": "tidemill.graphs.result",
+    "Receipt": "tidemill.graphs.outcomes",
     "ReceiptRun": "tidemill.graphs.pushes",
     "Recovery": "tidemill.graphs.state",
     "RequestError": "tidemill.kernel.errors",

@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from tidemill.access.principal import Caller, Principal, Role
-from tidemill.api.handles import AsyncRun
+from tidemill.api.handles import AsyncAccumulatorHandle, AsyncRun
 from tidemill.api.local import LocalApi
 from tidemill.api.runs import list_runs
 from tidemill.api.services import NodeServices, Services
@@ -27,8 +27,8 @@ from tidemill.engine.workflows.remote_reports import RemoteReports
 from tidemill.engine.workflows.starts.starter import RunOrigin
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ReactorHealth
+from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushHandle, PushSummary, list_events
-from tidemill.graphs.result import Receipt
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
@@ -152,6 +152,12 @@ class NodeOperations:
         if find().definition.is_partition:
             raise partition_named_error(PartKey(owner, "reactor", name))
         return ReactorHandle(find, self._packages.reclaim)
+
+    def accumulator(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> AsyncAccumulatorHandle:
+        """Return a handle of an accumulator, to inspect and control it; `client.accumulator(name)` returns the same."""
+        caller = self._caller(tenant)
+        principal = Principal(caller.tenant, caller.actor, role=Role.ADMIN)
+        return AsyncAccumulatorHandle(LocalApi(self.services, principal), _definition_name(accumulator))
 
     async def restart_accumulator(self, name: str, *, tenant: str | None = None) -> None:
         """Restart an accumulator that the supervisor gave up, or one that hangs."""

@@ -8,9 +8,11 @@ import pytest
 from scripts.blocking_client import TARGET, render_modules, to_blocking
 from tests.architecture.sources import ROOT
 from tidemill.client import AsyncClient, Client
-from tidemill.client.synchronous.handles import Run
+from tidemill.client.synchronous.handles import AccumulatorHandle, Run
 from tidemill.client.synchronous.reactor import RemoteReactor
 from tidemill.node import Node
+
+SURFACES = (Client, Run, RemoteReactor, AccumulatorHandle)
 
 
 def test_the_blocking_client_is_written_from_the_asynchronous_one() -> None:
@@ -29,13 +31,13 @@ def test_the_reference_lists_every_method() -> None:
     """And no other one: the page is `docs/reference/client.md`."""
     text = (ROOT / "docs" / "reference" / "client.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"`(?:push\.)?(\w+)\(", text)) - {"Client"}
-    offered = {name for one in (Client, Run, RemoteReactor) for name in dir(one) if not name.startswith("_")}
+    offered = {name for one in SURFACES for name in dir(one) if not name.startswith("_")}
     assert listed - {"push", "flush"} == {name for name in offered if callable_in_any(name)} - {"push"}
 
 
 def callable_in_any(name: str) -> bool:
     """Return whether a name is a method of the client or of a handle."""
-    return any(callable(getattr(one, name, None)) for one in (Client, Run, RemoteReactor))
+    return any(callable(getattr(one, name, None)) for one in SURFACES)
 
 
 @pytest.mark.parametrize("name", ["start", "run_handle", "runs"])

@@ -24,7 +24,7 @@ from tidemill.engine.workflows.executors.interface import (
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.executors.worker import WorkerProcesses
-from tidemill.graphs.result import Receipt
+from tidemill.graphs.outcomes import Receipt
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.workflows.attempt_results import AttemptResult, Failed, Succeeded

@@ -380,7 +380,7 @@ async def test_a_source_that_raises_is_started_again_after_the_last_checkpoint()
     taken, reactor, last = followed(source)
     async with tm.Node(load=[reactor], settings={"backoff_base": "1ms"}) as node, asyncio.timeout(5):
         await last.wait()
-        actions = [event.action for event in node.reactor("r").events()]
+        actions = [event.action for event in node.reactor("r").events()[::-1]]
     assert taken == [0, 1, 2, 3, 4]
     assert source.begun_after == [None, 3]
     assert actions == ["crashed", "restarted"]

@@ -275,3 +275,14 @@ async def test_an_unknown_reactor_is_an_error_that_suggests_the_right_one() -> N
         with pytest.raises(tm.RequestError, match="did you mean 'market'") as caught:
             node.reactor("marker")
     assert caught.value.status == 404
+
+
+async def test_pause_resume_and_restart_return_the_state_afterwards() -> None:
+    """Issue 24: a change answers the changed thing, on a node as on a client."""
+    async with tm.testing.node(load=single().load) as node:
+        reactor = node.reactor("r")
+        assert [(await command()).paused for command in (reactor.pause, reactor.restart, reactor.resume)] == [
+            True,
+            True,
+            False,
+        ]

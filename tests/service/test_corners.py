@@ -133,7 +133,7 @@ async def test_a_manual_firing_that_no_caller_waits_for_does_not_begin() -> None
         assert [firing.inputs["a"] for firing in running.reactor("r").firings()] == [2, 1]
 
 
-async def test_dead_letters_of_one_instant_come_oldest_first() -> None:
+async def test_dead_letters_of_one_instant_come_newest_first() -> None:
     """G-7, G-15: events and firings in the order in which they died."""
 
     @tm.passthrough
@@ -153,7 +153,7 @@ async def test_dead_letters_of_one_instant_come_oldest_first() -> None:
         for event in (-1, 1, -2, 2):
             await running.push("a", event)
         letters = await running.reactor("r").dead_letters()
-        assert [letter.event or letter.inputs for letter in letters] == [-1, {"a": 1}, -2, {"a": 2}]
+        assert [letter.event or letter.inputs for letter in letters] == [{"a": 2}, -2, {"a": 1}, -1]
 
 
 async def test_a_single_definition_may_be_loaded_and_pushed_to_by_itself() -> None:

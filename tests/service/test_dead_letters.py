@@ -9,7 +9,7 @@ import tidemill as tm
 from tests.service.samples import observer, raising, single
 
 
-async def test_letters_of_events_and_firings_come_together_oldest_first() -> None:
+async def test_letters_of_events_and_firings_come_together_newest_first() -> None:
     """G-7, G-15: one list per reactor."""
     sample = single(raising(when=lambda value: value == 13))
     async with tm.testing.node(load=sample.load) as node:
@@ -17,8 +17,9 @@ async def test_letters_of_events_and_firings_come_together_oldest_first() -> Non
             await node.push("a", event)
             await node.advance("1s")
         letters = await node.reactor("r").dead_letters()
+        assert await node.reactor("r").dead_letters(limit=1) == letters[:1]
     assert [(letter.kind, letter.source) for letter in letters] == [("event", "a"), ("firing", "r"), ("event", "a")]
-    assert [letter.event for letter in letters] == ["x", None, "y"]
+    assert [letter.event for letter in letters] == ["y", None, "x"]
     assert letters[1].inputs == {"a": 13}
     assert len({letter.id for letter in letters}) == 3
 
@@ -28,7 +29,7 @@ async def test_letters_of_one_moment_keep_their_order() -> None:
     async with tm.testing.node(load=single().load) as node:
         for event in ("a", "b", "c"):
             await node.push("a", event)
-        letters = await node.reactor("r").dead_letters()
+        letters = (await node.reactor("r").dead_letters())[::-1]
     assert [letter.event for letter in letters] == ["a", "b", "c"]
 
 
@@ -37,7 +38,7 @@ async def test_the_list_is_bounded_and_says_what_it_lost() -> None:
     async with tm.testing.node(load=single().load, settings={"dead_letter_limit": 3}) as node:
         for event in "abcde":
             await node.push("a", event)
-        letters = await node.reactor("r").dead_letters()
+        letters = (await node.reactor("r").dead_letters())[::-1]
         state = node.reactor("r").state()
     assert [letter.event for letter in letters] == ["c", "d", "e"]
     assert sum(state.dropped.values()) == 2
@@ -226,7 +227,7 @@ async def test_an_event_with_an_unknown_field_is_a_dead_letter_with_the_suggesti
             await node.push(kind.name, {"symbol": "A", "size": 2}),
             await node.push(kind.name, Order(symbol="A")),
         ]
-        letters = await node.reactor("r").dead_letters()
+        letters = (await node.reactor("r").dead_letters())[::-1]
     assert [receipt.accepted for receipt in receipts] == [False, False, True, True]
     assert len(letters) == 2
     for letter in letters:
@@ -239,3 +240,45 @@ async def test_an_unknown_field_is_refused_on_a_handle_too() -> None:
     async with tm.testing.node(load=[tm.Reactor("r", [passed])]) as node:
         push = node.handle("passed")
         assert [push(Order(symbol="A")), push({"symbol": "A", "sise": 2}), push({"symbol": "A"})] == [1, None, 2]
+
+
+async def test_a_dead_letter_is_read_edited_and_dropped_by_its_id() -> None:
+    """The handle of a node has the verbs of the client's; the edited event is pushed, and the letter goes."""
+    async with tm.testing.node(load=single(raising(when=lambda value: value == 13)).load) as node:
+        reactor = node.reactor("r")
+        for event in ("x", "y", 13):
+            await node.push("a", event)
+        await node.advance(0)
+        firing, second, first = await reactor.dead_letters()
+        assert await reactor.dead_letter(first.id) == first
+        assert (await reactor.replay(first.id, "z")).outcome == "dead_lettered"
+        assert await reactor.dead_letter(first.id) == first
+        assert await reactor.replay(first.id, 7) == tm.Receipt(True, 2, "emitted")
+        await reactor.drop(second.id)
+        for call in (reactor.dead_letter(second.id), reactor.drop(first.id), reactor.replay(first.id, 1)):
+            with pytest.raises(tm.RequestError) as raised:
+                await call
+            assert raised.value.code == "dead_letter_not_found"
+        with pytest.raises(tm.RequestError) as raised:
+            await reactor.replay(firing.id, 1)
+        assert raised.value.code == "not_editable"
+
+
+async def test_the_handle_of_an_accumulator_is_that_of_the_client() -> None:
+    """Issue 24: one handle for node and client, over operations."""
+    async with tm.testing.node(load=single().load) as node:
+        await node.push("a", "x")
+        accumulator = node.accumulator("a")
+        (letter,) = await accumulator.dead_letters()
+        assert ((await accumulator.state()).events, letter.event) == (1, "x")
+        assert (await accumulator.dead_letter(letter.id)) == letter
+        replayed = await accumulator.replay(letter.id, 5)
+        assert replayed.receipt == tm.Receipt(True, 1, "emitted")
+        await node.push("a", "y")
+        for left in await accumulator.dead_letters():
+            await accumulator.drop(left.id)
+        assert await accumulator.dead_letters() == []
+        assert (await accumulator.restart()).restarts == 1
+        with pytest.raises(tm.RequestError) as raised:
+            await node.accumulator("b").state()
+        assert raised.value.code == "accumulator_not_found"

@@ -26,9 +26,9 @@ async def test_letters_of_events_and_firings_survive(store: str, durability: Any
         await node.push("a", 13)
         await node.push("a", b"{broken")
         await node.advance(0)
-        before = await node.reactor("r").dead_letters()
+        before = (await node.reactor("r").dead_letters())[::-1]
         node = await node.crash()
-        assert await node.reactor("r").dead_letters() == before
+        assert (await node.reactor("r").dead_letters())[::-1] == before
     assert [(letter.kind, letter.source) for letter in before] == [("event", "a"), ("firing", "r"), ("event", "a")]
     assert [letter.event for letter in before] == ["x", None, b"{broken"]
     assert before[1].inputs == {"a": 13}
@@ -153,7 +153,9 @@ async def test_a_dead_event_of_an_earlier_life_is_replayed_through_its_accumulat
         await node.settle()
         node = await node.crash()
         known.update((1, 2, 3))
-        receipts = [await node.reactor("r").replay(letter.id) for letter in await node.reactor("r").dead_letters()]
+        receipts = [
+            await node.reactor("r").replay(letter.id) for letter in (await node.reactor("r").dead_letters())[::-1]
+        ]
         await node.settle()
         node = await node.crash()
         assert await node.reactor("r").dead_letters() == []
@@ -172,7 +174,7 @@ async def test_the_limit_holds_across_restarts(store: str) -> None:
             await node.push("a", event)
         await node.settle()
         node = await node.crash()
-        letters = await node.reactor("r").dead_letters()
+        letters = (await node.reactor("r").dead_letters())[::-1]
     assert [letter.event for letter in letters] == ["d", "e", "f"]
 
 
@@ -182,10 +184,10 @@ async def test_a_lower_limit_holds_at_once_and_for_good(sqlite: str) -> None:
         for event in "abcd":
             await node.push("a", event)
     async with tm.testing.node(store=sqlite, load=single().load, settings={"dead_letter_limit": 2}) as node:
-        at_first = [letter.event for letter in await node.reactor("r").dead_letters()]
+        at_first = [letter.event for letter in (await node.reactor("r").dead_letters())[::-1]]
         await node.push("a", "e")
     async with tm.testing.node(store=sqlite, load=single().load) as node:
-        at_last = [letter.event for letter in await node.reactor("r").dead_letters()]
+        at_last = [letter.event for letter in (await node.reactor("r").dead_letters())[::-1]]
     assert (at_first, at_last) == (["c", "d"], ["d", "e"])
 
 
@@ -235,14 +237,14 @@ async def test_recoveries_survive(store: str) -> None:
         await node.advance("1s")
         await node.break_reactor("r")
         await node.advance("10s")
-        before = node.reactor("r").events()
+        before = node.reactor("r").events()[::-1]
         node = await node.crash()
-        after = node.reactor("r").events()
+        after = node.reactor("r").events()[::-1]
         await node.break_accumulator("b")
         await node.advance("10s")
         await node.settle()
         node = await node.crash()
-        last = node.reactor("r").events()
+        last = node.reactor("r").events()[::-1]
     assert len(before) >= 2
     assert after == before
     assert (last[: len(before)], {event.name for event in last[len(before) :]}) == (before, {"b"})

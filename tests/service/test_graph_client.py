@@ -12,7 +12,7 @@ import tidemill as tm
 from tests.service.package_folders import package, without_child_processes
 from tests.service.samples import single
 from tidemill.access.principal import Caller
-from tidemill.graphs.result import Rejection
+from tidemill.graphs.outcomes import Rejection
 
 PUBLIC = Caller("public", "test")
 

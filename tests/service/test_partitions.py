@@ -76,7 +76,14 @@ async def test_the_receipts_of_a_push_are_in_the_given_order() -> None:
         assert [one.id for one in await node.graph_client.dead_letters(PUBLIC, "accumulator", "placed")] == [
             letters[0].id
         ]
-        await node.graph_client.drop(PUBLIC, "reactor", "orders", letters[0].id)
+        reactor = node.reactor("orders")
+        assert (await reactor.dead_letter(letters[0].id)).event == {"no": "key"}
+        assert (await reactor.replay(letters[0].id, {"no": "key, too"})).outcome == "dead_lettered"
+        assert (await reactor.replay(letters[0].id, order(other, 5))).outcome == "emitted"
+        assert sample.seen[other] == [2, 5]
+        (letter,) = await reactor.dead_letters()
+        await reactor.drop(letter.id)
+        assert await reactor.dead_letters() == []
         with pytest.raises(tm.RequestError, match="there is no dead letter"):
             await node.graph_client.drop(PUBLIC, "reactor", "orders", letters[0].id)
 

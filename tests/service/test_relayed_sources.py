@@ -250,7 +250,7 @@ async def test_a_relayed_source_that_has_failed_shows_on_every_node_and_is_reviv
             assert (state.health, state.disconnected) == ("degraded", ["steps"])
             actions = [one.action for one in await client.recoveries(PUBLIC, "counters") if one.name == "steps"]
             assert actions == ["failed", "gap", "restarted"]
-        events = nodes[0].reactor("counters").events()
+        events = nodes[0].reactor("counters").events()[::-1]
         assert [one.action for one in events if one.name == "steps"] == ["restarted", "gap", "failed"]
         assert Sample("accumulator_gaps_total", 1, SOURCE_LABELS) in nodes[0]._metrics.samples()
         for revive in (lambda: nodes[1].restart_accumulator("steps"), nodes[1].reactor("counters").restart):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import tidemill as tm
-from tidemill.engine.graphs.client.values import FiringView
+from tidemill.graphs.views import FiringView
 
 MODEL = """
 import tidemill as tm
@@ -204,7 +204,7 @@ async def test_a_dead_event_has_the_class_of_the_new_version() -> None:
 
 async def dead_events(node: tm.Node) -> list[Any]:
     """Return the events that are dead letters."""
-    return [one.event for one in await node.reactor("r").dead_letters()]
+    return [one.event for one in (await node.reactor("r").dead_letters())[::-1]]
 
 
 async def test_the_elements_of_a_dead_event_have_the_class_of_the_new_version() -> None:

@@ -61,7 +61,7 @@ async def test_a_source_that_cannot_be_reached_is_tried_without_end(caplog: pyte
     with caplog.at_level(logging.INFO, "tidemill"):
         async with tm.Node(load=[reading(source)], settings=QUICK) as node:
             await until_health(node, "live")
-            actions = [event.action for event in node.reactor("r").events()]
+            actions = [event.action for event in node.reactor("r").events()[::-1]]
             restarts = stream_state(node).restarts
     assert (source.starts, restarts) == (31, 30)
     assert actions == ["crashed", "restarted"] * 4 + ["disconnected"]
@@ -145,7 +145,7 @@ async def test_an_error_of_the_engine_is_a_crash_and_the_fifth_is_final(monkeypa
         monkeypatch.setattr(GraphProbe.of(node).accumulator("numbers"), "on_event", defective)
         source.cut.set()
         await until_health(node, "failed")
-        reasons = [event.reason for event in node.reactor("r").events() if event.action in ("crashed", "failed")]
+        reasons = [event.reason for event in node.reactor("r").events()[::-1] if event.action in ("crashed", "failed")]
     assert reasons[0] == "ConnectionError('cut')"
     assert reasons[-1] == "5 failures in a row, the last: RuntimeError('a defect met 5')"
 
@@ -282,7 +282,7 @@ async def test_a_feed_that_loses_events_all_the_time_does_not_fill_the_store() -
             stream.on_gap(f"gap {number}")
             if number == 500:
                 await node.advance("1m")
-        reasons = [event.reason for event in node.reactor("r").events()]
+        reasons = [event.reason for event in node.reactor("r").events()[::-1]]
         assert node.metrics()["accumulator_gaps_total"] == 1000
     assert sorted(reasons) == ["gap 1", "gap 501; 499 more since the last record"]
 

@@ -28,7 +28,7 @@ async def fail_start(node: Any, *celsius: float) -> list[tm.DeadLetter]:
     """Push readings whose runs cannot be started, and return the reactor's dead letters."""
     await heat(node, *celsius)
     await node.advance("1m")
-    return list(await node.reactor("r").dead_letters())
+    return list((await node.reactor("r").dead_letters())[::-1])
 
 
 async def test_a_start_that_failed_for_good_is_a_dead_letter_and_can_be_replayed() -> None:
@@ -103,7 +103,7 @@ async def test_starts_of_on_firing_are_dead_letters_too() -> None:
             await node.push("a", value)
         await node.advance("1m")
         dead = await node.reactor("r").dead_letters()
-        assert [(one.kind, one.inputs) for one in dead] == [("start", {"a": {"value": value}}) for value in range(3)]
+        assert [(one.kind, one.inputs) for one in dead] == [("start", {"a": {"value": value}}) for value in (2, 1, 0)]
         assert "there is no 'missing'" in dead[0].error
         assert len(node.reactor("r").events()) == 1
 

@@ -74,7 +74,7 @@ async def test_a_failed_accumulator_leaves_its_reactor_degraded_naming_it() -> N
         state = node.reactor("r").state()
         receipt = await node.push("a", 1)
         await node.push("b", 1)
-        actions = [event.action for event in node.reactor("r").events()]
+        actions = [event.action for event in node.reactor("r").events()[::-1]]
     assert (state.health, state.disconnected) == (tm.ReactorHealth.DEGRADED, ["a"])
     assert receipt.outcome == "rejected"
     assert sample.seen == [(None, 1)]
@@ -250,7 +250,7 @@ async def test_recoveries_are_events_with_time_and_reason() -> None:
         await node.advance("1s")
         await node.break_reactor("r")
         await node.advance("1s")
-        events = node.reactor("r").events()
+        events = node.reactor("r").events()[::-1]
     assert [(event.component, event.name, event.action) for event in events] == [
         ("accumulator", "a", "crashed"),
         ("accumulator", "a", "restarted"),

@@ -65,7 +65,7 @@ async def reached(node: tm.Node, fills: int) -> Exposure:
 
 def gaps(node: tm.Node) -> list[str]:
     """Return what the source of the book has reported as missing."""
-    return [event.reason for event in node.reactor("book").events() if event.action == "gap"]
+    return [event.reason for event in node.reactor("book").events()[::-1] if event.action == "gap"]
 
 
 def fills(*sizes: int) -> list[bytes]:

@@ -171,6 +171,7 @@ def to_error(problem: ProblemDetails) -> TidemillError:
 
 def _field_problem(error: Exception, kind: Any) -> FieldProblem:
     """Return the path and the message of a validation error, with a suggestion for an unknown field."""
+    kind = next((one for one in get_args(kind) if one is not type(None)), kind)  # of a body that may be null
     match = _PATH_PATTERN.match(str(error))
     path, message = (match["path"] or "", match["message"]) if match else ("", str(error))
     path = path.removeprefix(".")

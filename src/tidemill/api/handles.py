@@ -4,6 +4,13 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import aclosing
 from typing import Any
 
+from tidemill.api.accumulators import get_accumulator, restart_accumulator
+from tidemill.api.dead_letters import (
+    drop_accumulator_dead_letter,
+    get_accumulator_dead_letter,
+    list_accumulator_dead_letters,
+    replay_accumulator_dead_letter,
+)
 from tidemill.api.port import AsyncApi
 from tidemill.api.runs import (
     Rerun,
@@ -20,6 +27,8 @@ from tidemill.api.runs import (
     watch_run,
 )
 from tidemill.api.tasks import AttemptInfo, TaskLogLine, explain_task, list_attempts, list_logs
+from tidemill.graphs.outcomes import DeadLetter
+from tidemill.graphs.views import AccumulatorDetails, ReplayResult
 from tidemill.kernel.durations import Duration
 from tidemill.kernel.errors import RequestError
 from tidemill.workflows.lookup import split_element, unknown_run
@@ -137,3 +146,40 @@ def _task_list(named: str | Collection[str]) -> list[str]:
         message = f"a task is named, or several in a list, not {named!r}: leave it out for everything that failed"
         raise RequestError(message, code="invalid_tasks")
     return list(tasks)
+
+
+class AsyncAccumulatorHandle:
+    """One accumulator, for operators."""
+
+    def __init__(self, api: AsyncApi, name: str) -> None:
+        self.name = name
+        self._api = api
+        self._fields = {"name": name}
+
+    def __repr__(self) -> str:
+        return f"<accumulator {self.name}>"
+
+    async def state(self) -> AccumulatorDetails:
+        """Return the present state of the accumulator, and the JSON Schema of its events."""
+        return await self._api.call(get_accumulator, self._fields)
+
+    async def restart(self) -> AccumulatorDetails:
+        """Restart the accumulator if it has failed or hangs."""
+        return await self._api.call(restart_accumulator, self._fields)
+
+    async def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
+        """Return the dead letters of the accumulator, newest first."""
+        return await self._api.collect(list_accumulator_dead_letters, self._fields, limit)
+
+    async def dead_letter(self, dead_letter_id: str) -> DeadLetter:
+        """Return a dead letter, with values that are too large for a list."""
+        return await self._api.call(get_accumulator_dead_letter, {**self._fields, "id": dead_letter_id})
+
+    async def replay(self, dead_letter_id: str, event: Any = None) -> ReplayResult:
+        """Process a dead letter again, or another event instead of its own."""
+        fields = {**self._fields, "id": dead_letter_id, "event": event}
+        return await self._api.call(replay_accumulator_dead_letter, fields)
+
+    async def drop(self, dead_letter_id: str) -> None:
+        """Delete a dead letter."""
+        await self._api.call(drop_accumulator_dead_letter, {**self._fields, "id": dead_letter_id})

@@ -72,6 +72,8 @@ class RequestKey(NamedTuple):
     """When the request was made first."""
     is_repetition: bool = False
     """Whether the request was made before, so that its effect may exist."""
+    was_lost: bool = False
+    """Whether the server that handled it ended, so that its effect is not known."""
 
 
 class Positional(NamedTuple):
@@ -84,10 +86,18 @@ class NameOf(NamedTuple):
     noun: str
 
 
+class Keywords(NamedTuple):
+    """Marks a mapping whose items Python code may also give as keywords."""
+
+
 class Prompt(NamedTuple):
     """Marks a field that no command line shows: the command reads it from standard input."""
 
     text: str
+
+
+class TenantName(NamedTuple):
+    """Marks a name in a path that may be of another tenant, as `tenant/name`; HTTP has a route for these too."""
 
 
 class WireName(NamedTuple):
@@ -171,6 +181,8 @@ class CommandForm(NamedTuple):
     """What a change says, with fields of the request and the answer in braces."""
     shows: str | None = None
     """The one field of the answer that is printed, as it is."""
+    success: str | None = None
+    """The field of the answer that is false if it was in vain: the command ends with exit code 1 then."""
     more: str = ""
     """What the help of the command says after the docstring of the operation."""
     creates_store: bool = False

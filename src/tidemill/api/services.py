@@ -10,6 +10,7 @@ from tidemill.kernel.errors import RequestError
 if TYPE_CHECKING:
     from tidemill.engine.access.services import AccessServices
     from tidemill.engine.graphs.client.graph_client import GraphClient
+    from tidemill.engine.graphs.client.stored_dead_letters import StoredDeadLetters
     from tidemill.engine.workflows.client.catalog import WorkflowCatalog
     from tidemill.engine.workflows.client.workflow_client import WorkflowClient
     from tidemill.kernel.settings import Settings
@@ -66,6 +67,13 @@ class Services:
     def graphs(self) -> "GraphClient":
         """The graphs, reactors and accumulators of the node, and of the nodes that it knows."""
         return self._require_node().graphs
+
+    @property
+    def dead_letters(self) -> "GraphClient | StoredDeadLetters":
+        """The dead letters of the node; without one, those in the store."""
+        from tidemill.engine.graphs.client.stored_dead_letters import StoredDeadLetters  # on use: help needs no engine
+
+        return StoredDeadLetters(self.store) if self._node is None else self._node.graphs
 
     @property
     def packages(self) -> "PackageService":

@@ -17,12 +17,17 @@ from tidemill.api.operation import (
     Verb,
 )
 from tidemill.api.table import OPERATIONS
-from tidemill.cli.completions import complete_package, complete_workflow
+from tidemill.cli.completions import complete_accumulator, complete_package, complete_reactor, complete_workflow
 from tidemill.cli.output import Format, Output
 from tidemill.cli.stores import StoreOption, TenantOption
 
 MAX_ITEMS = 100_000
-COMPLETIONS = {"package": complete_package, "workflow": complete_workflow}
+COMPLETIONS = {
+    "accumulator": complete_accumulator,
+    "package": complete_package,
+    "reactor": complete_reactor,
+    "workflow": complete_workflow,
+}
 """What a shell completes the names of things with."""
 
 

@@ -6,11 +6,13 @@ from datetime import datetime
 from typing import Any, NamedTuple, get_origin
 
 import msgspec
+import typer
 
 from tidemill.api.operation import CommandForm, ListOperation, Operation, Prompt, RequestField
 from tidemill.cli.event_loop import run_async
-from tidemill.cli.exit_codes import exit_on_error
+from tidemill.cli.exit_codes import EXIT_FAILED, exit_on_error
 from tidemill.cli.item_list import format_field, show_fields, show_items
+from tidemill.cli.json_input import read_json_object
 from tidemill.cli.opening import open_api
 from tidemill.cli.output import Format, print_text, show_json
 from tidemill.cli.secret_input import read_secret
@@ -101,6 +103,8 @@ def _show_answer(form: CommandForm, given: dict[str, Any], answer: Any, output: 
         print_text(value if isinstance(value, str) else json.dumps(value, indent=2))
     else:
         show_fields({_title(path): one for path, one in _picked(form, answer).items()} or answer, output)
+    if form.success is not None and not answer[form.success]:
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _participle(verb: str) -> str:
@@ -116,6 +120,8 @@ def _parse(field: RequestField, value: Any) -> Any:
     bare = field.bare_type
     if get_origin(bare) is list and isinstance(value, str):
         return [one for one in value.split(",") if one]
+    if get_origin(bare) is dict and isinstance(value, str):
+        return read_json_object(value)
     return _parse_json(value) if bare is Any and isinstance(value, str) else value
 
 

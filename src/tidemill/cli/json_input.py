@@ -14,5 +14,5 @@ def read_json_object(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise typer.BadParameter(f"this is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise typer.BadParameter(f'give a JSON object by accumulator, such as {{"orderbook": ...}}, not {text}')
+        raise typer.BadParameter(f'give a JSON object by name, such as {{"orderbook": ...}}, not {text}')
     return value

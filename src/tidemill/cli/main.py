@@ -35,7 +35,7 @@ SECTIONS = {
         "graph": LazyCommand("Inspect the graphs of a file, or of a server.", "graph"),
         "reactor": LazyCommand("Inspect and command the reactors of a server.", "reactor"),
         "accumulator": LazyCommand("Inspect and feed accumulators.", "accumulator"),
-        "dead-letters": LazyCommand("Inspect what failed for good.", "dead_letters"),
+        "dead-letter": LazyCommand("List, show, replay and drop what failed for good.", "dead_letter"),
     },
     "Servers": {
         "server": LazyCommand("Serve a store over HTTP and WebSocket.", "server", "server"),

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 from msgspec import to_builtins
 from rich.console import Group
@@ -13,20 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from tidemill.cli.formatting import format_short_duration, format_short_time, format_time, format_value, one_line
-from tidemill.cli.output import Format, StreamFormat, can_redraw, output_console, print_json_line, print_text, show
-from tidemill.engine.graphs.client.values import FiringView
+from tidemill.cli.output import StreamFormat, can_redraw, output_console, print_json_line, print_text, show
 from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.key_forms import format_key
 from tidemill.graphs.state import AccumulatorState, ReactorState
+from tidemill.graphs.views import FiringView
 
 VALUE_LIMIT = 80  # characters of a cached value
 _HEALTH_STYLES = {ReactorHealth.LIVE: "green", ReactorHealth.FAILED: "red", ReactorHealth.DEGRADED: "yellow"}
-
-
-def plain_reactor_line(state: ReactorState, output: Format) -> dict[str, Any]:
-    """Return a reactor in JSON types; for a table without its cache."""
-    fields: dict[str, Any] = to_builtins(state)
-    return fields if output is Format.JSON else {name: value for name, value in fields.items() if name != "cache"}
 
 
 def show_reactor_details(state: ReactorState, firings: Sequence[FiringView]) -> None:

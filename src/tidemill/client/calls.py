@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import msgspec
 
-from tidemill.api.operation import Method, Operation, Place
+from tidemill.api.operation import Method, Operation, Place, RequestField, TenantName
 from tidemill.client.connection import API_PATH
 from tidemill.kernel.errors import OperationError, RequestError
 
@@ -52,7 +52,7 @@ def to_call(operation: Operation[..., Answer], fields: Mapping[str, Any]) -> Api
     """Return the call of an operation with the fields of its request."""
     http, sent = operation.http, operation.to_wire(fields)
     places = {place: [one.wire_name for one in operation.fields if one.place == place] for place in get_args(Place)}
-    names = {name: name_in_path(sent.pop(name)) for name in places["path"]}
+    names = {one.name: _in_path(one, sent.pop(one.name)) for one in operation.fields if one.place == "path"}
     body = {name: sent[name] for name in places["body"] if name in sent}
     headers = {name: str(sent[name]) for name in places["header"] if sent.get(name) is not None}
     if body:
@@ -117,6 +117,12 @@ def patch(path: str, answer: type[Answer], body: Any) -> ApiCall[Answer]:
 def delete(path: str) -> ApiCall[None]:
     """Return a call that deletes something."""
     return ApiCall(method="DELETE", path=API_PATH + path, answer=None)
+
+
+def _in_path(field: RequestField, name: str) -> str:
+    """Return a name for use in a path; that of another tenant's has two parts."""
+    is_foreign = field.marker(TenantName) is not None and isinstance(name, str) and "/" in name
+    return "/".join(map(name_in_path, name.split("/", 1))) if is_foreign else name_in_path(name)
 
 
 def name_in_path(name: str) -> str:

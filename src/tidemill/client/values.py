@@ -3,7 +3,7 @@
 import msgspec
 
 from tidemill.access.principal import Role
-from tidemill.graphs.result import Receipt
+from tidemill.graphs.outcomes import Receipt
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,12 +32,6 @@ class PushAnswer(msgspec.Struct, frozen=True):
     """The receipts of a push of many events, in their order."""
 
     receipts: list[Receipt]
-
-
-class FiringCounts(msgspec.Struct, frozen=True):
-    """How often a reactor has fired in each of the last 60 minutes, oldest first."""
-
-    per_minute: list[int]
 
 
 # -- access

@@ -6,18 +6,20 @@ is its JSON, and text needs no quotes unless it would be read as another key: `B
 
 import base64
 import binascii
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidemill.graphs.keys import Key
 from tidemill.kernel.errors import RequestError
+
+if TYPE_CHECKING:
+    from tidemill.graphs.keys import Key
 
 MAX_KEY_DEPTH = 32
 """Tuples within tuples that a key may have if it comes over the network."""
 
 
-def key_to_json(key: Key) -> Any:
+def key_to_json(key: "Key") -> Any:
     """Return the JSON form of a key. One that has this form already stays as it is."""
     if isinstance(key, bytes):
         return {"bytes": base64.b64encode(key).decode()}
@@ -52,7 +54,7 @@ def parse_key(text: str) -> Any:
     return text if isinstance(key, dict) else key
 
 
-def format_key(key: Key) -> str:
+def format_key(key: "Key") -> str:
     """Return the text that names a key."""
     if isinstance(key, str) and parse_key(key) == key:
         return key

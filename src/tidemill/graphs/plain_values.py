@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tidemill.graphs.result import GraphResult, PlainNodeError, plain_result, to_jsonable
+from tidemill.graphs.outcomes import to_jsonable
+from tidemill.graphs.result import GraphResult, PlainNodeError, plain_result
 
 _ATOMS = frozenset({bool, float, int, str, type(None)})
 

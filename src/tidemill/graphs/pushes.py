@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.graphs.result import Outcome, Receipt, Rejection, RejectionCode
+from tidemill.graphs.outcomes import Outcome, Receipt, Rejection, RejectionCode
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import WORD_RULE, is_word, make_storable
 

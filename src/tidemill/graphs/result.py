@@ -1,20 +1,23 @@
-"""Results of graphs, firings and pushes, and dead letters.
+"""Results of graphs and firings.
 
 Results are kept as the compiled function returned them, and become names and dicts only when they are read: a firing
 whose result is never read costs one tuple.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, TypeVar, overload
 
 import msgspec
 
+from tidemill.graphs.outputs import NodeOfGraph, find_output
 from tidemill.graphs.result_layout import ResultLayout
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.tracebacks import TRACEBACK_LIMIT, format_traceback, shorten
+
+Output = TypeVar("Output")
 
 
 class SkippedMarker:
@@ -89,6 +92,16 @@ class GraphResult(msgspec.Struct, frozen=True, eq=False):
         returned = zip(layout.returned, self.values, strict=False)
         return {name: value for name, value in returned if name in layout.terminals and name in ran}
 
+    @overload
+    def output(self, node: Callable[..., Awaitable[Output]], /) -> Output: ...
+    @overload
+    def output(self, node: Callable[..., Output], /) -> Output: ...
+    @overload
+    def output(self, node: NodeOfGraph | str, /) -> Any: ...
+    def output(self, node: Any, /) -> Any:
+        """Return what a terminal node returned: name it by its function, as `maker.place`, or by its name."""
+        return find_output({"": self}, node, "the result")
+
     @property
     def ran(self) -> tuple[str, ...]:
         """The nodes that ran to their end, in the order of the graph."""
@@ -121,34 +134,6 @@ def plain_result(
     return GraphResult(layout, (), error, {name: outputs.get(name) for name in ran})
 
 
-Outcome = Literal["emitted", "suppressed", "buffered", "rejected", "dead_lettered"]
-"""What became of an event."""
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """The outcome of a pushed event."""
-
-    accepted: bool
-    sequence: int
-    outcome: Outcome
-    reason: str | None = None
-
-
-RejectionCode = Literal["accumulator_down", "not_stored", "paused", "queue_full", "rejected"]
-"""Why an event was rejected, for programs."""
-
-
-class Rejection(Receipt, frozen=True):
-    """The receipt of an event that was rejected: it had no effect, and may be pushed again."""
-
-    code: RejectionCode = "rejected"
-
-
-def may_accept_later(receipt: Receipt) -> bool:
-    """Return whether an event was rejected, and not because its reactor rejects what does not fit into its queue."""
-    return isinstance(receipt, Rejection) and receipt.code != "queue_full"
-
-
 class Firing(msgspec.Struct, frozen=True, eq=False):
     """One firing of a reactor: the snapshot it saw and the result of each graph."""
 
@@ -169,34 +154,12 @@ class Firing(msgspec.Struct, frozen=True, eq=False):
         """Whether every graph that was called succeeded."""
         return all(result.ok for result in self.results.values())
 
-
-DeadLetterKind = Literal["event", "firing", "start"]
-
-
-class DeadLetter(msgspec.Struct, frozen=True):
-    """An event or a firing that could not be processed, or a run that could not be started, kept for replay."""
-
-    id: str
-    kind: DeadLetterKind
-    source: str
-    at: datetime
-    error: str
-    event: Any = None
-    inputs: dict[str, Any] | None = None
-    attempts: int = 1
-    workflow: str | None = None
-    """The workflow of which a firing could not start a run."""
-    firing_id: str | None = None
-    """The firing that could not start it."""
-    key: Any = None
-    """Of a keyed reactor: the key of the event or the firing; None if the event has none."""
-    omitted: dict[str, int] = {}
-    """By path, the bytes of values that a list leaves out because they are large."""
-
-
-def to_jsonable(value: Any, describe_unknown: Callable[[Any], Any] = repr) -> Any:
-    """Return a value as JSON-able builtins; `describe_unknown` converts values that msgspec does not know."""
-    try:
-        return msgspec.to_builtins(value, enc_hook=describe_unknown, str_keys=True)
-    except Exception:  # author code: a value may be of any class, and its repr may raise
-        return f"<{type(value).__name__}>"
+    @overload
+    def output(self, node: Callable[..., Awaitable[Output]], /) -> Output: ...
+    @overload
+    def output(self, node: Callable[..., Output], /) -> Output: ...
+    @overload
+    def output(self, node: NodeOfGraph | str, /) -> Any: ...
+    def output(self, node: Any, /) -> Any:
+        """Return what a terminal node returned: name it by its function, as `maker.place`, or by its name."""
+        return find_output(self.results, node, f"firing {self.id}")

@@ -11,7 +11,7 @@ import msgspec
 
 from tidemill.annotations.codec import UnstorableError, encode_msgpack
 from tidemill.annotations.variants import full_name
-from tidemill.graphs.result import to_jsonable
+from tidemill.graphs.outcomes import to_jsonable
 
 
 class Subscription(NamedTuple):

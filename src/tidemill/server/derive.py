@@ -1,9 +1,9 @@
 """Derives routes from operations: the handler decodes the fields of a request, and encodes the answer."""
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from inspect import Parameter, Signature
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager
+from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, get_args
 
 from litestar import Response
@@ -12,15 +12,46 @@ from litestar.response import ServerSentEvent
 from msgspec import Meta
 
 from tidemill.access.principal import Principal
-from tidemill.api.operation import Operation, RequestField, RequestKey, StreamForm, StreamItem, find_marker
+from tidemill.api.operation import Operation, RequestField, RequestKey, StreamForm, StreamItem, TenantName, find_marker
 from tidemill.api.paging import DEFAULT_LIMIT, PageRequest
 from tidemill.api.services import Services
+from tidemill.engine.access.idempotency import KeyedRequest
+from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.server.event_stream import StreamEvent, event_stream, wants_stream
 from tidemill.server.injection import InjectedContext, InjectedKeyed, InjectedPrincipal
 from tidemill.server.paging import Cursor, Limit
 from tidemill.server.requests import ApiRequest
 from tidemill.server.responses import ApiResponse
 from tidemill.server.routing import BASE_PATH, Handler, Route
+
+OUTCOME_UNKNOWN = "outcome_unknown"
+"""The code of the error for a repeated request whose effect is not known; further repetitions get it, too."""
+
+
+def to_routes(operation: Operation[Any, Any]) -> list[Route]:
+    """Return the route of an operation, and the one for names of another tenant, if it takes these."""
+    if all(one.marker(TenantName) is None for one in operation.fields):
+        return [to_route(operation)]
+    return [to_route(operation), _to_shared_route(operation)]
+
+
+def _to_shared_route(operation: Operation[Any, Any]) -> Route:
+    """Return the route of an operation for a thing that another tenant shares; no key is restricted to one."""
+    of_name = to_route(operation)
+
+    async def handle(*, owner: str, name: str, **given: Any) -> Any:
+        return await of_name.handler(name=f"{owner}/{name}", **given)
+
+    parameters, returned = dict(of_name.handler.__annotations__), of_name.handler.__annotations__["return"]
+    del parameters["return"]
+    parameters = {"owner": parameters["name"], **parameters}
+    given = signature(of_name.handler).parameters
+    _declare(handle, operation, parameters, {name: one.default for name, one in given.items()}, returned)
+    handle.__name__ = handle.__qualname__ = operation.name.replace("_", "_shared_", 1)
+    handle.__doc__ = f"{operation.__doc__}\n\nThe reactor is one that the tenant `owner` shares."
+    return of_name._replace(
+        path=of_name.path.replace("{name:str}", "{owner:str}/{name:str}"), handler=handle, resource=None
+    )
 
 
 def to_route(
@@ -57,9 +88,8 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
             parameters[_parameter_name(one)] = _parameter_type(one)
             defaults[_parameter_name(one)] = one.default
     if body:
-        parameters["data"] = Annotated[operation.body_type, *get_args(JSONBody)[1:]]
-        if not any(one.is_required for one in body):
-            defaults["data"] = operation.body_type()
+        parameters["data"], default = _body_parameter(operation)
+        defaults |= default
     if operation.stream is not None:
         parameters["request"] = ApiRequest
 
@@ -67,15 +97,16 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
         context, principal, keyed = given.pop("context"), given.pop("principal"), given.pop("keyed")
         given = {name.removesuffix(_RENAMED): value for name, value in given.items()}
         if body:
-            data = given.pop("data")
+            data = given.pop("data") or operation.body_type()
             given |= {one.name: getattr(data, one.name) for one in body}
         if operation.takes_page:
             given["page"] = PageRequest(given.pop("limit"), given.pop("cursor"))
         if operation.stream is not None and wants_stream(request := given.pop("request")):
             return await follow(operation, request, context.node.services, principal, given)
         if keyed is not None and operation.takes_key:
-            given["request"] = RequestKey(keyed.effect, keyed.begun_at, keyed.is_repetition)
-        answer = await operation(context.node.services, principal, **given)
+            given["request"] = RequestKey(keyed.effect, keyed.begun_at, keyed.is_repetition, keyed.was_lost)
+        with _judging(keyed):
+            answer = await operation(context.node.services, principal, **given)
         headers = _headers(operation, answer)
         if http.may_make_nothing and "location" not in headers:
             return ApiResponse(answer, status_code=200, headers=headers)
@@ -85,6 +116,13 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
     returned = Response[operation.answer] if has_headers else operation.answer  # type: ignore[name-defined]
     _declare(handle, operation, parameters, defaults, returned)
     return handle
+
+
+def _body_parameter(operation: Operation[Any, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the type of a body, and its default: a request without a field that it must have needs none."""
+    is_optional = not any(one.is_required for one in operation.fields if one.place == "body")
+    kind = operation.body_type | None if is_optional else operation.body_type
+    return Annotated[kind, *get_args(JSONBody)[1:]], {"data": None} if is_optional else {}
 
 
 async def follow(
@@ -102,6 +140,21 @@ async def _to_events(form: StreamForm, items: AsyncGenerator[StreamItem[Any], No
     async with aclosing(items) as opened:
         async for one in opened:
             yield StreamEvent(one.id, form.event, one.item)
+
+
+@contextmanager
+def _judging(keyed: KeyedRequest | None) -> Iterator[None]:
+    """Note what an error says about the effect of a request, for those who repeat it with its key."""
+    try:
+        yield
+    except StoreError:
+        if keyed is not None:
+            keyed.had_no_effect = True
+        raise
+    except RequestError as error:
+        if keyed is not None and error.code == OUTCOME_UNKNOWN:
+            keyed.is_final = True
+        raise
 
 
 def _declare(

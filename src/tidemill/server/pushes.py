@@ -6,8 +6,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from tidemill.graphs.outcomes import Receipt, Rejection
 from tidemill.graphs.pushes import PushSummary
-from tidemill.graphs.result import Receipt, Rejection
 from tidemill.kernel.errors import RequestError
 from tidemill.server.msgpack_stream import split_msgpack
 from tidemill.server.requests import JSON_MEDIA_TYPES, MSGPACK_MEDIA_TYPES

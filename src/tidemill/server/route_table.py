@@ -4,25 +4,22 @@ The routes of operations are derived. The application serves nothing else, the O
 and the tests of authorization walk them.
 """
 
-from tidemill.access.principal import Permission, ResourceKind
+from tidemill.access.principal import Permission
 from tidemill.api.runs import get_run
 from tidemill.api.table import OPERATIONS
-from tidemill.server.derive import to_route
+from tidemill.server.derive import to_route, to_routes
 from tidemill.server.live import event_socket, push_socket, reactor_socket
 from tidemill.server.routes import (
-    accumulators,
     attempts,
-    dead_letters,
     events,
-    graphs,
     meta,
     packages,
     pages,
-    reactors,
+    pushes,
     runs,
     sessions,
 )
-from tidemill.server.routing import Handler, Route, delete, get, post, put, websocket
+from tidemill.server.routing import Route, delete, get, post, put, websocket
 
 NONE, KNOWN, READ, WRITE, ADMIN, INSTANCE, UPLOAD, ATTEMPT = Permission
 
@@ -36,80 +33,16 @@ META = (
     get("//metrics", meta.get_metrics, READ, media_type="text/plain"),
 )
 
-GRAPHS = (
-    get("/graphs", graphs.list_graphs, READ),
-    get("/graphs/{name:str}", graphs.get_graph, READ),
-    post("/graphs/{name:str}/call", graphs.call_graph, WRITE, audit="graph.call"),
-)
-
-REACTORS = (
-    get("/reactors", reactors.list_reactors, READ),
-    get("/reactors/{name:str}", reactors.get_reactor, READ, resource="reactors"),
-    get("/reactors/{name:str}/firings", reactors.list_firings, READ, resource="reactors"),
-    get("/reactors/{name:str}/timeseries", reactors.get_timeseries, READ, resource="reactors"),
-    get("/reactors/{name:str}/recoveries", reactors.list_recoveries, READ, resource="reactors"),
-    post(
-        "/reactors/{name:str}/commands",
-        reactors.command_reactor,
-        WRITE,
-        audit="reactor.command",
-        resource="reactors",
-        takes_key=True,
-    ),
-    get("/reactors/{owner:str}/{name:str}", reactors.get_shared_reactor, READ),
-    get("/reactors/{owner:str}/{name:str}/firings", reactors.list_shared_firings, READ),
-    get("/reactors/{owner:str}/{name:str}/timeseries", reactors.get_shared_timeseries, READ),
-)
-
-ACCUMULATORS = (
-    get("/accumulators", accumulators.list_accumulators, READ),
-    get("/accumulators/{name:str}", accumulators.get_accumulator, READ, resource="accumulators"),
+PUSHES = (
     post(
         "/accumulators/{name:str}/events",
-        accumulators.push_events,
+        pushes.push_events,
         WRITE,
         audit=None,  # events are data: their number would bury the changes that people make
         resource="accumulators",
         takes_key=True,
-        body_limit=accumulators.PUSH_LIMIT,
-        bodies=accumulators.PUSH_BODIES,
-    ),
-    post(
-        "/accumulators/{name:str}/restart",
-        accumulators.restart_accumulator,
-        WRITE,
-        audit="accumulator.restart",
-        resource="accumulators",
-    ),
-)
-
-
-def _dead_letter_routes(
-    kind: ResourceKind, list_all: Handler, get_one: Handler, replay: Handler, drop: Handler
-) -> tuple[Route, ...]:
-    path = f"/{kind}/{{name:str}}/dead-letters"
-    return (
-        get(path, list_all, READ, resource=kind),
-        get(f"{path}/{{id:str}}", get_one, READ, resource=kind),
-        post(f"{path}/{{id:str}}/replay", replay, WRITE, audit="dead_letter.replay", resource=kind),
-        delete(f"{path}/{{id:str}}", drop, WRITE, audit="dead_letter.drop", resource=kind),
-    )
-
-
-DEAD_LETTERS = (
-    *_dead_letter_routes(
-        "accumulators",
-        dead_letters.list_accumulator_dead_letters,
-        dead_letters.get_accumulator_dead_letter,
-        dead_letters.replay_accumulator_dead_letter,
-        dead_letters.drop_accumulator_dead_letter,
-    ),
-    *_dead_letter_routes(
-        "reactors",
-        dead_letters.list_reactor_dead_letters,
-        dead_letters.get_reactor_dead_letter,
-        dead_letters.replay_reactor_dead_letter,
-        dead_letters.drop_reactor_dead_letter,
+        body_limit=pushes.PUSH_LIMIT,
+        bodies=pushes.PUSH_BODIES,
     ),
 )
 
@@ -180,13 +113,10 @@ PAGES = (
 ROUTES: tuple[Route, ...] = (
     *META,
     to_route(get_run, runs.get_run, answers=(304,)),
-    *GRAPHS,
-    *REACTORS,
-    *ACCUMULATORS,
-    *DEAD_LETTERS,
+    *PUSHES,
     *PACKAGES,
     *SESSIONS,
-    *(to_route(one) for one in OPERATIONS if one is not get_run),
+    *(route for one in OPERATIONS if one is not get_run for route in to_routes(one)),
     *LIVE,
     *ATTEMPTS,
     *PAGES,

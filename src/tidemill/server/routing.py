@@ -7,6 +7,7 @@ can walk it. A route that is not in the table does not exist.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
+from inspect import Parameter, signature
 from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 from litestar.handlers import HTTPRouteHandler, WebsocketRouteHandler
@@ -135,15 +136,27 @@ def to_handler(route: Route) -> HTTPRouteHandler | WebsocketRouteHandler:
         responses=_other_responses(route),
         include_in_schema=not route.is_page,
         security=[] if route.permission is Permission.NONE else [{"key": []}],
-        operation_class=_operation_class(route) if route.bodies else Operation,
+        operation_class=_operation_class(route),
         request_max_body_size=Empty if route.body_limit is None else route.body_limit,
         **options,
     )
     return declare(route.handler)
 
 
+@dataclass
+class _OptionalBodyOperation(Operation):
+    """An operation that may be asked for without a body."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.request_body, RequestBody):
+            self.request_body.required = False
+
+
 def _operation_class(route: Route) -> type[Operation]:
-    """Return the class of an operation whose body the handler reads itself."""
+    """Return the class of an operation, which says what Litestar does not see of its body."""
+    if not route.bodies:
+        data = signature(route.handler).parameters.get("data")
+        return Operation if data is None or data.default is Parameter.empty else _OptionalBodyOperation
     content = {
         one.media_type: OpenAPIMediaType(schema=Schema(description=one.description), example=one.example)
         for one in route.bodies

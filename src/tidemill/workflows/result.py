@@ -1,15 +1,21 @@
 """The result of a run, as `run` and `wait` return it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import msgspec
 
-from tidemill.kernel.errors import OperationError
+from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
+from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.plan import UNMAPPED, mapped_state
 from tidemill.workflows.records import AttemptRow, RunRecord, TaskError, TaskKey, TaskRow
 from tidemill.workflows.states import RunState, TaskState
+
+if TYPE_CHECKING:
+    from tidemill.workflows.definition import Task
+
+Output = TypeVar("Output")
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +63,27 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     def outputs(self) -> dict[str, Any]:
         """The values of the successful tasks, by name; without values that cannot be read any more."""
         return {name: task.output for name, task in self.tasks.items() if task.has_output}
+
+    @overload
+    def output(self, task: Callable[..., Awaitable[Output]], /) -> Output: ...
+    @overload
+    def output(self, task: Callable[..., Output], /) -> Output: ...
+    @overload
+    def output(self, task: "Task | str", /) -> Any: ...
+    def output(self, task: Any, /) -> Any:
+        """Return what a task returned: name it by its function or by its name. A mapped one has `tasks[...].mapped`."""
+        name = task if isinstance(task, str) else getattr(task, "__name__", None) or task.name
+        found = self.tasks.get(name)
+        if found is None:
+            message = f"run {self.id} has no task '{name}'{did_you_mean(name, self.tasks)}"
+            raise NotFoundError("task", name, message, list(self.tasks))
+        if found.mapped and not isinstance(task, str):
+            message = f"task '{name}' is mapped, and each element has an output: read `outputs['{name}']`, a list"
+            raise RequestError(message, code="no_output", status=409, run=self.id, task=name)
+        if not found.has_output:
+            message = f"task '{name}' of run {self.id} has no output: it is {found.state}"
+            raise RequestError(message, code="no_output", status=409, run=self.id, task=name)
+        return found.output
 
     def raise_for_status(self) -> Self:
         """Raise an OperationError that names the failed tasks and their errors, unless the run has succeeded."""

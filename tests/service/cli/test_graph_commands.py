@@ -13,6 +13,7 @@ import tidemill as tm
 from tests.service.cli.served_commands import CommandLine
 from tests.service.server.graph_samples import market
 from tests.service.server.serving_node import Served, served
+from tests.unit.cli.command_line import run
 from tidemill.cli.completions import complete_accumulator, complete_reactor
 
 
@@ -73,18 +74,34 @@ async def test_events_are_pushed_from_a_file(
 
 
 async def test_dead_letters_are_listed_replayed_and_dropped(server: Served, cli: CommandLine) -> None:
-    """server.md: dead-letters list, show, replay, drop."""
+    """server.md: list, show, replay, drop, for events of all accumulators."""
     for bid in ("much", "more"):
         await server.node.push("orderbook", {"bid": bid})
-    listed = await cli.json("accumulator", "dead-letters", "list", "orderbook")
+    listed = await cli.json("dead-letter", "list", "--source", "orderbook")
     assert [one["event"] for one in listed] == [{"bid": "more"}, {"bid": "much"}]
     newest, oldest = (one["id"] for one in listed)
-    assert (await cli.json("accumulator", "dead-letters", "show", "orderbook", newest))["event"] == {"bid": "more"}
-    assert await cli.code("accumulator", "dead-letters", "replay", "orderbook", oldest) == 1
-    for one in await cli.json("accumulator", "dead-letters", "list", "orderbook"):
-        await cli.text("accumulator", "dead-letters", "drop", "orderbook", one["id"])
-    assert await cli.text("accumulator", "dead-letters", "list", "orderbook") == "no dead letters\n"
-    assert "shows the ids" in await cli.error("accumulator", "dead-letters", "drop", "orderbook", newest)
+    assert (await cli.json("dead-letter", "show", newest))["event"] == {"bid": "more"}
+    assert await cli.code("dead-letter", "replay", oldest[-12:]) == 1
+    assert "got `str` - at `$.bid`" in cli.printed()
+    assert await cli.code("dead-letter", "replay", "--all", "-o", "json") == 1
+    assert [(one["id"], one["ok"]) for one in json.loads(cli.printed())] == [(oldest, False), (newest, False)]
+    assert await cli.text("dead-letter", "drop", oldest) == f"dead letter {oldest} is dropped\n"
+    assert "shows the ids" in await cli.error("dead-letter", "drop", oldest)
+    assert [one["dropped"] for one in await cli.json("dead-letter", "drop", "--all")] == [True]
+    assert await cli.text("dead-letter", "list") == "no dead letters\n"
+
+
+async def test_an_event_is_edited_before_it_is_replayed(server: Served, cli: CommandLine) -> None:
+    """The other event goes the way of any push; a firing has no event."""
+    await server.node.push("orderbook", {"bid": "much"})
+    (letter,) = await cli.json("dead-letter", "list")
+    assert await cli.code("dead-letter", "replay", letter["id"], "--event", '{"bid": 13}') == 0
+    assert cli.printed() == "emitted\n"
+    (failed,) = await cli.json("dead-letter", "list")
+    assert (failed["kind"], failed["inputs"]["orderbook"]["bid"]) == ("firing", 13.0)
+    assert "only an event can be edited" in await cli.error("dead-letter", "replay", failed["id"], "--event", "{}")
+    assert await cli.code("dead-letter", "replay", failed["id"]) == 1
+    assert "failed" in cli.printed()
 
 
 async def test_accumulators_are_shown_and_restarted(cli: CommandLine) -> None:
@@ -112,3 +129,32 @@ async def test_loaded_graphs_are_shown(cli: CommandLine) -> None:
     assert (node["node"], node["terminal"]) == ("price", True)
     assert "def " in await cli.text("graph", "code", "maker")
     assert "did you mean 'maker'" in await cli.error("graph", "show", "make")
+
+
+async def test_a_graph_without_a_reactor_is_called(server: Served, cli: CommandLine) -> None:
+    """The exit code says whether its nodes succeeded; a bare store has no graph to call."""
+    graph = tm.Graph("double")
+
+    @graph.node
+    def half(number: int) -> float:
+        return 1 / number
+
+    await server.node.load(graph)
+    assert (await cli.json("graph", "call", "double", '{"number": 2}'))["outputs"] == {"half": 0.5}
+    assert await cli.code("graph", "call", "double", '{"number": 0}') == 1
+    assert "ZeroDivisionError" in cli.printed()
+    assert "market" in await cli.error("graph", "call", "maker", "{}")
+
+
+def test_a_store_without_a_server_runs_no_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An operation that needs running graphs says what it works with."""
+    asyncio.run(_create(address := f"sqlite:///{tmp_path / 'store.db'}"))
+    assert run(monkeypatch, "graph", "call", "double", "{}", "--store", address) == 2
+    assert "this works with a running server" in capsys.readouterr().err
+
+
+async def _create(address: str) -> None:
+    async with tm.Node(address):
+        pass

@@ -1,4 +1,4 @@
-"""`tidemill runs` and `tidemill dead-letters` with a server: the same commands as on a store."""
+"""`tidemill runs` and `tidemill dead-letter` with a server: the same commands as on a store."""
 
 from collections.abc import AsyncIterator
 
@@ -60,13 +60,13 @@ async def test_many_runs_are_selected_at_once(server: Served, cli: CommandLine) 
 
 async def test_dead_letters_are_those_of_all_reactors(server: Served, cli: CommandLine) -> None:
     """Of events that did not fit, and of firings that failed."""
-    assert await cli.text("dead-letters", "list") == "no dead letters\n"
+    assert await cli.text("dead-letter", "list") == "no dead letters\n"
     await server.node.push("orderbook", {"bid": "much"})
     await server.node.push("orderbook", {"bid": 13.0})
     await server.node.settle()
-    listed = await cli.json("dead-letters", "list")
+    listed = await cli.json("dead-letter", "list")
     assert [one["kind"] for one in listed] == ["firing", "event"]
-    assert (await cli.json("dead-letters", "list", "--source", "orderbook"))[0]["event"] == {"bid": "much"}
+    assert (await cli.json("dead-letter", "list", "--source", "orderbook"))[0]["event"] == {"bid": "much"}
 
 
 async def test_a_server_and_a_profile_are_too_much(cli: CommandLine) -> None:

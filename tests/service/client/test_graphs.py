@@ -65,11 +65,16 @@ async def test_an_event_is_pushed(server: Served, client: AsyncClient) -> None:
     assert (await server.node.reactor("market").next_firing(timeout=5)).inputs == {"orderbook": Book(bid=1.0)}
     misfit = await client.push("orderbook", {"bid": "much"})
     assert (misfit.accepted, misfit.outcome) == (False, "dead_lettered")
-    (letter,) = await client.dead_letters("orderbook")
+    accumulator = client.accumulator("orderbook")
+    (letter,) = await accumulator.dead_letters()
     assert (letter.kind, letter.event) == ("event", {"bid": "much"})
-    assert (await client.replay("orderbook", letter.id)).receipt is not None
-    for letter in await client.dead_letters("orderbook"):
-        await client.drop("orderbook", letter.id)
+    assert (await client.dead_letter(letter.id[-12:])) == await accumulator.dead_letter(letter.id)
+    assert (await accumulator.replay(letter.id)).receipt is not None
+    assert [one.id for one in await client.dead_letters(source="orderbook")] == [letter.id]
+    assert (await accumulator.replay(letter.id, {"bid": 4.0})).receipt == tm.Receipt(True, 4, "emitted")
+    await client.push("orderbook", {"bid": "much"})
+    for letter in await accumulator.dead_letters():
+        await accumulator.drop(letter.id)
     assert await client.reactor("market").dead_letters() == []
 
 
@@ -96,7 +101,7 @@ async def test_a_reactor_is_commanded(client: AsyncClient) -> None:
     assert [one.id for one in await reactor.firings(limit=2)] == [failed.id, firing.id]
     assert sum(await reactor.timeseries()) == 2
     assert (await reactor.restart()).name == "market"
-    assert [one.action for one in await reactor.recoveries()] == ["restarted"]
+    assert [one.action for one in await reactor.events()] == ["restarted"]
 
 
 async def test_what_is_loaded_is_listed(client: AsyncClient) -> None:
@@ -105,10 +110,10 @@ async def test_what_is_loaded_is_listed(client: AsyncClient) -> None:
     assert "def " in (await client.graph("maker")).source
     assert [one.name for one in await client.reactors()] == ["market"]
     assert [one.name for one in await client.accumulators()] == ["orderbook"]
-    details = await client.accumulator("orderbook")
+    details = await client.accumulator("orderbook").state()
     assert details.event_schema is not None
     assert details.reactors == ["market"]
-    assert (await client.restart_accumulator("orderbook")).health == tm.AccumulatorHealth.SOCKET_ONLY
+    assert (await client.accumulator("orderbook").restart()).health == tm.AccumulatorHealth.SOCKET_ONLY
     assert (await client.call_graph("scoring", points=41)).outputs == {"score": 42}
 
 

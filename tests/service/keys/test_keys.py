@@ -76,7 +76,7 @@ async def test_handles_fire_active_keys_straight_from_the_push() -> None:
             ("B", 13.0, False),
             ("B", 3.0, True),
         ]
-        assert [one.key for one in await node.reactor("market").dead_letters()] == ["A", "B"]
+        assert [one.key for one in (await node.reactor("market").dead_letters())[::-1]] == ["A", "B"]
 
 
 async def test_true_is_not_the_key_one() -> None:

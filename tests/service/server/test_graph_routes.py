@@ -13,7 +13,7 @@ import tidemill as tm
 from tests.service.package_folders import package, without_child_processes
 from tests.service.server.graph_samples import double, market
 from tests.service.server.serving_node import Served, create_tenant, served
-from tidemill.server.routes import accumulators
+from tidemill.server.routes import pushes
 
 RECEIPT_FIELDS = {"accepted", "sequence", "outcome", "reason"}
 EVENTS = "/accumulators/orderbook/events"
@@ -109,7 +109,7 @@ MALFORMED = [
     ("application/msgpack", b"", (400, "malformed_body")),
     ("text/csv", b"1,2", (415, "unsupported_media_type")),
     ("application/x-ndjson", b"1\n" * 100_001, (413, "too_many_events")),
-    ("application/json", b" " * (accumulators.PUSH_LIMIT + 1), (413, "body_too_large")),
+    ("application/json", b" " * (pushes.PUSH_LIMIT + 1), (413, "body_too_large")),
 ]
 
 
@@ -145,7 +145,7 @@ async def test_rejected_events_are_conflicts_with_a_code() -> None:
 
 async def test_a_push_to_a_paused_reactor_with_a_full_queue_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """http.md: 409 `paused`; a request does not wait forever for an operator."""
-    monkeypatch.setattr(accumulators, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(pushes, "PATIENCE_SECONDS", 0.05)
     async with tm.Node(load=market(strategy="sequential", capacity=1)) as node, served(node) as server:
         await server.http.post(COMMANDS, json={"command": "pause"})
         await push(server, {"bid": 1.0})
@@ -269,6 +269,26 @@ async def test_dead_letters_are_listed_shown_replayed_and_dropped(server: Served
         assert problem_of(await server.http.post(f"{path}/replay")) == (404, "dead_letter_not_found")
     left = (await server.http.get(of_reactor)).json()["items"]
     assert [(one["id"], one["attempts"]) for one in left] == [(oldest["id"], 2)]
+
+
+async def test_dead_letters_of_the_tenant_have_one_list(server: Served) -> None:
+    """One list, and the same verbs, whatever the dead letters are of; an edited event is pushed instead."""
+    for event in ({"bid": "one"}, {"bid": 13}):
+        await push(server, event)
+    listed = (await server.http.get("/dead-letters")).json()["items"]
+    assert [(one["kind"], one["source"]) for one in listed] == [("firing", "market"), ("event", "orderbook")]
+    of_source = (await server.http.get("/dead-letters", params={"source": "orderbook"})).json()
+    assert of_source["items"] == listed[1:]
+    firing, event = (f"/dead-letters/{one['id']}" for one in listed)
+    assert (await server.http.get(event)).json() == listed[1]
+    nothing = await server.http.post(f"{event}/replay", content=b"null", headers={"content-type": "application/json"})
+    assert nothing.json()["receipt"]["outcome"] == "dead_lettered"
+    edited = await server.http.post(f"{event}/replay", json={"event": {"bid": 1}})
+    assert edited.json()["receipt"]["outcome"] == "emitted"
+    assert problem_of(await server.http.get(event)) == (404, "dead_letter_not_found")
+    assert problem_of(await server.http.post(f"{firing}/replay", json={"event": 1})) == (409, "not_editable")
+    assert (await server.http.delete(firing)).status_code == 204
+    assert (await server.http.get("/dead-letters")).json()["total"] == 0
 
 
 MISSPELT = [

@@ -11,7 +11,7 @@ from tests.service.server.graph_samples import market
 from tests.service.server.live_client import FixedPrincipal, ask, end_of, live, receive, send
 from tests.service.server.serving_node import Served, create_tenant, served
 from tidemill.access.principal import Principal, Resource, Role
-from tidemill.engine.graphs.client.values import FiringView
+from tidemill.graphs.views import FiringView
 from tidemill.server.authentication import NoAuthentication
 from tidemill.server.live import connection
 from tidemill.storage.access_ports import AuditFilter

@@ -1,4 +1,4 @@
-"""`tidemill dead-letters`: what a store has of them."""
+"""`tidemill dead-letter`: what a store has of them."""
 
 import asyncio
 import json
@@ -53,8 +53,8 @@ class Shell:
         self._capsys = capsys
 
     def __call__(self, *arguments: str, code: int = 0) -> str:
-        """Run `tidemill dead-letters`, and return what it prints."""
-        assert run(self._monkeypatch, "dead-letters", *arguments, "--store", self._store) == code
+        """Run `tidemill dead-letter`, and return what it prints."""
+        assert run(self._monkeypatch, "dead-letter", *arguments, "--store", self._store) == code
         printed = self._capsys.readouterr()
         return printed.out or printed.err
 
@@ -82,10 +82,20 @@ def test_dead_letters_are_listed_newest_first(shell: Shell) -> None:
 
 def test_one_is_shown_whole(shell: Shell) -> None:
     (newest, *_) = json.loads(shell("list", "--output", "json"))
-    assert json.loads(shell("show", newest["id"][-6:])) == newest
+    assert json.loads(shell("show", newest["id"][-6:], "-o", "json")) == newest
     assert "there is no dead letter with an id that ends in 'nothing'" in shell("show", "nothing", code=2)
     assert "several dead letters have an id that ends in ''" in shell("show", "", code=2)
 
 
-def test_another_tenant_has_none(shell: Shell) -> None:
+def test_a_store_replays_nothing(shell: Shell) -> None:
+    """Only the node that runs the reactor can: the message names what it works with."""
+    assert "this works with a running server" in shell("replay", "--all", code=2)
+    assert "this works with a running server" in shell("drop", "x", code=2)
+    assert "name the ID of a dead letter, or give --all" in shell("drop", code=2)
+
+
+def test_another_tenant_has_none(store: str, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "there is no tenant 'acme'" in shell("list", "--tenant", "acme", code=2)
+    assert run(monkeypatch, "tenant", "create", "acme", "--store", store) == 0
+    shell("list")
     assert shell("list", "--tenant", "acme") == "no dead letters\n"

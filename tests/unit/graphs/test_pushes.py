@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidemill as tm
+from tidemill.graphs.outcomes import Rejection
 from tidemill.graphs.pushes import ReceiptTally, decode_runs, encode_runs
-from tidemill.graphs.result import Rejection
 
 NUMBERS, REASONS = st.integers(0, 5), st.none() | st.sampled_from(["a", "b", ""])
 OUTCOMES = st.sampled_from(["emitted", "suppressed", "buffered", "rejected", "dead_lettered"])

@@ -11,8 +11,8 @@ from tidemill.cli.stores import TenantOption
 
 if TYPE_CHECKING:
     from tidemill.client import AsyncClient
-    from tidemill.engine.graphs.client.values import FiringView
     from tidemill.graphs.state import ReactorState
+    from tidemill.graphs.views import FiringView
 
 app = typer.Typer(help="Inspect and command the reactors of a server.", no_args_is_help=True)
 
@@ -38,26 +38,6 @@ def _parse(key: str | None) -> Any:
     return None if key is None else parse_key(key)
 
 
-@app.command("list")
-def list_reactors(output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
-    """List the reactors: health, firings, failures, queue."""
-    from tidemill.cli.item_list import show_items
-    from tidemill.cli.reactor_view import plain_reactor_line
-
-    reactors = with_client(tenant, lambda client: client.reactors())
-    columns = {
-        "name": "reactor",
-        "health": "health",
-        "paused": "paused",
-        "fires": "firings",
-        "failures": "failures",
-        "queued": "queued",
-        "incomplete": "incomplete",
-    }
-    items = [plain_reactor_line(one, output) for one in reactors]
-    show_items(items, columns, output, empty="no reactors", droppable=["incomplete", "queued"])
-
-
 @app.command("show")
 def show_reactor(
     name: NameArgument, key: KeyOption = None, output: Output = Format.TABLE, tenant: TenantOption = None
@@ -76,18 +56,6 @@ def show_reactor(
         show_json({**to_builtins(state), "firings": to_builtins(firings)})
     else:
         show_reactor_details(state, firings)
-
-
-@app.command()
-def state(
-    name: NameArgument, key: KeyOption = None, output: Output = Format.TABLE, tenant: TenantOption = None
-) -> None:
-    """Print everything about a reactor, or about one key: cache, dirty flags, counters, accumulators, partitions."""
-    from msgspec import to_builtins
-
-    from tidemill.cli.item_list import show_fields
-
-    show_fields(to_builtins(with_client(tenant, lambda client: client.reactor(name).state(_parse(key)))), output)
 
 
 @app.command()
@@ -180,19 +148,6 @@ def _show_state(state: "ReactorState", what: str, output: Format) -> None:
         show_json(to_builtins(state))
     else:
         print_text(f"reactor '{state.name}' {what}: {state.health}")
-
-
-@app.command()
-def events(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
-    """List what the supervisor has done with a reactor and its accumulators, the newest first."""
-    from msgspec import to_builtins
-
-    from tidemill.cli.item_list import show_items
-
-    found = with_client(tenant, lambda client: client.reactor(name).recoveries(limit=200))
-    columns = {"at": "at", "component": "what", "name": "name", "action": "action", "reason": "why"}
-    items: list[dict[str, Any]] = to_builtins(found)
-    show_items(items, columns, output, empty="nothing was restarted", droppable=["component"])
 
 
 @app.command()

@@ -1,6 +1,7 @@
 # Written by scripts/typed_client.py from the operations of tidemill.api: change them there.
 """The operations of a server as methods."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -13,14 +14,18 @@ from tidemill.api.accounts import (
     set_account_password,
     set_account_role,
 )
+from tidemill.api.accumulators import list_accumulators
 from tidemill.api.audit import AuditEntry, list_audit
 from tidemill.api.backfills import BackfillInfo, backfill, cancel_backfill, get_backfill, list_backfills
+from tidemill.api.dead_letters import drop_dead_letter, get_dead_letter, list_dead_letters, replay_dead_letter
+from tidemill.api.graphs import call_graph, get_graph, list_graphs
 from tidemill.api.keys import CreatedKey, Key, create_key, list_keys, revoke_key
 from tidemill.api.nodes import NodeSummary, list_nodes
 from tidemill.api.overview import Overview, get_overview
 from tidemill.api.packages import PackageInfo, PackageProblem, get_package, list_import_errors, list_packages, unload
 from tidemill.api.pools import Pool, delete_pool, get_pool, list_pools, set_pool
 from tidemill.api.port import AsyncApi
+from tidemill.api.reactors import list_reactors
 from tidemill.api.schedules import Calendar, ScheduleInfo, UpcomingSlot, get_calendar, list_schedules, preview_schedule
 from tidemill.api.secrets import (
     RotatedSecrets,
@@ -45,6 +50,9 @@ from tidemill.api.workflows import (
     list_workflows,
     set_workflow_paused,
 )
+from tidemill.graphs.outcomes import DeadLetter
+from tidemill.graphs.state import AccumulatorState, ReactorState
+from tidemill.graphs.views import GraphDetails, GraphResultView, GraphSummary, ReplayResult
 from tidemill.kernel.durations import Duration
 from tidemill.workflows.slots import BackfillPlan
 
@@ -167,6 +175,48 @@ class AsyncOperations:
     async def nodes(self, *, limit: int | None = None) -> list[NodeSummary]:
         """List the nodes of the store by name: which one leads, their load, and their last heartbeat."""
         return await self._api.collect(list_nodes, {}, limit)
+
+    async def graphs(self, *, limit: int | None = None) -> list[GraphSummary]:
+        """List the loaded graphs by name."""
+        return await self._api.collect(list_graphs, {}, limit)
+
+    async def graph(self, name: str) -> GraphDetails:
+        """Return a graph: nodes with inputs, returns and routes, edges, and the generated source."""
+        return await self._api.call(get_graph, {"name": name})
+
+    async def call_graph(self, name: str, given: Mapping[str, Any] | None = None, /, **inputs: Any) -> GraphResultView:
+        """Call a graph that is bound to no reactor, and return its result.
+
+        If a node fails, `ok` is false, and `error` names the node.
+        """
+        return await self._api.call(call_graph, {"name": name, "inputs": {**(given or {}), **inputs}})
+
+    async def reactors(self, *, limit: int | None = None) -> list[ReactorState]:
+        """List the reactors by name, with their state."""
+        return await self._api.collect(list_reactors, {}, limit)
+
+    async def accumulators(self, *, limit: int | None = None) -> list[AccumulatorState]:
+        """List the accumulators by name, with their state."""
+        return await self._api.collect(list_accumulators, {}, limit)
+
+    async def dead_letters(self, *, source: str | None = None, limit: int | None = None) -> list[DeadLetter]:
+        """List the dead letters of the tenant, newest first; `omitted` names values that are too large for a list."""
+        return await self._api.collect(list_dead_letters, {"source": source}, limit)
+
+    async def dead_letter(self, id: str) -> DeadLetter:
+        """Return a dead letter: what failed, why, and the values that it failed on."""
+        return await self._api.call(get_dead_letter, {"id": id})
+
+    async def replay_dead_letter(self, id: str, *, event: Any = None) -> ReplayResult:
+        """Process a dead event, firing or start again; if that fails it stays a dead letter.
+
+        An event may be edited: it is pushed instead, and the dead letter is dropped if it is accepted.
+        """
+        return await self._api.call(replay_dead_letter, {"id": id, "event": event})
+
+    async def drop_dead_letter(self, id: str) -> None:
+        """Delete a dead letter."""
+        return await self._api.call(drop_dead_letter, {"id": id})
 
     async def pools(self, *, limit: int | None = None) -> list[Pool]:
         """List pools by name, and how much of each the tenant uses."""

@@ -18,8 +18,8 @@ from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.partitions.membership import HostOffer
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.tasks import wait_until
+from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, decode_runs
-from tidemill.graphs.result import Receipt
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError, TidemillError
 from tidemill.storage.graph_ports import PartKey, PartKind

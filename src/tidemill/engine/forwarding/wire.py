@@ -7,8 +7,8 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from tidemill.graphs.outcomes import Receipt, to_jsonable
 from tidemill.graphs.pushes import PushSummary, ReceiptRun, decode_runs, encode_runs
-from tidemill.graphs.result import Receipt, to_jsonable
 from tidemill.kernel.errors import (
     FullError,
     NotFoundError,

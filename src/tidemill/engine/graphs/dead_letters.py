@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.graphs.durability.backend import DeadLetterStore
-from tidemill.graphs.result import DeadLetter, DeadLetterKind
+from tidemill.graphs.outcomes import DeadLetter, DeadLetterKind
 from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.ids import new_sortable_id
 
 
@@ -101,3 +102,37 @@ class DeadLetterQueue:
             replayed = msgspec.structs.replace(dead_letter, attempts=dead_letter.attempts + 1, error=error)
             self._entries[dead_letter_id] = (replayed, detail)
             self._store.put(replayed, detail)
+
+
+def find_dead_letter(queues: Iterable[DeadLetterQueue], id: str) -> tuple[DeadLetterQueue, tuple[DeadLetter, Any]]:
+    """Return a dead letter with its detail, and the queue that holds it; NotFoundError if none does."""
+    for queue in queues:
+        if (entry := queue.find(id)) is not None:
+            return queue, entry
+    raise unknown_dead_letter_error(id)
+
+
+def unknown_dead_letter_error(id: str) -> NotFoundError:
+    """Return the error for a dead letter that is not there."""
+    message = f"there is no dead letter '{id}' here: it was replayed or dropped, or it never existed"
+    return NotFoundError("dead_letter", id, message)
+
+
+def find_by_end(letters: Iterable[DeadLetter], end: str) -> DeadLetter:
+    """Return the dead letter whose id ends so; RequestError unless there is exactly one."""
+    found = [one for one in letters if one.id.endswith(end)]
+    if len(found) != 1:
+        problem = "several dead letters have" if found else "there is no dead letter with"
+        message = f"{problem} an id that ends in '{end}': `tidemill dead-letter list` shows the ids"
+        raise RequestError(message, code="dead_letter_not_found", status=404)
+    return found[0]
+
+
+def check_editable(letter: DeadLetter, accumulator_kind: str) -> None:
+    """Raise RequestError unless another event can be processed instead of that of a dead letter."""
+    if letter.kind != "event":
+        message = f"dead letter '{letter.id}' is a {letter.kind}: only an event can be edited before it is replayed"
+        raise RequestError(message, code="not_editable", status=409)
+    if accumulator_kind == "batch" and isinstance(letter.event, list):
+        message = f"dead letter '{letter.id}' has several events: push them to '{letter.source}', and drop it"
+        raise RequestError(message, code="not_editable", status=409)

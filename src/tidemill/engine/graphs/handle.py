@@ -7,10 +7,12 @@ from typing import Any
 
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.dead_letters import DeadLetterQueue, check_editable, find_dead_letter
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.key_forms import key_to_json
-from tidemill.graphs.result import DeadLetter, Firing, to_jsonable
+from tidemill.graphs.outcomes import DeadLetter, Receipt, to_jsonable
+from tidemill.graphs.result import Firing
 from tidemill.graphs.state import AccumulatorState, Latency, ReactorState, Recovery
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import NotFoundError, RequestError
@@ -106,24 +108,27 @@ class ReactorHandle:
         """Return median and 99th percentile of the newest firings' durations, in seconds."""
         return self._reactor.firing_loop.log.latency()
 
-    def events(self) -> list[Recovery]:
-        """Return the recoveries of this reactor and its accumulators, oldest first."""
+    def events(self, limit: int | None = 50) -> list[Recovery]:
+        """Return what the supervisor did with the reactor and its accumulators, newest first."""
         components = {("reactor", self.name)} | {("accumulator", one.name) for one in self._reactor.accumulators}
-        return [
+        found = [
             recovery
             for tenant, recovery in self._reactor.runtime.supervisor.recoveries
             if tenant == self._reactor.tenant and (recovery.component, recovery.name) in components
         ]
+        return found[::-1][:limit]
 
     # -- commands
 
-    async def pause(self) -> None:
-        """Stop firing on criteria; boundaries are still accepted."""
+    async def pause(self) -> ReactorState:
+        """Stop firing on criteria; boundaries are still accepted. Return the state afterwards."""
         await self._reactor.pause()
+        return self.state()
 
-    async def resume(self) -> None:
-        """Fire on criteria again, immediately if they are met."""
+    async def resume(self) -> ReactorState:
+        """Fire on criteria again, immediately if they are met. Return the state afterwards."""
         await self._reactor.resume()
+        return self.state()
 
     async def force_fire(self, key: Any = None) -> Firing:
         """Fire now with the cache as it is, regardless of the criteria; of a keyed reactor, that of one key."""
@@ -163,35 +168,51 @@ class ReactorHandle:
         accumulator = self._reactor.definition.accumulators[self._accumulator_index(name)]
         return accumulator.trim_to_capacity(value) if accumulator.is_window else value
 
-    async def restart(self) -> None:
-        """Restart the reactor, and those of its accumulators that have failed.
+    async def restart(self) -> ReactorState:
+        """Restart the reactor, and those of its accumulators that have failed. Return the state afterwards.
 
         One that another node had acquired is acquired again, and continues from its stored state; RequestError if that
         node still owns it.
         """
         if self._reactor.is_fenced:
             await self._reclaim(self._reactor.tenant, self._reactor.name)
-            return
+            return self.state()
         supervisor = self._reactor.runtime.supervisor
         for one in tuple(self._reactor.accumulators):
             if one.health == "failed":
                 supervisor.restart(one)
         supervisor.restart(self._reactor)
+        return self.state()
 
-    async def dead_letters(self) -> list[DeadLetter]:
-        """Return the dead letters of this reactor and its accumulators, oldest first."""
-        queues = [
-            self._reactor.firing_loop.results.dead_letters,
-            *(one.dead_letters for one in self._reactor.accumulators),
-        ]
-        return sorted((entry for queue in queues for entry in queue.entries()), key=lambda entry: entry.id)
+    # -- dead letters
 
-    async def replay(self, dead_letter_id: str) -> Any:
-        """Process a dead letter again.
+    @property
+    def dead_letter_queues(self) -> list[DeadLetterQueue]:
+        """The queues of the reactor and its accumulators."""
+        own = self._reactor.firing_loop.results.dead_letters
+        return [own, *(one.dead_letters for one in self._reactor.accumulators)]
+
+    async def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
+        """Return the dead letters of the reactor and its accumulators, newest first."""
+        found = (entry for queue in self.dead_letter_queues for entry in queue.entries())
+        return sorted(found, key=lambda entry: entry.id, reverse=True)[:limit]
+
+    async def dead_letter(self, dead_letter_id: str) -> DeadLetter:
+        """Return a dead letter."""
+        return find_dead_letter(self.dead_letter_queues, dead_letter_id)[1][0]
+
+    async def drop(self, dead_letter_id: str) -> None:
+        """Delete a dead letter."""
+        find_dead_letter(self.dead_letter_queues, dead_letter_id)[0].remove(dead_letter_id)
+
+    async def replay(self, dead_letter_id: str, event: Any = None) -> Any:
+        """Process a dead letter again; with `event`, that instead of a dead event, which is dropped if it is accepted.
 
         An event goes through its accumulator, and returns a Receipt. A firing runs on its own snapshot, and returns a
         Firing. A start returns the handle of the run, or None if the firing starts none now.
         """
+        if event is not None:
+            return await self._replay_edited(await self.dead_letter(dead_letter_id), event)
         for one in self._reactor.accumulators:
             if (entry := one.dead_letters.find(dead_letter_id)) is not None:
                 return await one.replay(*entry)
@@ -199,6 +220,15 @@ class ReactorHandle:
         if entry is not None and entry[0].kind == "start":
             return await self._reactor.outbox.replay(dead_letter_id, entry[1])
         return await self._reactor.commands.replay(dead_letter_id)
+
+    async def _replay_edited(self, letter: DeadLetter, event: Any) -> Receipt:
+        accumulator = next((one for one in self._reactor.accumulators if one.dead_letters.find(letter.id)), None)
+        check_editable(letter, "" if accumulator is None else str(accumulator.definition.kind))
+        assert accumulator is not None, "an event belongs to an accumulator"
+        receipt = await accumulator.push(event)
+        if receipt.accepted:
+            accumulator.dead_letters.remove(letter.id)
+        return receipt
 
 
 def accumulator_state(accumulator: RunningAccumulator) -> AccumulatorState:

@@ -12,8 +12,8 @@ from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph, not_shared_error
 from tidemill.engine.registry import Key
 from tidemill.graphs.definition import Reactor
+from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.partitions import PartitionName
-from tidemill.graphs.result import Receipt
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.graph_ports import PartKey, PartKind

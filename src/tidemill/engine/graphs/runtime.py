@@ -12,7 +12,8 @@ from tidemill.engine.graphs.supervisor import Supervisor
 from tidemill.engine.tasks import TaskScope
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
-from tidemill.graphs.result import DeadLetter, Firing
+from tidemill.graphs.outcomes import DeadLetter
+from tidemill.graphs.result import Firing
 from tidemill.graphs.subscription import FailedDelivery, NodeOutput, Subscription
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings

@@ -8,7 +8,7 @@ import msgspec
 
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.annotations.variants import union_members
-from tidemill.graphs.result import to_jsonable
+from tidemill.graphs.outcomes import to_jsonable
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 
 _ATOMS = frozenset([str, bytes, int, float, bool, type(None)])

@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tidemill.api.errors import ProblemDetails
+from tidemill.graphs.outcomes import Outcome, Receipt
 from tidemill.graphs.pushes import PushProblem, PushSummary
-from tidemill.graphs.result import Outcome, Receipt
 from tidemill.server.live.closing import bad_frame
 
 MAX_EVENTS = 10_000

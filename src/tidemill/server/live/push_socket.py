@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from litestar.params import FromPath, FromQuery
 
 from tidemill.api.errors import code_and_status, detail_of, to_problem
+from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
-from tidemill.graphs.result import Receipt
 from tidemill.kernel.concurrency import FirstErrorGroup
 from tidemill.kernel.errors import NotFoundError, TidemillError
 from tidemill.server.injection import InjectedContext

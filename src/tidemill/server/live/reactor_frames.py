@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 
 from tidemill.api.errors import FieldProblem, InvalidRequestError, ProblemDetails
-from tidemill.engine.graphs.client.operations import FIRING_COMMANDS
-from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
 from tidemill.graphs.state import ReactorState
+from tidemill.graphs.views import FIRING_COMMANDS, CommandResult, FiringView, ReactorCommand
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import close_names, did_you_mean
 

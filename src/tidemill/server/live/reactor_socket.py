@@ -7,9 +7,9 @@ from litestar.params import FromPath
 
 from tidemill.access.principal import Permission, Resource
 from tidemill.api.errors import to_problem
-from tidemill.engine.graphs.client.values import CommandResult, FiringView, ReactorCommand
 from tidemill.graphs.key_forms import key_from_json
 from tidemill.graphs.state import ReactorState
+from tidemill.graphs.views import CommandResult, FiringView, ReactorCommand
 from tidemill.kernel.concurrency import FirstErrorGroup
 from tidemill.kernel.errors import NotFoundError, RequestError, TidemillError
 from tidemill.server.injection import InjectedContext

@@ -18,7 +18,7 @@ from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.engine.tasks import cancel_and_wait
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ACCUMULATOR_TRANSITIONS, AccumulatorHealth
-from tidemill.graphs.result import DeadLetter
+from tidemill.graphs.outcomes import DeadLetter
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 from tidemill.storage.graph_ports import PartKind
 from tidemill.telemetry import events

@@ -15,7 +15,7 @@ from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
-from tidemill.graphs.result import DeadLetter, Receipt
+from tidemill.graphs.outcomes import DeadLetter, Receipt
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 
 

@@ -17,8 +17,8 @@ from tidemill.engine.graphs.accumulators.push_ingest import PushIngest
 from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT, JournalStep
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptTally, encode_runs
-from tidemill.graphs.result import Receipt
 from tidemill.storage.graph_ports import StoredPush
 
 AuthorCall = tuple[Any, Any, Receipt | None]

@@ -21,7 +21,7 @@ from tidemill.engine.graphs.firing.queue_gate import QueueGate
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
 from tidemill.graphs.keys import decode_key, encode_key
-from tidemill.graphs.result import Outcome, Receipt, Rejection, RejectionCode
+from tidemill.graphs.outcomes import Outcome, Receipt, Rejection, RejectionCode
 from tidemill.graphs.snapshot import JournalRecord, KeyedJournalRecord, compute_digest, journal_checksum_seed
 from tidemill.storage.graph_ports import JournalKey, PartKey
 

@@ -31,8 +31,8 @@ from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
+from tidemill.graphs.outcomes import DeadLetter, Receipt
 from tidemill.graphs.pushes import PushHandle
-from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 from tidemill.kernel.errors import FullError, RequestError
 

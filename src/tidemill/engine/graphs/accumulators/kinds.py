@@ -14,7 +14,7 @@ from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
 from tidemill.graphs.health import AccumulatorHealth
-from tidemill.graphs.result import Receipt
+from tidemill.graphs.outcomes import Receipt
 
 
 class Passthrough(RunningAccumulator):

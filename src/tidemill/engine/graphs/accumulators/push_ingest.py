@@ -16,8 +16,8 @@ from tidemill.engine.graphs.firing.fast_path import BYTES_CLASSES, BYTES_TYPES, 
 from tidemill.engine.graphs.firing.push_loop import LoopEnd, PushLoop, build_push_loop, decline_next, has_push_loop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import PushHandle, PushSummary, ReceiptTally, list_events
-from tidemill.graphs.result import Receipt
 from tidemill.kernel.errors import PushStoppedError
 
 PUSHES_PER_YIELD = 256  # pushes in a row before the event loop gets a turn

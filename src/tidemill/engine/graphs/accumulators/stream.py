@@ -17,7 +17,7 @@ from tidemill.engine.graphs.sources.reader import SourceListener
 from tidemill.engine.graphs.supervisor import SHORTEST_SOURCE_RETRY
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
-from tidemill.graphs.result import Receipt
+from tidemill.graphs.outcomes import Receipt
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, Fail, is_cancelled_here
 from tidemill.kernel.errors import OperationError
 from tidemill.sources.interface import Disconnected, Encoding

@@ -17,8 +17,8 @@ from tidemill.engine.graphs.reactors.outbox import FailedStart
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.inputs import FiringInputs
 from tidemill.graphs.keys import decode_key, encode_key
+from tidemill.graphs.outcomes import DeadLetter, DeadLetterKind, to_jsonable
 from tidemill.graphs.partitions import PartitionName
-from tidemill.graphs.result import DeadLetter, DeadLetterKind, to_jsonable
 from tidemill.graphs.subscription import NodeOutput, Subscription
 from tidemill.storage.graph_ports import PartKind, StoredDeadLetter
 

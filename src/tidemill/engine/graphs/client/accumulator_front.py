@@ -6,7 +6,7 @@ from typing import Any
 from tidemill.engine.graphs.client.keyed_operations import KeyedOperations
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.unsendable import is_unsendable, sendable_forms
-from tidemill.graphs.result import Receipt, Rejection
+from tidemill.graphs.outcomes import Receipt, Rejection
 from tidemill.kernel.errors import RequestError, StoreError
 
 

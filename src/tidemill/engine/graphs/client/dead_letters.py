@@ -1,30 +1,14 @@
 """Dead letters as plain values, and what becomes of them when they are processed again."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.engine.graphs.client.values import FiringView, ReplayResult
-from tidemill.engine.graphs.dead_letters import DeadLetterQueue
 from tidemill.graphs.key_forms import key_to_json
-from tidemill.graphs.result import DeadLetter, Firing, Receipt, to_jsonable
-from tidemill.kernel.errors import NotFoundError
-
-
-def find_dead_letter(queues: Iterable[DeadLetterQueue], id: str) -> tuple[DeadLetterQueue, tuple[DeadLetter, Any]]:
-    """Return a dead letter with its detail, and the queue that holds it; NotFoundError if none does."""
-    for queue in queues:
-        if (entry := queue.find(id)) is not None:
-            return queue, entry
-    raise unknown_dead_letter_error(id)
-
-
-def unknown_dead_letter_error(id: str) -> NotFoundError:
-    """Return the error for a dead letter that is not there."""
-    message = f"there is no dead letter '{id}' here: it was replayed or dropped, or it never existed"
-    return NotFoundError("dead_letter", id, message)
+from tidemill.graphs.outcomes import DeadLetter, Receipt, to_jsonable
+from tidemill.graphs.result import Firing
+from tidemill.graphs.views import FiringView, ReplayResult
 
 
 def to_plain(dead_letter: DeadLetter, detail: Any) -> DeadLetter:

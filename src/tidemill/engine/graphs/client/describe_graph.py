@@ -3,15 +3,9 @@
 from collections.abc import Iterable
 
 from tidemill.annotations.variants import label
-from tidemill.engine.graphs.client.values import (
-    GraphDetails,
-    GraphEdgeView,
-    GraphInputView,
-    GraphNodeView,
-    NodeInputView,
-)
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.graph import Graph
+from tidemill.graphs.views import GraphDetails, GraphEdgeView, GraphInputView, GraphNodeView, NodeInputView
 from tidemill.graphs.wiring_model import Edge, InputOrigin, WiredNode
 
 

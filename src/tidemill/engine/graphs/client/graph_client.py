@@ -7,38 +7,41 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from tidemill.access.principal import Caller
 from tidemill.engine.graphs.client.describe_graph import describe_graph
 from tidemill.engine.graphs.client.health_report import report_silence
 from tidemill.engine.graphs.client.routing import OperationRouter
-from tidemill.engine.graphs.client.values import (
-    AccumulatorDetails,
-    CommandResult,
-    FiringPage,
-    FiringView,
-    GraphDetails,
-    GraphResultView,
-    GraphSummary,
-    HealthReport,
-    KnownFiring,
-    ReactorCommand,
-    ReactorObservation,
-    ReplayResult,
-)
+from tidemill.engine.graphs.client.values import FiringPage, HealthReport, KnownFiring, ReactorObservation
+from tidemill.engine.graphs.dead_letters import check_editable, find_by_end
 from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.loaded_graphs import check_whole, partition_named_error
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.registry import Registry
 from tidemill.graphs.graph import Graph
+from tidemill.graphs.outcomes import DeadLetter, Receipt
 from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
-from tidemill.graphs.result import DeadLetter, GraphResult, Receipt
+from tidemill.graphs.result import GraphResult
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
+from tidemill.graphs.views import (
+    AccumulatorDetails,
+    CommandResult,
+    FiringView,
+    GraphDetails,
+    GraphResultView,
+    GraphSummary,
+    ReactorCommand,
+    ReplayResult,
+)
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
 from tidemill.kernel.limits import is_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.graph_ports import PartKey, PartKind
 
+EDIT_PATIENCE = 5.0
+"""Seconds that an edited event waits for queue space before it is rejected."""
 REPORT_TIMEOUT = 2.0
 """Seconds within which the owner of a reactor must report its health; afterwards the health is unknown."""
 
@@ -257,10 +260,55 @@ class GraphClient:
         part = self._own_part(caller, kind, name)
         return await self._at(part).dead_letter(kind, part.tenant, part.name, dead_letter)
 
-    async def replay(self, caller: Caller, kind: PartKind, name: str, dead_letter: str) -> ReplayResult:
-        """Process a dead letter again."""
+    async def replay(
+        self, caller: Caller, kind: PartKind, name: str, dead_letter: str, event: Any = None
+    ) -> ReplayResult:
+        """Process a dead letter again; or push another event instead, and drop it if that is accepted."""
         part = self._own_part(caller, kind, name)
-        return await self._at(part).replay(kind, part.tenant, part.name, dead_letter)
+        if event is None:
+            return await self._at(part).replay(kind, part.tenant, part.name, dead_letter)
+        letter = await self.dead_letter(caller, kind, name, dead_letter)
+        is_event = letter.kind == "event"
+        check_editable(letter, (await self.accumulator(caller, letter.source)).kind if is_event else "")
+        receipt = await self.push(caller, letter.source, msgspec.json.encode(event), "json", EDIT_PATIENCE)
+        if receipt.accepted:
+            await self.drop(caller, kind, name, dead_letter)
+        return ReplayResult(receipt=receipt)
+
+    async def all_dead_letters(self, caller: Caller) -> list[DeadLetter]:
+        """Return the dead letters of all reactors and accumulators, newest first, without large values."""
+        return [letter for _, letter in await self._all_dead_letters(caller)]
+
+    async def _all_dead_letters(self, caller: Caller) -> list[tuple[str, DeadLetter]]:
+        """Return all dead letters, each with a reactor that has it: an accumulator may have several reactors."""
+        names = await self._reactor_names(caller)
+        found = await asyncio.gather(*(self._loaded_dead_letters(caller, name) for name in names))
+        letters = {one.id: (name, one) for name, some in zip(names, found, strict=True) for one in some}
+        return [letters[one] for one in sorted(letters, reverse=True)]
+
+    async def _loaded_dead_letters(self, caller: Caller, reactor: str) -> list[DeadLetter]:
+        try:
+            return await self.dead_letters(caller, "reactor", reactor)
+        except NotFoundError:  # it was unloaded after it was listed
+            return []
+
+    async def whole_dead_letter(self, caller: Caller, end: str) -> DeadLetter:
+        """Return the dead letter whose id ends so, with all its values."""
+        return await self.dead_letter(caller, "reactor", *await self._find_by_end(caller, end))
+
+    async def replay_any(self, caller: Caller, end: str, event: Any = None) -> ReplayResult:
+        """Process the dead letter whose id ends so again; `event` as for `replay`."""
+        return await self.replay(caller, "reactor", *await self._find_by_end(caller, end), event)
+
+    async def drop_any(self, caller: Caller, end: str) -> None:
+        """Delete the dead letter whose id ends so."""
+        await self.drop(caller, "reactor", *await self._find_by_end(caller, end))
+
+    async def _find_by_end(self, caller: Caller, end: str) -> tuple[str, str]:
+        """Return a reactor, and the id of its dead letter that ends so."""
+        reactors = {letter.id: (reactor, letter) for reactor, letter in await self._all_dead_letters(caller)}
+        found = find_by_end((letter for _, letter in reactors.values()), end)
+        return reactors[found.id][0], found.id
 
     async def drop(self, caller: Caller, kind: PartKind, name: str, dead_letter: str) -> None:
         """Delete a dead letter."""

@@ -7,21 +7,14 @@ from tidemill.engine.graphs.client.local_firings import LocalFirings
 from tidemill.engine.graphs.client.merged_states import merge_reports
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.relayed_sources import RelayedSources
-from tidemill.engine.graphs.client.values import (
-    AccumulatorDetails,
-    FiringPage,
-    FiringView,
-    HealthReport,
-    HostStates,
-    ReactorCommand,
-    ReplayResult,
-)
+from tidemill.engine.graphs.client.values import FiringPage, HealthReport, HostStates
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.graphs.outcomes import DeadLetter
 from tidemill.graphs.partitions import PartitionName
-from tidemill.graphs.result import DeadLetter
 from tidemill.graphs.state import Recovery
+from tidemill.graphs.views import AccumulatorDetails, FiringView, ReactorCommand, ReplayResult
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.storage.graph_ports import PartKey, PartKind
 

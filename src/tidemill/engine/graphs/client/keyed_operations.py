@@ -10,7 +10,6 @@ from typing import Any, TypeVar, cast
 
 from msgspec.structs import asdict, replace
 
-from tidemill.engine.graphs.client.dead_letters import unknown_dead_letter_error
 from tidemill.engine.graphs.client.host_operations import HostOperations
 from tidemill.engine.graphs.client.merged_states import (
     merge_accumulators,
@@ -19,27 +18,20 @@ from tidemill.engine.graphs.client.merged_states import (
     merge_states,
     state_in_whole,
 )
-from tidemill.engine.graphs.client.operations import FIRING_COMMANDS, check_command, schema_of
+from tidemill.engine.graphs.client.operations import check_command, schema_of
 from tidemill.engine.graphs.client.routing import OperationRouter
-from tidemill.engine.graphs.client.values import (
-    AccumulatorDetails,
-    CommandResult,
-    FiringPage,
-    HealthReport,
-    KnownFiring,
-    ReactorCommand,
-    ReactorObservation,
-    ReplayResult,
-)
+from tidemill.engine.graphs.client.values import FiringPage, HealthReport, KnownFiring, ReactorObservation
+from tidemill.engine.graphs.dead_letters import unknown_dead_letter_error
 from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.keys.keyed_ingest import KeyedEvent
 from tidemill.engine.graphs.partitions.membership import ClusterView
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor, RoutedEvent
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.graphs.outcomes import DeadLetter, Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, RelayProgress
-from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
+from tidemill.graphs.views import FIRING_COMMANDS, AccumulatorDetails, CommandResult, ReactorCommand, ReplayResult
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
 from tidemill.storage.graph_ports import PartKey, PartKind
 

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.engine.graphs.client.values import FiringView
-from tidemill.graphs.result import DeadLetter
+from tidemill.graphs.outcomes import DeadLetter
 from tidemill.graphs.state import ReactorState
+from tidemill.graphs.views import FiringView
 from tidemill.kernel.limits import LISTED_VALUE_LIMIT
 
 _encode = msgspec.json.Encoder().encode

@@ -12,36 +12,31 @@ import msgspec
 from msgspec.structs import asdict
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.client.dead_letters import find_dead_letter, to_plain, to_replay_result
+from tidemill.engine.graphs.client.dead_letters import to_plain, to_replay_result
 from tidemill.engine.graphs.client.health_report import report_health
 from tidemill.engine.graphs.client.listed_values import to_listed_dead_letter, to_listed_firing, to_listed_state
 from tidemill.engine.graphs.client.queue_space import free_space, wait_for_space
-from tidemill.engine.graphs.client.values import (
-    AccumulatorDetails,
-    CommandResult,
-    FiringPage,
-    FiringView,
-    HealthReport,
-    KnownFiring,
-    ReactorCommand,
-    ReactorObservation,
-    ReplayResult,
-)
-from tidemill.engine.graphs.dead_letters import DeadLetterQueue
+from tidemill.engine.graphs.client.values import FiringPage, HealthReport, KnownFiring, ReactorObservation
+from tidemill.engine.graphs.dead_letters import DeadLetterQueue, find_dead_letter
 from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.handle import ReactorHandle, accumulator_state
 from tidemill.engine.graphs.keys.relayed_ingest import RelayedIngest
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.graphs.outcomes import DeadLetter, Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptRun, ReceiptTally, RelayProgress
-from tidemill.graphs.result import DeadLetter, Receipt
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
+from tidemill.graphs.views import (
+    FIRING_COMMANDS,
+    AccumulatorDetails,
+    CommandResult,
+    FiringView,
+    ReactorCommand,
+    ReplayResult,
+)
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
 from tidemill.storage.graph_ports import PartKind
 from tidemill.telemetry.tracing import CURRENT_TRACE
-
-FIRING_COMMANDS = ("force_fire", "fire_with")
-"""Commands to a keyed reactor that are for one key."""
 
 Reclaim = Callable[[str, str], Coroutine[Any, Any, None]]
 """Acquires a reactor that another node had acquired."""
@@ -101,7 +96,7 @@ class GraphOperations:
 
     async def recoveries(self, tenant: str, name: str) -> list[Recovery]:
         """Return the recoveries of a reactor and its accumulators, newest first."""
-        return self._reactor(tenant, name).events()[::-1]
+        return self._reactor(tenant, name).events(limit=None)
 
     async def command(
         self,
@@ -279,8 +274,7 @@ class GraphOperations:
     def _queues(self, kind: PartKind, tenant: str, name: str) -> Iterable[DeadLetterQueue]:
         if kind == "accumulator":
             return [self._scheduler.accumulator(tenant, name).dead_letters]
-        reactor = self._scheduler.reactor(tenant, name)
-        return [reactor.firing_loop.results.dead_letters, *(one.dead_letters for one in reactor.accumulators)]
+        return self._reactor(tenant, name).dead_letter_queues
 
 
 def check_command(command: ReactorCommand, inputs: Mapping[str, Any] | None, key: Any) -> None:

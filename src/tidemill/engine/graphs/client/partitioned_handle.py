@@ -11,15 +11,17 @@ from tidemill.engine.graphs.client.merged_states import (
 )
 from tidemill.engine.graphs.client.relayed_sources import RelayedSources
 from tidemill.engine.graphs.client.remote_firings import to_firing, to_outcome
-from tidemill.engine.graphs.client.values import ReactorCommand
+from tidemill.engine.graphs.dead_letters import DeadLetterQueue, check_editable
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.loaded_graphs import partitioned_error
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.sharing import running_numbers
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.graphs.result import DeadLetter, Firing, to_jsonable
+from tidemill.graphs.outcomes import DeadLetter, Receipt, to_jsonable
+from tidemill.graphs.result import Firing
 from tidemill.graphs.state import Latency, ReactorState, Recovery
+from tidemill.graphs.views import ReactorCommand
 from tidemill.kernel.errors import RequestError
 
 
@@ -113,24 +115,28 @@ class PartitionedHandle(ReactorHandle):
         mean = sum(medians) / len(medians) if medians else 0.0
         return Latency(mean, max((one.p99 for one in found), default=0.0))
 
-    def events(self) -> list[Recovery]:
-        """Return the recoveries of the partitions that run here, and of sources that are read here, oldest first."""
-        found = [event for one in self._handles() for event in one.events()]
-        return sorted([*found, *self._sources.recoveries(*self._find_keyed().key)], key=lambda event: event.at)
+    def events(self, limit: int | None = 50) -> list[Recovery]:
+        """Return what the supervisor did with the partitions and sources that run here, newest first."""
+        found = [event for one in self._handles() for event in reversed(one.events(limit=None))]
+        found += self._sources.recoveries(*self._find_keyed().key)
+        return sorted(found, key=lambda event: event.at)[::-1][:limit]
 
     # -- commands
 
-    async def pause(self) -> None:
-        """Stop firing on criteria, on every node; boundaries are still accepted."""
-        await self._operations.command(self._find_keyed().tenant, self.name, "pause")
+    async def pause(self) -> ReactorState:
+        """Stop firing on criteria, on every node; boundaries are still accepted. Return the state afterwards."""
+        return (await self._operations.command(self._find_keyed().tenant, self.name, "pause")).state
 
-    async def resume(self) -> None:
-        """Fire on criteria again, on every node."""
-        await self._operations.command(self._find_keyed().tenant, self.name, "resume")
+    async def resume(self) -> ReactorState:
+        """Fire on criteria again, on every node. Return the state afterwards."""
+        return (await self._operations.command(self._find_keyed().tenant, self.name, "resume")).state
 
-    async def restart(self) -> None:
-        """Restart the partitions of every node, and the readers of their sources that have failed."""
-        await self._operations.command(self._find_keyed().tenant, self.name, "restart")
+    async def restart(self) -> ReactorState:
+        """Restart the partitions of every node, and the readers of their sources that have failed.
+
+        Return the state afterwards.
+        """
+        return (await self._operations.command(self._find_keyed().tenant, self.name, "restart")).state
 
     async def force_fire(self, key: Any = None) -> Firing:
         """Fire a key now with its cache as it is, regardless of the criteria.
@@ -156,18 +162,42 @@ class PartitionedHandle(ReactorHandle):
         assert result.firing is not None, "a command to fire returns its firing"
         return to_firing(result.firing)
 
-    async def dead_letters(self) -> list[DeadLetter]:
-        """Return the dead letters of the partitions that run here, oldest first."""
-        found = [letter for one in self._handles() for letter in await one.dead_letters()]
-        return sorted(found, key=lambda letter: letter.id)
+    # -- dead letters
 
-    async def replay(self, dead_letter_id: str) -> Any:
-        """Process a dead letter of any partition again.
+    @property
+    def dead_letter_queues(self) -> list[DeadLetterQueue]:
+        """The queues of the partitions that run here."""
+        return [queue for one in self._handles() for queue in one.dead_letter_queues]
+
+    async def dead_letter(self, dead_letter_id: str) -> DeadLetter:
+        """Return a dead letter of any partition; if another node runs it, with plain values."""
+        if any(queue.find(dead_letter_id) is not None for queue in self.dead_letter_queues):
+            return await super().dead_letter(dead_letter_id)
+        tenant = self._find_keyed().tenant
+        return await self._operations.dead_letter("reactor", tenant, self.name, dead_letter_id)
+
+    async def drop(self, dead_letter_id: str) -> None:
+        """Delete a dead letter of any partition."""
+        await self._operations.drop("reactor", self._find_keyed().tenant, self.name, dead_letter_id)
+
+    async def replay(self, dead_letter_id: str, event: Any = None) -> Any:
+        """Process a dead letter of any partition again; with `event`, that instead of a dead event.
 
         If another node runs it, a firing has plain values, and a start returns the id of the run.
         """
+        if event is not None:
+            return await self._replay_edited(await self.dead_letter(dead_letter_id), event)
         for one in self._handles():
             if any(letter.id == dead_letter_id for letter in await one.dead_letters()):
                 return await one.replay(dead_letter_id)
         tenant = self._find_keyed().tenant
         return to_outcome(await self._operations.replay("reactor", tenant, self.name, dead_letter_id))
+
+    async def _replay_edited(self, letter: DeadLetter, event: Any) -> Receipt:
+        tenant = self._find_keyed().tenant
+        is_event = letter.kind == "event"
+        check_editable(letter, (await self._operations.accumulator(tenant, letter.source)).kind if is_event else "")
+        receipt = await self._operations.push(tenant, letter.source, event)
+        if receipt.accepted:
+            await self.drop(letter.id)
+        return receipt

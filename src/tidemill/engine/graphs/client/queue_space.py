@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.graphs.result import Receipt
+from tidemill.graphs.outcomes import Receipt
 
 
 async def wait_for_space(

@@ -6,12 +6,13 @@ from msgspec.structs import asdict
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.client.operations import schema_of
-from tidemill.engine.graphs.client.values import AccumulatorDetails, HealthReport
+from tidemill.engine.graphs.client.values import HealthReport
 from tidemill.engine.graphs.handle import accumulator_state
 from tidemill.engine.graphs.partitions.relays import RelayedPolling, RelayedStream
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.health import UnhealthyPart
 from tidemill.graphs.state import AccumulatorState, Recovery
+from tidemill.graphs.views import AccumulatorDetails
 
 
 class RelayedSources:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tidemill.engine.graphs.client.values import FiringView, GraphResultView, ReplayResult
 from tidemill.graphs.key_forms import key_from_json
 from tidemill.graphs.result import Firing, GraphResult, PlainNodeError, plain_result
+from tidemill.graphs.views import FiringView, GraphResultView, ReplayResult
 
 
 def to_firing(view: FiringView) -> Firing:

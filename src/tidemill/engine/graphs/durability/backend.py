@@ -8,7 +8,7 @@ import msgspec
 from tidemill.annotations.codec import Codec
 from tidemill.engine.graphs.durability.journal import Journal
 from tidemill.graphs.definition import Durability, Reactor
-from tidemill.graphs.result import DeadLetter
+from tidemill.graphs.outcomes import DeadLetter
 from tidemill.graphs.state import Recovery
 from tidemill.storage.graph_ports import JournalKey, PartKey, PartKind, StoredPush
 

@@ -26,8 +26,8 @@ from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.keys import Key, KeyReader
+from tidemill.graphs.outcomes import DeadLetter, Receipt, Rejection
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptTally
-from tidemill.graphs.result import DeadLetter, Receipt, Rejection
 from tidemill.kernel.errors import PushStoppedError, StoreError
 from tidemill.storage.graph_ports import StoredPush
 

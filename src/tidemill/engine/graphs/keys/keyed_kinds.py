@@ -16,7 +16,7 @@ from tidemill.engine.graphs.keys.relayed_ingest import RelayedIngest
 from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
-from tidemill.graphs.result import Receipt
+from tidemill.graphs.outcomes import Receipt
 
 
 class KeyedPassthrough(KeyedIngest, Passthrough):

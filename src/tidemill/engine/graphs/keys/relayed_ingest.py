@@ -14,8 +14,8 @@ from tidemill.engine.graphs.accumulators.push_ingest import PUSHES_PER_YIELD
 from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.outcomes import may_accept_later
 from tidemill.graphs.pushes import SOURCE_CLIENT, ProducerPosition, RelayProgress
-from tidemill.graphs.result import may_accept_later
 from tidemill.kernel.errors import StoreError
 
 

@@ -10,8 +10,8 @@ from tidemill.engine.graphs.keys.keyed_ingest import KeyedEvent
 from tidemill.engine.graphs.keys.relayed_ingest import RelayedIngest
 from tidemill.graphs.definition import KafkaShare
 from tidemill.graphs.keys import partition_of
+from tidemill.graphs.outcomes import may_accept_later
 from tidemill.graphs.partitions import PartitionName
-from tidemill.graphs.result import may_accept_later
 from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.telemetry import events as event_names
 from tidemill.telemetry.logs import FAILURES_PER_REMINDER

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.graphs.partitions.partitioned import EventPartitioner
-from tidemill.graphs.result import to_jsonable
+from tidemill.graphs.outcomes import to_jsonable
 from tidemill.kernel.errors import RequestError
 
 MAX_SHOWN = 1_000  # characters of an event in its dead letter

@@ -23,7 +23,7 @@ from tidemill.engine.graphs.supervisor import Supervised
 from tidemill.engine.registry import Key
 from tidemill.engine.tasks import wait_until
 from tidemill.graphs.feeds import ends_loop
-from tidemill.graphs.result import may_accept_later
+from tidemill.graphs.outcomes import may_accept_later
 from tidemill.kernel.errors import OperationError
 from tidemill.telemetry import events
 

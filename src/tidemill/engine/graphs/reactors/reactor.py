@@ -25,7 +25,8 @@ from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.health import REACTOR_TRANSITIONS, ReactorHealth
 from tidemill.graphs.inputs import FiringInputs
 from tidemill.graphs.keys import Key
-from tidemill.graphs.result import DeadLetter, Firing, to_jsonable
+from tidemill.graphs.outcomes import DeadLetter, to_jsonable
+from tidemill.graphs.result import Firing
 from tidemill.graphs.snapshot import compute_digest
 from tidemill.graphs.state import KeyCounts
 from tidemill.kernel.errors import RequestError

@@ -19,7 +19,8 @@ from tidemill.engine.wakeup import Wakeup
 from tidemill.engine.workflows.runtime import STORE_RETRY, WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, StartRequest
 from tidemill.engine.workflows.versions import WorkflowVersions
-from tidemill.graphs.result import Firing, to_jsonable
+from tidemill.graphs.outcomes import to_jsonable
+from tidemill.graphs.result import Firing
 from tidemill.graphs.subscription import FailedDelivery, NodeOutput, Subscription
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe, is_cancelled_here
 from tidemill.kernel.backoff import Backoff

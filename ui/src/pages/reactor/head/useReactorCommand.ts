@@ -3,7 +3,7 @@ import type { Schema } from "@/api/types";
 import { useOutcome } from "@/api/useOutcome";
 import { formatDuration } from "@/format/duration";
 
-type Command = Schema<"CommandRequest">["command"];
+type Command = Schema<"CommandReactorRequest">["command"];
 type Result = Schema<"CommandResult">;
 
 /** Commands whose dialog shows the refusal of the server itself, as the dialogs that ask for a key do. */

@@ -28,7 +28,7 @@ import msgspec
 
 from tidemill.engine.workflows.executors.code import CodeLocation
 from tidemill.engine.workflows.executors.interface import LogRecord
-from tidemill.graphs.result import Receipt
+from tidemill.graphs.outcomes import Receipt
 from tidemill.kernel import durations
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError, RequestError, TidemillError

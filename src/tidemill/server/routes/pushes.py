@@ -1,18 +1,14 @@
-"""Accumulators: state, pushes of one event or many, and restarts."""
+"""Pushes to accumulators: one event or many, in several formats."""
 
 import msgspec
 from litestar.params import FromPath
 
 from tidemill.access.principal import Caller
-from tidemill.api.paging import DEFAULT_LIMIT, Page, PageRequest, page_of
 from tidemill.engine.access.idempotency import KeyedRequest
 from tidemill.engine.graphs.client.graph_client import GraphClient
-from tidemill.engine.graphs.client.values import AccumulatorDetails
+from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition
-from tidemill.graphs.result import Receipt
-from tidemill.graphs.state import AccumulatorState
 from tidemill.server.injection import InjectedCaller, InjectedContext, InjectedKeyed
-from tidemill.server.paging import Cursor, Limit
 from tidemill.server.pushes import RawEvents, read_events, receipt_without_store, rejection_error, without_store
 from tidemill.server.requests import ApiRequest
 from tidemill.server.routing import RawBody
@@ -37,19 +33,6 @@ class Receipts(msgspec.Struct, frozen=True):
     """The receipts of many events, in their order."""
 
     receipts: list[Receipt]
-
-
-async def list_accumulators(
-    context: InjectedContext, caller: InjectedCaller, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
-) -> Page[AccumulatorState]:
-    """List the accumulators with their state."""
-    accumulators = await context.node.graph_client.list_accumulators(caller)
-    return page_of(accumulators, PageRequest(limit, cursor), key=lambda one: one.name, view=lambda one: one)
-
-
-async def get_accumulator(context: InjectedContext, caller: InjectedCaller, name: FromPath[str]) -> AccumulatorDetails:
-    """Return the state of an accumulator, and the JSON Schema of its events."""
-    return await context.node.graph_client.accumulator(caller, name)
 
 
 async def push_events(
@@ -95,10 +78,3 @@ async def _push_numbered(
             keyed.is_final = False
             break
     return Receipts(receipts)
-
-
-async def restart_accumulator(
-    context: InjectedContext, caller: InjectedCaller, name: FromPath[str]
-) -> AccumulatorDetails:
-    """Restart an accumulator that the supervisor gave up, or one that hangs."""
-    return await context.node.graph_client.restart_accumulator(caller, name)
