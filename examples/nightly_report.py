@@ -103,15 +103,15 @@ def judge(clean: list[Row | None], ctx: tm.Context) -> Quiet | Busy:
 
 
 @nightly.task
-def short(judge: Quiet) -> str:
+def short(judge: Quiet, params: Params) -> str:
     """Write one line."""
-    return f"a quiet day: {judge.total:.2f}"
+    return f"a quiet day: {judge.total:.2f} {params.currency}"
 
 
 @nightly.task
-def long(judge: Busy) -> str:
+def long(judge: Busy, params: Params) -> str:
     """Write the longer report."""
-    return f"a busy day: {judge.total:.2f}, best of all {judge.best}"
+    return f"a busy day: {judge.total:.2f} {params.currency}, best of all {judge.best}"
 
 
 @nightly.task
@@ -119,7 +119,7 @@ def publish(short: str | None, long: str | None, params: Params, ctx: tm.Context
     """Publish the report of the branch that ran."""
     if not params.publish:
         raise tm.Skip("this report is not to be published")
-    line = f"{params.day:%A, %d %B}: {short or long} {params.currency}"
+    line = f"{params.day:%A, %d %B}: {short or long}"
     ctx.log.info("published: %s", line)
     return line
 
