@@ -18,6 +18,8 @@ class Step(NamedTuple):
 
     operation: Operation[..., Any]
     fields: Mapping[str, Any] | Callable[[Answers], Mapping[str, Any]] = MappingProxyType({})
+    needs_node: bool = False
+    """Whether it needs a running node, although its noun does not."""
 
 
 class Scenario(NamedTuple):
@@ -69,6 +71,7 @@ SCENARIOS: dict[str, Scenario] = {
     "packages": Scenario(
         [
             Step(packages.list_packages),
+            Step(packages.list_import_errors, needs_node=True),
             Step(packages.get_package, {"name": "market"}),
             Step(packages.unload, {"name": "market"}),
             Step(audit.list_audit),
@@ -179,5 +182,5 @@ SCENARIOS: dict[str, Scenario] = {
 }
 """By the module that declares the operations."""
 
-LATER = frozenset({"nodes", "runs", "tasks", "workflow_grid", "workflows"})
+LATER = frozenset({"backfills", "nodes", "overview", "runs", "system", "tasks", "workflow_grid", "workflows"})
 """Nouns whose answers depend on the nodes and the runs of a store; their own tests ask their operations."""

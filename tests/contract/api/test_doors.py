@@ -45,6 +45,9 @@ async def test_every_door_answers_alike(noun: str, visitor: Visitor) -> None:
     for name, door in {**RUNNING_DOORS, **({} if scenario.needs_node else STORE_DOORS)}.items():
         answers = await _play(scenario, door, visitor)
         for step, answer, wanted in zip(scenario.steps, answers, expected, strict=True):
+            if step.needs_node and name in STORE_DOORS:
+                assert "running server" in answer["error"]
+                continue
             assert answer in (wanted, NO_COMMAND), f"{name}: {step.operation.name} {step.fields}"
 
 
@@ -69,7 +72,7 @@ async def _play(scenario: Scenario, door: MakeDoor, visitor: Visitor) -> list[An
     """Return the answers to the steps, without what differs by nature."""
     answers: list[Any] = []
     async with door(visitor) as opened:
-        for operation, fields in scenario.steps:
+        for operation, fields, _ in scenario.steps:
             answers.append(await opened.ask(operation, fields(answers) if callable(fields) else fields))
     known: dict[str, str] = {}
     return [_plain(one, known) for one in answers]
