@@ -8,7 +8,7 @@ from tests.architecture.sources import listing, modules
 
 FEWEST_FIELDS = 4
 SHARE = 0.7
-LIMIT = 41
+LIMIT = 25
 """The number of twins today. It may only go down: twelve remain, each with a reason."""
 WRITTEN = "tidemill.client.synchronous"
 """A program writes these modules from others."""

@@ -1,7 +1,6 @@
 """Packages: what is published in the store, and what the node that answers has made of it."""
 
 import linecache
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,7 +17,6 @@ from tidemill.packages.states import State, StepTime
 
 if TYPE_CHECKING:
     from tidemill.packages.published import PackageOverview
-    from tidemill.packages.status import PackageStatus
 
 
 Name = Annotated[str, Meta(description="The name of a package."), NameOf("package")]
@@ -112,14 +110,6 @@ class PackageInfo(Message, frozen=True, kw_only=True):
         )
 
 
-class PackageProblem(ImportProblem, frozen=True, kw_only=True):
-    """A package that cannot be loaded, and one reason."""
-
-    package: str
-    version: str | None
-    at: datetime
-
-
 @operation(
     GET("/packages"),
     Permission.READ,
@@ -149,35 +139,3 @@ async def get_package(services: Services, caller: Caller, name: Name) -> Package
 async def unload(services: Services, caller: Caller, name: Name) -> None:
     """Withdraw a package, so that every node unloads it; refused while other packages need it."""
     await services.package_registry.remove(caller.tenant, name)
-
-
-@operation(
-    GET("/import-errors"),
-    Permission.READ,
-    command="package errors",
-    columns=("package", "version", "message", "file", "line"),
-    empty="no package has failed to load",
-)
-async def list_import_errors(services: Services, caller: Caller, page: PageRequest) -> Page[PackageProblem]:
-    """List the problems of the packages that this node cannot load, by file and line."""
-    failed = [one for one in services.packages.status() if one.tenant == caller.tenant and one.state == "failed"]
-    problems = [problem for one in failed for problem in _import_errors(one)]
-    return page_of(problems, page, key=_error_key, view=lambda one: one)
-
-
-def _import_errors(status: "PackageStatus") -> Iterator[PackageProblem]:
-    found = [ImportProblem.shown(one, status.title) for one in status.problems]
-    for one in found or [ImportProblem(message=status.reason, file=None, line=None, source_line=None)]:
-        yield PackageProblem(
-            package=status.name,
-            version=status.wanted,
-            at=status.since,
-            message=one.message,
-            file=one.file,
-            line=one.line,
-            source_line=one.source_line,
-        )
-
-
-def _error_key(error: PackageProblem) -> str:
-    return f"{error.package} {error.file or ''} {error.line or 0:09} {error.message}"

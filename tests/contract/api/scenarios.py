@@ -6,7 +6,19 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import tidemill as tm
-from tidemill.api import accounts, audit, keys, packages, pools, schedules, secrets, tenants, triggers, variables
+from tidemill.api import (
+    accounts,
+    audit,
+    import_errors,
+    keys,
+    packages,
+    pools,
+    schedules,
+    secrets,
+    tenants,
+    triggers,
+    variables,
+)
 from tidemill.api.operation import Operation
 
 Answers = Sequence[Any]
@@ -77,6 +89,7 @@ SCENARIOS: dict[str, Scenario] = {
             Step(audit.list_audit),
         ]
     ),
+    "import_errors": Scenario([Step(import_errors.list_import_errors)], needs_node=True),
     "schedules": Scenario(
         [
             Step(schedules.list_schedules),

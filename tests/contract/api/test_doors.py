@@ -41,7 +41,9 @@ async def test_every_door_answers_alike(noun: str, visitor: Visitor) -> None:
     scenario = SCENARIOS[noun]
     visitor = visitor._replace(load=scenario.load)
     expected = await _play(scenario, RUNNING_DOORS[REFERENCE], visitor)
-    assert any("error" in one for one in expected if isinstance(one, dict)), "a scenario has a request that fails"
+    takes_fields = any(step.operation.fields for step in scenario.steps)
+    has_error = any("error" in one for one in expected if isinstance(one, dict))
+    assert has_error or not takes_fields, "a scenario has a request that fails"
     for name, door in {**RUNNING_DOORS, **({} if scenario.needs_node else STORE_DOORS)}.items():
         answers = await _play(scenario, door, visitor)
         for step, answer, wanted in zip(scenario.steps, answers, expected, strict=True):

@@ -2430,6 +2430,12 @@ export interface components {
             total: number;
             next: string | null;
         };
+        /** Page[PackageProblem] */
+        "Page_tidemill.api.import_errors.PackageProblem_": {
+            items: components["schemas"]["PackageProblem"][];
+            total: number;
+            next: string | null;
+        };
         /** Page[Key] */
         "Page_tidemill.api.keys.Key_": {
             items: components["schemas"]["Key"][];
@@ -2445,12 +2451,6 @@ export interface components {
         /** Page[PackageInfo] */
         "Page_tidemill.api.packages.PackageInfo_": {
             items: components["schemas"]["PackageInfo"][];
-            total: number;
-            next: string | null;
-        };
-        /** Page[PackageProblem] */
-        "Page_tidemill.api.packages.PackageProblem_": {
-            items: components["schemas"]["PackageProblem"][];
             total: number;
             next: string | null;
         };
@@ -6028,7 +6028,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_tidemill.api.packages.PackageProblem_"];
+                    "application/json": components["schemas"]["Page_tidemill.api.import_errors.PackageProblem_"];
                 };
             };
             default: {

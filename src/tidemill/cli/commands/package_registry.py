@@ -3,7 +3,8 @@
 `api/packages.py` declares the commands that list packages and withdraw them.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,8 @@ from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 
 if TYPE_CHECKING:
+    from tidemill.api.packages import PackageInfo
+    from tidemill.packages.format.archive import PackageContents
     from tidemill.packages.format.public_key import PublicKey
     from tidemill.storage.package_ports import TrustedKey
 
@@ -54,28 +57,18 @@ def upload(
 
     Example: tidemill package upload market-0.1.0.tidemill --store sqlite:///tidemill.db
     """
-    from tidemill.api.packages import PackageInfo
+
     from tidemill.packages.format.archive import read_folder_or_archive
 
-    async def work() -> PackageInfo:
+    async def work() -> "PackageInfo":
         contents = read_folder_or_archive(path)
         if contents.signature is not None:
             check_signed_files(contents)
         contents.manifest.check_requirements()
-        target = find_target(store)
-        if isinstance(target, ServerTarget):
+        async with _open_upload(store, tenant, path, allow_downgrade=allow_downgrade) as publish:
             if not no_import:
                 await probe_package(contents, path)
-            async with target.client(tenant) as client:
-                return await client.upload(path, allow_downgrade=allow_downgrade)
-        async with open_store_services(target, tenant) as (services, caller):
-            if not no_import:
-                await probe_package(contents, path)
-            published = await services.package_registry.publish(
-                caller.tenant, contents, allow_downgrade=allow_downgrade
-            )
-            await services.access.audit.record(caller, "package.upload", published.name)
-            return PackageInfo.seen(published)
+            return await publish(contents)
 
     with exit_on_bad_package():
         package = run_async(work())
@@ -85,6 +78,29 @@ def upload(
     print_text(f"{package.name} {package.published} is published, {outcome}")
     if package.state == "failed":
         raise typer.Exit(EXIT_FAILED)
+
+
+@asynccontextmanager
+async def _open_upload(
+    store: str | None, tenant: str | None, path: Path, *, allow_downgrade: bool
+) -> "AsyncIterator[Callable[[PackageContents], Awaitable[PackageInfo]]]":
+    """Open a server or a store, and return what publishes the package that was read from a path there."""
+    from tidemill.api.packages import PackageInfo
+
+    target = find_target(store)
+    if isinstance(target, ServerTarget):
+        async with target.client(tenant) as client:
+            yield lambda _: client.upload(path, allow_downgrade=allow_downgrade)
+        return
+    async with open_store_services(target, tenant) as (services, caller):
+
+        async def publish(contents: "PackageContents") -> PackageInfo:
+            registry = services.package_registry
+            published = await registry.publish(caller.tenant, contents, allow_downgrade=allow_downgrade)
+            await services.access.audit.record(caller, "package.upload", published.name)
+            return PackageInfo.seen(published)
+
+        yield publish
 
 
 @registry.command()

@@ -20,10 +20,11 @@ from tidemill.api.audit import AuditEntry, list_audit
 from tidemill.api.backfills import BackfillInfo, backfill, cancel_backfill, get_backfill, list_backfills
 from tidemill.api.dead_letters import drop_dead_letter, get_dead_letter, list_dead_letters, replay_dead_letter
 from tidemill.api.graphs import call_graph, get_graph, list_graphs
+from tidemill.api.import_errors import PackageProblem, list_import_errors
 from tidemill.api.keys import CreatedKey, Key, create_key, list_keys, revoke_key
 from tidemill.api.nodes import NodeSummary, list_nodes
 from tidemill.api.overview import Overview, get_overview
-from tidemill.api.packages import PackageInfo, PackageProblem, get_package, list_import_errors, list_packages, unload
+from tidemill.api.packages import PackageInfo, get_package, list_packages, unload
 from tidemill.api.pools import Pool, delete_pool, get_pool, list_pools, set_pool
 from tidemill.api.port import Api
 from tidemill.api.reactors import list_reactors
