@@ -12,9 +12,18 @@ import pytest
 
 from tests.contract.api.doors import NO_COMMAND, RUNNING_DOORS, STORE_DOORS, MakeDoor, Visitor
 from tests.contract.api.scenarios import LATER, SCENARIOS, Scenario
+from tidemill.api import overview, packages, system
+from tidemill.api.operation import Operation
 from tidemill.api.table import NOUNS, operations_of
 
 REFERENCE = "node"
+OF_SERVERS = (
+    overview.get_overview,
+    system.get_system,
+    system.get_system_metrics,
+    packages.list_import_errors,
+)
+"""Operations that only a server answers."""
 VARYING = {"request_id"}
 """Fields that only a request over HTTP has."""
 
@@ -61,12 +70,21 @@ async def test_a_store_says_that_an_operation_needs_a_node(visitor: Visitor) -> 
                 assert answer == NO_COMMAND or "running server" in answer["error"]
 
 
+@pytest.mark.parametrize("operation", OF_SERVERS)
+async def test_a_store_does_not_answer_for_a_server(operation: Operation[..., Any], visitor: Visitor) -> None:
+    """Rule 6: what a server is and does, only a server knows."""
+    async with RUNNING_DOORS[REFERENCE](visitor) as opened:
+        assert "error" not in await opened.ask(operation, {})
+    async with STORE_DOORS["store"](visitor) as opened:
+        assert "running server" in (await opened.ask(operation, {}))["error"]
+
+
 def test_every_operation_of_a_noun_is_in_its_scenario() -> None:
     """And every noun has one."""
     modules = {one.__name__.rpartition(".")[2]: one for one in NOUNS}
     assert modules.keys() - SCENARIOS.keys() <= LATER
     for name, scenario in SCENARIOS.items():
-        missing = set(operations_of(modules[name])) - {one.operation for one in scenario.steps}
+        missing = set(operations_of(modules[name])) - {one.operation for one in scenario.steps} - set(OF_SERVERS)
         assert not missing, f"{name}: {missing}"
 
 
