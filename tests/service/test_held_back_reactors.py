@@ -61,7 +61,7 @@ async def test_workflows_run_on_a_node_whose_reactor_waits(address: str) -> None
         assert (second.registry.reactors(), second.registry.graphs()) == (["plant"], ["monitor"])
         await second.push("celsius", 99.0)
         await second.settle()
-        assert [(await one.state()).outputs for one in await second.runs("callout")] == [{"call": 1.0}, {"call": 99.0}]
+        assert [(await one.state()).outputs for one in await second.runs("callout")] == [{"call": 99.0}, {"call": 1.0}]
 
 
 async def test_a_package_that_waits_can_be_replaced_and_unloaded(address: str) -> None:

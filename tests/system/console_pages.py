@@ -28,12 +28,12 @@ PATIENCE = 20.0  # seconds until a query must answer as on the page
 
 VARIABLE = [
     (re.compile(r"\b01m[0-9a-z]{21}\b|\b[0-9a-f]{16}\b|\btm_\w+|\bkey:\w+"), "ID"),
-    (re.compile(r"│ [0-9a-z]{8} (?=│)|│ \S+-\d+ +(?=│ server)"), "│ ID "),
+    (re.compile(r"│ [0-9a-z]{8} (?=│)|│ \S+-\d+ +(?=│ \S+ +│ server)"), "│ ID "),
     (re.compile(r"(?<=_readings-)[0-9a-z]+"), "SERIES"),
     (re.compile(r"\b(?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d\b"), "TIME"),
     (re.compile(r"\b[0-9.,]+ ?(?:ms|s|bytes)\b"), "SIZE"),
     (re.compile(r"(?<=version )\d+ to \d+|(?<=needs version )\d+"), "VERSION"),
-    (re.compile(r"(?<=│ )[0-9,]+ (?=│ TIME)"), "SIZE "),
+    (re.compile(r"(?<=│ )[0-9,]+ (?=│ TIME)|(?<=│ TIME │ )[0-9,]+ "), "SIZE "),
     (re.compile(r"[━─]+"), "-"),
     (re.compile(r" +"), " "),
 ]

@@ -45,7 +45,7 @@ MOST_TRANSACTIONS, FEWEST_TRANSACTIONS = 20, 3
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a fresh store."""
     if request.param == "sqlite":
@@ -200,11 +200,28 @@ async def check_backfills(http: httpx.AsyncClient, answers: list[Any]) -> None:
     assert len(made) == 3 * len(answers)
 
 
-@pytest.mark.parametrize(
-    ("make", "check"),
-    [(start, check_runs), (push, check_entries), (push_batch, check_entries), (backfill, check_backfills)],
-    ids=["start", "push", "batch", "backfill"],
-)
+CASES = {
+    "start": (start, check_runs),
+    "push": (push, check_entries),
+    "batch": (push_batch, check_entries),
+    "backfill": (backfill, check_backfills),
+}
+SLOW_CASES = {("postgresql", "batch"), ("postgresql", "backfill")}
+"""`make soak` runs them too: a server starts for each of some thirty transactions."""
+
+
+def cases() -> list[Any]:
+    """Return every kind of request on both databases."""
+    is_soak = "TIDEMILL_SOAK_SECONDS" in os.environ
+    return [
+        pytest.param(store, *CASES[name], id=f"{store}-{name}")
+        for store in ("sqlite", "postgresql")
+        for name in CASES
+        if is_soak or (store, name) not in SLOW_CASES
+    ]
+
+
+@pytest.mark.parametrize(("store", "make", "check"), cases(), indirect=["store"])
 async def test_a_request_has_one_effect_and_one_answer_whenever_its_server_dies(
     store: str,
     packages: Path,

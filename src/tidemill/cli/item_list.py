@@ -66,9 +66,9 @@ def format_field(field: str, value: Any) -> str:
         return format_time(first) + ", ..." * (first is not value and len(value) > 1)
     if _is_time(field):
         return format_time(_parse_time(value))
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
         return ", ".join(value)
-    if isinstance(value, dict | list):
+    if isinstance(value, dict | list | tuple):
         return one_line(json.dumps(value, default=str))
     return one_line(str(value))
 

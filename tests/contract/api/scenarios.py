@@ -83,7 +83,6 @@ SCENARIOS: dict[str, Scenario] = {
     "packages": Scenario(
         [
             Step(packages.list_packages),
-            Step(packages.list_import_errors, needs_node=True),
             Step(packages.get_package, {"name": "market"}),
             Step(packages.unload, {"name": "market"}),
             Step(audit.list_audit),
@@ -195,5 +194,20 @@ SCENARIOS: dict[str, Scenario] = {
 }
 """By the module that declares the operations."""
 
-LATER = frozenset({"backfills", "nodes", "overview", "runs", "system", "tasks", "workflow_grid", "workflows"})
-"""Nouns whose answers depend on the nodes and the runs of a store; their own tests ask their operations."""
+LATER = frozenset(
+    {
+        "accumulators",
+        "backfills",
+        "dead_letters",
+        "graphs",
+        "nodes",
+        "overview",
+        "reactors",
+        "runs",
+        "system",
+        "tasks",
+        "workflow_grid",
+        "workflows",
+    }
+)
+"""Nouns whose answers depend on graphs, nodes and runs; their own tests ask their operations."""

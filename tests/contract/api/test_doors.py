@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.api.doors import NO_COMMAND, RUNNING_DOORS, STORE_DOORS, MakeDoor, Visitor
 from tests.contract.api.scenarios import LATER, SCENARIOS, Scenario
-from tidemill.api import overview, packages, system
+from tidemill.api import import_errors, overview, system
 from tidemill.api.operation import Operation
 from tidemill.api.table import NOUNS, operations_of
 
@@ -21,7 +21,7 @@ OF_SERVERS = (
     overview.get_overview,
     system.get_system,
     system.get_system_metrics,
-    packages.list_import_errors,
+    import_errors.list_import_errors,
 )
 """Operations that only a server answers."""
 VARYING = {"request_id"}
