@@ -73,7 +73,10 @@ class RequestKey(NamedTuple):
     is_repetition: bool = False
     """Whether the request was made before, so that its effect may exist."""
     was_lost: bool = False
-    """Whether the server that handled it ended, so that its effect is not known."""
+    """Whether the server that handled it ended, so that its effect is not known.
+
+    Only commands that fire a reactor need it: their effect has no id by which it could be found.
+    """
 
 
 class Positional(NamedTuple):

@@ -144,7 +144,11 @@ async def _to_events(form: StreamForm, items: AsyncGenerator[StreamItem[Any], No
 
 @contextmanager
 def _judging(keyed: KeyedRequest | None) -> Iterator[None]:
-    """Note what an error says about the effect of a request, for those who repeat it with its key."""
+    """Note what an error says about the effect of a request, for those who repeat it with its key.
+
+    A store error says that a reactor has not fired. Other operations find their effect by the id of the request, also
+    after a store error behind the commit, and do not read `was_lost`.
+    """
     try:
         yield
     except StoreError:
