@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.axe import violations
 from tests.browser.demo_node import DemoNode, demo_node
@@ -93,6 +93,42 @@ def figure(page: Page, name: str) -> Locator:
 def firings(page: Page) -> Locator:
     """Return the rows of the log of firings."""
     return page.get_by_role("group", name="Log of firings").get_by_role("button")
+
+
+@pytest.mark.expects_errors
+def test_firings_are_read_again_after_an_answer_that_failed(page: Page, shop: Shop) -> None:
+    """S-9: a page whose first reading is lost shows the firings without waiting for the next one."""
+    shop.push(bid=98, ask=99)
+    lost: list[str] = []
+
+    def lose_the_first(route: Route) -> None:
+        if lost:
+            route.continue_()
+        else:
+            lost.append(route.request.url)
+            route.abort()
+
+    page.route("**/reactors/shop/firings*", lose_the_first)
+    open_page(page, shop.address)
+    expect(firings(page).first).to_contain_text("order price")
+    assert lost
+
+
+def test_firings_of_the_time_of_a_slow_answer_are_read(page: Page, shop: Shop) -> None:
+    """S-9: what fires while an older answer is on its way is not missed."""
+    answers: list[str] = []
+
+    def hold_the_first(route: Route) -> None:
+        answer = route.fetch()
+        if not answers:
+            answers.append(route.request.url)
+            shop.push(bid=76, ask=77)
+            page.wait_for_timeout(1500)  # longer than the pause between two readings
+        route.fulfill(response=answer)
+
+    page.route("**/reactors/shop/firings*", hold_the_first)
+    open_page(page, shop.address)
+    expect(firings(page).first).to_contain_text("order price 77")
 
 
 def test_the_route_of_the_last_firing_is_shown(page: Page, shop: Shop) -> None:

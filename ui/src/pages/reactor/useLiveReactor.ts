@@ -73,34 +73,38 @@ const FOLLOWING = 25;
 function useFirings(name: string, fires: number | undefined, last: Firing | null, connection: ConnectionState) {
   const [seen, setSeen] = useState<Seen>(NOTHING_SEEN);
   const isReading = useRef(false);
+  const isOutdated = useRef(false);
+  const hasRead = useRef(false);
   const readAt = useRef(Number.NEGATIVE_INFINITY);
+  const [repeats, setRepeats] = useState(0);
 
   const add = useCallback((read: Firing[]) => {
     setSeen((before) => withFirings(before, read));
   }, []);
   const read = useCallback(async () => {
-    if (isReading.current) return;
-    isReading.current = true;
-    const limit = readAt.current < 0 ? FIRST : FOLLOWING;
-    readAt.current = performance.now();
-    try {
-      const { data } = await client.GET("/api/v1/reactors/{name}/firings", {
-        params: { path: { name }, query: { limit } },
-      });
-      if (data) add(data.items);
-    } catch {
-      // The page says that it is not live; the next state after the reconnection reads again.
-      readAt.current = Number.NEGATIVE_INFINITY;
-    } finally {
-      isReading.current = false;
+    if (isReading.current) {
+      isOutdated.current = true;
+      return;
     }
+    isReading.current = true;
+    isOutdated.current = false;
+    readAt.current = performance.now();
+    const items = await newestFirings(name, hasRead.current ? FOLLOWING : FIRST);
+    if (items !== null) {
+      hasRead.current = true;
+      add(items);
+    }
+    isReading.current = false;
+    if (items === null || isOutdated.current) setRepeats((before) => before + 1);
   }, [name, add]);
 
+  // `repeats` reads again what failed, or was answered before the last firing.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `fires` and `repeats` only say when to read
   useEffect(() => {
     if (fires === undefined || connection !== "live") return;
     const timer = setTimeout(read, Math.max(0, readAt.current + SECOND - performance.now()));
     return () => clearTimeout(timer);
-  }, [fires, connection, read]);
+  }, [fires, repeats, connection, read]);
 
   useEffect(() => {
     if (last !== null) setSeen((before) => (follows(last, before.firings[0]) ? withFirings(before, [last]) : before));
@@ -108,6 +112,17 @@ function useFirings(name: string, fires: number | undefined, last: Firing | null
 
   const addFiring = useCallback((firing: Firing) => add([firing]), [add]);
   return { ...seen, addFiring };
+}
+
+/** `null` if the server does not answer. */
+async function newestFirings(name: string, limit: number): Promise<Firing[] | null> {
+  try {
+    const path = "/api/v1/reactors/{name}/firings";
+    const { data } = await client.GET(path, { params: { path: { name }, query: { limit } } });
+    return data?.items ?? null;
+  } catch {
+    return null;
+  }
 }
 
 type Seen = Pick<LiveReactor, "firings" | "latencies">;
