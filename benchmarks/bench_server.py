@@ -164,7 +164,7 @@ async def idle_connections(node: Server, count: int) -> dict[str, Any]:
     return {"memory of an idle WebSocket, kB": each}
 
 
-async def starts(node: Server, echo: Server, count: int) -> dict[str, Any]:
+async def starts(node: Server, echo: Server, count: int) -> list[dict[str, Any]]:
     """Start runs over HTTP, one after the other, beside an echo of the same body."""
     async with httpx.AsyncClient() as http:
         ours, theirs = [], []
@@ -172,7 +172,8 @@ async def starts(node: Server, echo: Server, count: int) -> dict[str, Any]:
             ours.append(await _timed(http.post(f"{node.url}/api/v1/workflows/five/runs", json={"params": {}})))
             theirs.append(await _timed(http.post(f"{echo.url}/echo", json={"params": {}})))
     show("A start over HTTP", ["", "p50, us", "p99, us"], [_latency_row("start", ours), _latency_row("echo", theirs)])
-    return {"start over HTTP, p50 us": {"start": percentile(ours, 0.5), "echo": percentile(theirs, 0.5)}}
+    times = percentile(ours, 0.5) / percentile(theirs, 0.5)
+    return [verdict("start over HTTP, times an echo", times, 2.0, at_least=False, is_ratio=True)]
 
 
 async def _timed(request: Any) -> float:
@@ -223,7 +224,7 @@ async def main(*, quick: bool) -> None:
             verdicts = await single_pushes(node, echo, 500 if quick else 5_000)
             verdicts += await batches(node, echo, 100 if quick else 1_000)
             figures |= await connections(node, [1, 100] if quick else [1, 100, 1_000], 500 if quick else 3_000)
-            figures |= await starts(node, echo, 50 if quick else 500)
+            verdicts += await starts(node, echo, 50 if quick else 500)
         verdicts += await lists(folder, 2_000 if quick else 30_000)
         verdicts += await cold_start(folder)
     keep("server", {"verdicts": verdicts, **figures})

@@ -19,11 +19,19 @@ from typing import Any, NamedTuple
 import tidemill as tm
 from benchmarks.measure import console, keep, show, verdict
 from tidemill.packages.status import PackageStatus
+from tidemill.server.app import make_app
+from tidemill.server.authentication import NoAuthentication
+from tidemill.server.serving import LOOPBACK, serving
 
 SOURCE = str(Path(tm.__file__).parent)
 CALM = tm.Settings(tick_interval="60s")
-LIMITS = {"durable push to receipt": (16, 35), "two-task run": (35, 250), "save to live": (60, None)}
-"""The most files and switches of a walk."""
+LIMITS = {
+    "durable push to receipt": (None, 16, 35),
+    "two-task run": (None, 35, 250),
+    "start over HTTP": (500, 45, None),
+    "save to live": (None, 60, None),
+}
+"""The most calls, files and switches of a walk."""
 
 
 FLOW = """import tidemill as tm
@@ -35,6 +43,13 @@ flow = tm.Workflow("flow")
 def one() -> int:
     return {value}
 """
+
+
+START = (
+    "POST /api/v1/workflows/flow/runs HTTP/1.1\r\nhost: {host}\r\n"
+    "content-type: application/json\r\ncontent-length: 13\r\n\r\n"
+    '{{"params":{{}}}}'
+)
 
 
 class Walk(NamedTuple):
@@ -73,19 +88,21 @@ Operation = Callable[[], Awaitable[Any]]
 recorder = Recorder()
 
 
-async def record(operation: Operation, repetitions: int) -> Walk:
-    """Return the shortest walk of several repetitions, after two that warm up."""
+async def record(operation: Operation, repetitions: int, finish: Operation | None = None) -> Walk:
+    """Return the shortest walk of several repetitions, after two that warm up; `finish` waits for what goes on."""
     for _ in range(2):
         await operation()
-    return min([await _record_once(operation) for _ in range(repetitions)], key=lambda walk: len(walk.steps))
+    return min([await _record_once(operation, finish) for _ in range(repetitions)], key=lambda walk: len(walk.steps))
 
 
-async def _record_once(operation: Operation) -> Walk:
+async def _record_once(operation: Operation, finish: Operation | None) -> Walk:
     recorder.steps = steps = []
     try:
         await operation()
     finally:
         recorder.steps = None
+    if finish is not None:
+        await finish()
     return Walk(tuple(steps))
 
 
@@ -168,6 +185,40 @@ async def walk_run(repetitions: int, folder: str) -> Walk:
         return await record(run, repetitions)
 
 
+async def walk_http_start(repetitions: int, folder: str) -> Walk:
+    """Return the walk of a start over HTTP, from the request to the answer."""
+    flow = tm.Workflow("flow")
+
+    @flow.task
+    async def first() -> int:
+        return 1
+
+    async with (
+        tm.Node(f"sqlite:///{folder}/start.db", load=[flow], settings=CALM) as node,
+        serving(_until_answered(make_app(node, NoAuthentication())), LOOPBACK, 0) as url,
+    ):
+        host = url.rpartition("/")[2]
+        reader, writer = await asyncio.open_connection(*host.split(":"))
+
+        async def start() -> None:
+            writer.write(START.format(host=host).encode())
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            assert "201 created" in head, head
+            await reader.readexactly(int(head.partition("content-length: ")[2].split()[0]))
+
+        return await record(start, repetitions, node.settle)
+
+
+def _until_answered(app: Any) -> Any:
+    """Return the application, whose answers end the walk: the run goes on behind them."""
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        await app(scope, receive, send)
+        recorder.steps = None
+
+    return serve
+
+
 async def walk_save(repetitions: int, folder: str) -> Walk:
     """Return the walk from the save of a file with one workflow to its new version being loaded."""
     news: asyncio.Queue[PackageStatus] = asyncio.Queue()
@@ -190,6 +241,7 @@ async def walk_all(repetitions: int) -> dict[str, Walk]:
         return await walk_pushes(repetitions) | {
             "durable push to receipt": await walk_durable_push(repetitions, folder),
             "two-task run": await walk_run(repetitions, folder),
+            "start over HTTP": await walk_http_start(repetitions, folder),
             "save to live": await walk_save(repetitions, folder),
         }
 
@@ -202,10 +254,14 @@ def main() -> None:
     rows = [[name, *map(str, (len(walk.steps), len(walk.files), walk.switches))] for name, walk in walks.items()]
     show("Walks through the code", ["walk", "calls", "files", "switches"], rows)
     verdicts = []
-    for name, (files, switches) in LIMITS.items():
-        verdicts.append(verdict(f"{name}, files", len(walks[name].files), files, at_least=False))
-        if switches is not None:
-            verdicts.append(verdict(f"{name}, switches", walks[name].switches, switches, at_least=False))
+    for name, limits in LIMITS.items():
+        walk = walks[name]
+        measures = {"calls": len(walk.steps), "files": len(walk.files), "switches": walk.switches}
+        verdicts += [
+            verdict(f"{name}, {measure}", value, limit, at_least=False)
+            for (measure, value), limit in zip(measures.items(), limits, strict=True)
+            if limit is not None
+        ]
     keep("walks", {"verdicts": verdicts})
     if "--files" in sys.argv:
         for name, walk in walks.items():

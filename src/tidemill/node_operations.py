@@ -286,7 +286,7 @@ class NodeOperations:
         """Takes the reports of remote attempts."""
         return self._workflows.remote_reports
 
-    @property
+    @cached_property
     def services(self) -> Services:
         """What operations call on this node."""
         return Services(

@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
+from tests.contract.access_samples import audit_entry
 from tests.contract.conftest import ContractDatabase, PostgresDatabase
 from tests.contract.run_samples import (
     LEASE,
@@ -35,7 +36,7 @@ from tests.contract.test_postgres_faults import behind_proxy, eventually, opened
 from tests.contract.test_runs_against_a_model import RunMachine
 from tests.postgres import PostgresServer
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.postgres.apply_changes import ChangeApplier
+from tidemill.storage.postgres.apply_changes import AuditedChange, ChangeApplier
 from tidemill.storage.postgres.store import QUERIES
 from tidemill.storage.store import Store
 from tidemill.workflows.change import Applied, Change, LeaderFence, PoolLimit, TaskChange
@@ -114,7 +115,9 @@ async def test_a_group_of_changes_costs_as_many_statements_as_one(
         for runs in (["r0"], [f"r{number}" for number in range(1, 41)]):
             counting = Counting(connection)
             async with connection.transaction():
-                results = await applying(counting, [change(run, epoch) for run in runs])
+                results = await applying(
+                    counting, [AuditedChange(change(run, epoch), audit_entry(run)) for run in runs]
+                )
             assert results == [Applied(2)] * len(runs)
             assert counting.statements == cost
 

@@ -7,6 +7,7 @@ from datetime import timedelta, timezone
 import pytest
 from msgspec.structs import replace
 
+from tests.contract.access_samples import audit_entry
 from tests.contract.run_samples import (
     ERROR,
     LEASE,
@@ -35,6 +36,7 @@ from tests.contract.run_samples import (
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.access_ports import AuditFilter
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.testing.faults.stores import fail_next
@@ -322,3 +324,16 @@ async def test_a_failed_transaction_has_written_nothing(store: Store) -> None:
 async def test_tenants_have_their_own_runs(store: Store) -> None:
     await make(store, creation(run_row("r1")), creation(run_row("r2", tenant="other")))
     assert [one.id for one in await store.runs.find(RunFilter(tenant="other"))] == ["r2"]
+
+
+async def test_the_entry_of_the_audit_log_is_written_with_its_change(store: Store) -> None:
+    """S-7: also in one transaction with others; a change that is refused leaves no entry."""
+    refused, *applied = await asyncio.gather(
+        store.runs.apply(move("r9", task_row("a"), queued(task_row("a"))), audit_entry("e0")),
+        store.runs.apply(creation(run_row("r1"), task_row("a")), audit_entry("e1", at=NOON_ELSEWHERE)),
+        store.runs.apply(creation(run_row("r2"), task_row("a")), audit_entry("e2")),
+        store.runs.apply(creation(run_row("r3"), task_row("a"))),
+    )
+    assert isinstance(refused, Refused)
+    assert all(isinstance(one, Applied) for one in applied)
+    assert await store.audit_entries.find(AuditFilter(tenant="acme")) == [audit_entry("e2"), audit_entry("e1")]

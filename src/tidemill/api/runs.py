@@ -52,9 +52,7 @@ Outputs = Annotated[bool, Meta(description="Whether tasks have their outputs, an
 Reason = Annotated[str, Meta(description="Why the run is cancelled."), Positional()]
 From = Annotated[
     str | list[str] | None,
-    Meta(
-        description="The task, or tasks, from which on it reruns; null for everything that failed.", examples=["load"]
-    ),
+    Meta(description="The task, or tasks, to rerun from; null: everything that failed.", examples=["load"]),
     WireName("from"),
 ]
 Tasks = Annotated[
@@ -302,6 +300,7 @@ async def _make_check(
     POST("/workflows/{name}/runs", status=201, location="/runs/{id}"),
     Permission.WRITE,
     audit="run.start",
+    is_audited_by_service=True,
 )
 async def start_run(
     services: Services,
@@ -314,7 +313,8 @@ async def start_run(
     """Start a run of a workflow."""
     once = None if request is None else f"{FIRE_PREFIX}{request.effect}"
     is_repeated = request is not None and request.is_repetition
-    run = await services.workflows.start(caller, name, params or {}, once=once, is_repeated=is_repeated)
+    audit = services.access.audit.prepare(caller, "run.start", name)
+    run = await services.workflows.start(caller, name, params or {}, once=once, is_repeated=is_repeated, audit=audit)
     text = await services.workflows.note(caller, run, note) if note else None
     if is_repeated:
         return await read_run(services, caller, run)

@@ -6,12 +6,14 @@ from datetime import datetime
 from itertools import count
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_LETTER_OF_BYTE = (_ALPHABET * 8).encode()
+_PAIRS = [one + other for one in _ALPHABET for other in _ALPHABET]
 _sequence = count()
 
 
 def new_instance_id() -> str:
     """Return a short random id for one instance of something, such as a reactor since it was loaded."""
-    return "".join(_ALPHABET[byte & 31] for byte in os.urandom(8))
+    return _letters(os.urandom(8))
 
 
 def new_sortable_id(at: datetime) -> str:
@@ -23,8 +25,13 @@ def new_sortable_id(at: datetime) -> str:
 def derive_sortable_id(at: datetime, *names: str) -> str:
     """Return the id of something that was begun at a time, the same for the same names; it sorts by the millisecond."""
     digest = hashlib.sha256("\0".join((at.isoformat(), *names)).encode()).digest()
-    return f"{_encode_base32(int(at.timestamp() * 1000), 10)}{''.join(_ALPHABET[byte & 31] for byte in digest[:14])}"
+    return f"{_encode_base32(int(at.timestamp() * 1000), 10)}{_letters(digest[:14])}"
+
+
+def _letters(random: bytes) -> str:
+    return random.translate(_LETTER_OF_BYTE).decode()
 
 
 def _encode_base32(number: int, length: int) -> str:
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(5 * (length - 1), -1, -5))
+    """Return the last letters of a number, an even number of them."""
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(5 * (length - 2), -1, -10)])

@@ -20,7 +20,7 @@ class StrictParser(h11.Connection):
     def next_event(self) -> Any:
         """Return the next event; h11.RemoteProtocolError for a request that is refused."""
         event = super().next_event()
-        if type(event) is h11.Request and _FRAMING.issubset(name for name, _ in event.headers):
+        if type(event) is h11.Request and _FRAMING.issubset([name for name, _ in event.headers]):
             raise h11.RemoteProtocolError("Content-Length and Transfer-Encoding exclude each other")
         return event
 

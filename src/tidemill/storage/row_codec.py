@@ -6,6 +6,7 @@ Texts, numbers, bytes and times have columns of their own kind. Anything else is
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
 from types import NoneType
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
@@ -28,13 +29,18 @@ class RowCodec(Generic[Row]):
         self._kind = kind
         self.names = tuple(kind.__struct_fields__)
         self.columns = ", ".join(f'"{name}"' for name in self.names)  # some are words of SQL
+        self._values = attrgetter(*self.names)
         self._encoders = [_make_encoder(_required_type(hints[name]), write_time) for name in self.names]
         self._decoders = [_make_decoder(_required_type(hints[name]), read_time) for name in self.names]
 
     def encode(self, row: Row) -> tuple[Any, ...]:
         """Return the columns of a row, in the order of the fields."""
-        values = ((encode, getattr(row, name)) for name, encode in zip(self.names, self._encoders, strict=True))
-        return tuple(None if value is None else encode(value) for encode, value in values)
+        return tuple(
+            [
+                value if encode is None or value is None else encode(value)
+                for encode, value in zip(self._encoders, self._values(row), strict=True)
+            ]
+        )
 
     def decode(self, columns: Sequence[Any]) -> Row:
         """Return the row with these columns."""
@@ -78,12 +84,13 @@ def _required_type(hint: Any) -> Any:
     return choices[0] if NoneType in get_args(hint) and len(choices) == 1 else hint
 
 
-def _make_encoder(kind: Any, write_time: Callable[[datetime], Any]) -> Callable[[Any], Any]:
+def _make_encoder(kind: Any, write_time: Callable[[datetime], Any]) -> Callable[[Any], Any] | None:
+    """Return what encodes the values of a column; None if they are stored as they are."""
     if kind is datetime:
         return write_time
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return str
-    return _unchanged if kind in _PLAIN else _encode_json
+    return None if kind in _PLAIN else _encode_json
 
 
 def _make_decoder(kind: Any, read_time: Callable[[Any], datetime]) -> Callable[[Any], Any]:

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from tidemill.access.audit import AuditRow
 from tidemill.storage.backfill_ports import Backfills
 from tidemill.storage.committer import CommitFuture
 from tidemill.storage.node_kinds import NodeKind
@@ -100,9 +101,10 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 class Runs(Protocol):
     """Runs with everything that belongs to them."""
 
-    def apply(self, change: Change) -> CommitFuture[Applied | Refused]:
+    def apply(self, change: Change, audit: AuditRow | None = None) -> CommitFuture[Applied | Refused]:
         """Write a change of one run, or nothing at all; the future has the result when it is committed.
 
+        The entry of the audit log on the change, if there is one, is written with it.
         A future, so that a caller with many changes in flight needs no task for each.
         """
 

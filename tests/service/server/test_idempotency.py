@@ -102,6 +102,7 @@ async def test_a_change_is_in_the_audit_log_with_its_request(server: Served) -> 
     (entry,), total = await server.node.access.audit.find(AuditFilter(tenant="public"))
     assert total == 1
     assert (entry.action, entry.target, entry.actor) == ("run.start", "flow", "local")
+    assert entry.details == {"run": answer.json()["id"]}
     assert entry.request_id == answer.headers["x-request-id"]
 
 

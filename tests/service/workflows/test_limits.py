@@ -108,7 +108,7 @@ async def test_a_run_continues_in_the_slot_that_it_has_freed(is_async: bool) -> 
     async with tm.testing.node(load=[flow], concurrency=2) as node:
         store, changes = node.database.runs, list[str]()
         apply = store.apply
-        store.apply = lambda change: changes.append(change.run) or apply(change)  # type: ignore[func-returns-value,method-assign]
+        store.apply = lambda change, audit: changes.append(change.run) or apply(change, audit)  # type: ignore[func-returns-value,method-assign]
         runs = [await node.start("chain") for _ in range(8)]
         await node.settle()
         assert [(await run.state()).ok for run in runs] == [True] * 8

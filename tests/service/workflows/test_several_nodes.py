@@ -47,7 +47,7 @@ async def test_what_another_node_reports_during_a_write_is_noticed(make_pair: Ca
         await until(has_ended)
         answer.set_value(await apply(change))
 
-    def apply_later(change: Change) -> CommitFuture[Applied | Refused]:
+    def apply_later(change: Change, _: None) -> CommitFuture[Applied | Refused]:
         answer: CommitFuture[Applied | Refused] = CommitFuture()
         WorkflowProbe.of(leader).engine.runtime.tasks.start("apply later", apply_after_the_other(change, answer))
         return answer

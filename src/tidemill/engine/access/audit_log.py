@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from tidemill.access.audit import AuditRow
+from tidemill.access.audit import AuditRow, PendingEntry
 from tidemill.access.principal import Principal
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.ids import new_sortable_id
@@ -41,8 +42,25 @@ class AuditLog:
         tenant: str | None = None,
     ) -> None:
         """Write an entry on a change that a principal has made, in its own tenant unless another one is named."""
+        entry = self._make_entry(principal, action, target, details, tenant=tenant)
+        await self._entries.append(entry)
+        self._publish(entry)
+
+    def prepare(self, principal: Principal, action: str, target: str) -> PendingEntry:
+        """Return the entry on a change with which the store writes it."""
+        return PendingEntry(partial(self._make_entry, principal, action, target), self._publish)
+
+    def _make_entry(
+        self,
+        principal: Principal,
+        action: str,
+        target: str,
+        details: Mapping[str, Any],
+        *,
+        tenant: str | None = None,
+    ) -> AuditRow:
         now = self._clock.now()
-        entry = AuditRow(
+        return AuditRow(
             id=new_sortable_id(now),
             at=now,
             tenant=principal.tenant if tenant is None else tenant,
@@ -52,7 +70,8 @@ class AuditLog:
             details=dict(details),
             request_id=current_request_id.get(),
         )
-        await self._entries.append(entry)
+
+    def _publish(self, entry: AuditRow) -> None:
         if self.on_recorded is not None:
             self.on_recorded(entry)
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from tidemill.access.audit import AuditRow
 from tidemill.storage.memory.tables import DedupKey, Tables, times_to_utc
 from tidemill.workflows.change import Applied, Change, RefusalReason, Refused
 from tidemill.workflows.records import FireRow, OutputRow, RunEventBatch, RunRow, TaskKey, TaskRow
@@ -13,13 +14,15 @@ from tidemill.workflows.states import RunState, TaskState
 FIRE_TIMES_LIMIT = 1000  # times of fires about one thing that are remembered
 
 
-def apply_change(tables: Tables, change: Change, now: datetime) -> Applied | Refused:
-    """Write a change, or nothing at all."""
+def apply_change(tables: Tables, change: Change, now: datetime, audit: AuditRow | None = None) -> Applied | Refused:
+    """Write a change and its entry of the audit log, or nothing at all."""
     savepoint = tables.savepoint()
     refused = _write_change(tables, change, now)
     if refused is not None:
         tables.roll_back_to(savepoint)
         return refused
+    if audit is not None:
+        tables.put(tables.audit_entries, audit.id, times_to_utc(audit))
     row = tables.runs[change.run]
     return Applied(row.revision, row.sequence if change.new_run is not None else None)
 

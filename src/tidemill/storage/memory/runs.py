@@ -7,6 +7,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from tidemill.access.audit import AuditRow
 from tidemill.kernel.limits import LISTED_VALUE_LIMIT
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.memory.apply_changes import apply_change
@@ -50,8 +51,8 @@ class MemoryRuns(MemoryTable, Runs):
         super().__init__(tables, committer)
         self._now = now
 
-    def apply(self, change: Change) -> CommitFuture[Applied | Refused]:
-        return self._committer.submit(lambda tables: apply_change(tables, change, self._now()))
+    def apply(self, change: Change, audit: AuditRow | None = None) -> CommitFuture[Applied | Refused]:
+        return self._committer.submit(lambda tables: apply_change(tables, change, self._now(), audit))
 
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
         request = times_to_utc(claim)

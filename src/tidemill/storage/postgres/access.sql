@@ -30,8 +30,11 @@ RETURNING pg_notify('tidemill_access', $4);
 -- name: record_api_key_use
 UPDATE tidemill.api_keys SET last_used_at = greatest(last_used_at, $2) WHERE id = $1;
 
--- name: append_audit_entry
-INSERT INTO tidemill.audit_entries ({audit_columns}) VALUES ({audit_parameters});
+-- name: add_audit_entries
+INSERT INTO tidemill.audit_entries ({audit_columns})
+SELECT * FROM unnest(
+    $1::text[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]
+);
 
 -- name: audit_entries
 SELECT {audit_columns} FROM tidemill.audit_entries

@@ -15,9 +15,9 @@ from tidemill.storage.queries import check_timezone
 from tidemill.storage.row_codec import make_fragments
 from tidemill.storage.tenant_tables import TENANT_TABLES
 
-_TENANT, _API_KEY, _AUDIT = make_codec(TenantRow), make_codec(ApiKey), make_codec(AuditRow)
+_TENANT, _API_KEY, AUDIT_ROWS = make_codec(TenantRow), make_codec(ApiKey), make_codec(AuditRow)
 
-ACCESS_FRAGMENTS = make_fragments({"tenant": _TENANT, "api_key": _API_KEY, "audit": _AUDIT}, parameter)
+ACCESS_FRAGMENTS = make_fragments({"tenant": _TENANT, "api_key": _API_KEY, "audit": AUDIT_ROWS}, parameter)
 """What statements may name in braces."""
 
 
@@ -73,12 +73,12 @@ class PostgresAuditEntries(PostgresTable, AuditEntries):
     """The table `audit_entries`."""
 
     async def append(self, entry: AuditRow) -> None:
-        await self._write(StatementRows(self._queries.append_audit_entry, [_AUDIT.encode(entry)]))
+        await self._write(StatementRows(self._queries.add_audit_entries, [AUDIT_ROWS.encode(entry)], as_arrays=True))
 
     async def find(self, audit_filter: AuditFilter) -> list[AuditRow]:
         one = audit_filter
         values = (one.tenant, one.actor, one.action, one.target, one.before, one.limit)
-        return [_AUDIT.decode(tuple(row)) for row in await self._read(self._queries.audit_entries, *values)]
+        return [AUDIT_ROWS.decode(tuple(row)) for row in await self._read(self._queries.audit_entries, *values)]
 
     async def count(self, audit_filter: AuditFilter) -> int:
         one = audit_filter

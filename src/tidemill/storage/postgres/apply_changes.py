@@ -3,8 +3,10 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from tidemill.access.audit import AuditRow
+from tidemill.storage.postgres.access_tables import AUDIT_ROWS
 from tidemill.storage.postgres.locked_rows import (
     DedupKey,
     DigestKey,
@@ -14,6 +16,7 @@ from tidemill.storage.postgres.locked_rows import (
     LockedTask,
     PoolKey,
     PoolUsage,
+    RowBatch,
     SlotKey,
     WorkflowKey,
     advisory_lock_id,
@@ -26,6 +29,13 @@ from tidemill.workflows.records import TaskKey
 from tidemill.workflows.states import TaskState
 
 
+class AuditedChange(NamedTuple):
+    """A change, and the entry of the audit log that is written with it."""
+
+    change: Change
+    audit: AuditRow | None
+
+
 class ChangeApplier:
     """The work that changes share in a transaction."""
 
@@ -34,11 +44,17 @@ class ChangeApplier:
         self._sender_id = sender_id
         self._now = now
 
-    async def __call__(self, connection: Any, changes: Sequence[Change]) -> list[Applied | Refused]:
+    async def __call__(self, connection: Any, requests: Sequence[AuditedChange]) -> list[Applied | Refused]:
         """Apply changes one after the other; return the outcome of each."""
+        changes = [one.change for one in requests]
         locked = await self._lock_rows(connection, changes)
         results = [locked.apply_change(change) for change in changes]
-        sequences = await self._write_rows(connection, locked)
+        audited = [
+            AUDIT_ROWS.encode(one.audit)
+            for one, result in zip(requests, results, strict=True)
+            if one.audit is not None and isinstance(result, Applied)
+        ]
+        sequences = await self._write_rows(connection, locked, audited)
         return [_with_sequence(result, sequences.get(one.run)) for result, one in zip(results, changes, strict=True)]
 
     async def _lock_rows(self, connection: Any, changes: Sequence[Change]) -> LockedRows:
@@ -149,7 +165,7 @@ class ChangeApplier:
                 pools[tenant, pool] = PoolUsage(*usage)
         return pools
 
-    async def _write_rows(self, connection: Any, locked: LockedRows) -> dict[str, int]:
+    async def _write_rows(self, connection: Any, locked: LockedRows, audited: RowBatch) -> dict[str, int]:
         """Write the rows; return the sequence numbers of new runs."""
         queries, time = self._queries, self._now()
         new_runs, sequences = locked.new_runs(), dict[str, int]()
@@ -170,6 +186,7 @@ class ChangeApplier:
                 (queries.upsert_outputs, outputs, []),
                 (queries.add_events, locked.events, []),
                 (queries.add_fires, locked.fires, []),
+                (queries.add_audit_entries, audited, []),
             )
             if rows
         ]

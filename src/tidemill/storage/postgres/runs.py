@@ -5,8 +5,9 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
+from tidemill.access.audit import AuditRow
 from tidemill.storage.committer import CommitFuture, GroupCommitter
-from tidemill.storage.postgres.apply_changes import ChangeApplier
+from tidemill.storage.postgres.apply_changes import AuditedChange, ChangeApplier
 from tidemill.storage.postgres.claim_tasks import TaskClaimer
 from tidemill.storage.postgres.database import Database, PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
@@ -73,9 +74,9 @@ class PostgresRuns(PostgresTable, Runs):
         self._applier = ChangeApplier(queries, sender_id, now)
         self._claimer = TaskClaimer(queries, sender_id, now)
 
-    def apply(self, change: Change) -> CommitFuture[Applied | Refused]:
+    def apply(self, change: Change, audit: AuditRow | None = None) -> CommitFuture[Applied | Refused]:
         check_timezones(*written_rows(change))
-        return self._committer.submit(SharedWork(self._applier, change))
+        return self._committer.submit(SharedWork(self._applier, AuditedChange(change, audit)))
 
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
         check_timezones(claim)

@@ -17,9 +17,9 @@ from tidemill.storage.tenant_tables import TENANT_TABLES
 
 _TENANT = RowCodec(TenantRow, to_micros, from_micros)
 _API_KEY = RowCodec(ApiKey, to_micros, from_micros)
-_AUDIT = RowCodec(AuditRow, to_micros, from_micros)
+AUDIT_ROWS = RowCodec(AuditRow, to_micros, from_micros)
 
-ACCESS_FRAGMENTS = make_fragments({"tenant": _TENANT, "api_key": _API_KEY, "audit": _AUDIT}, lambda _: "?")
+ACCESS_FRAGMENTS = make_fragments({"tenant": _TENANT, "api_key": _API_KEY, "audit": AUDIT_ROWS}, lambda _: "?")
 """What statements may name in braces."""
 
 
@@ -74,12 +74,12 @@ class SqliteAuditEntries(SqliteTable, AuditEntries):
     """The table `audit_entries`."""
 
     async def append(self, entry: AuditRow) -> None:
-        await self._execute_many(self._queries.append_audit_entry, [_AUDIT.encode(entry)])
+        await self._execute_many(self._queries.append_audit_entry, [AUDIT_ROWS.encode(entry)])
 
     async def find(self, audit_filter: AuditFilter) -> list[AuditRow]:
         statement, values = self._queries.audit_entries_of, asdict(audit_filter)
         rows = await self._database.read(lambda connection: connection.execute(statement, values).fetchall())
-        return [_AUDIT.decode(row) for row in rows]
+        return [AUDIT_ROWS.decode(row) for row in rows]
 
     async def count(self, audit_filter: AuditFilter) -> int:
         statement, values = self._queries.count_audit_entries, asdict(audit_filter)

@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 
+from tidemill.access.audit import AuditRow
 from tidemill.storage.queries import Queries
+from tidemill.storage.sqlite.access_tables import AUDIT_ROWS
 from tidemill.storage.sqlite.connections import RetryTransactionError
 from tidemill.storage.sqlite.run_rows import Columns, EncodedChange, to_micros
 from tidemill.workflows.change import Applied, Change, RefusalReason, Refused
@@ -25,10 +27,11 @@ _NEWEST = 2**63 - 1  # the sequence number of a run that is about to be created:
 class PreparedChange:
     """A change and its encoded rows, ready to be written."""
 
-    def __init__(self, change: Change, rows: EncodedChange, queries: Queries) -> None:
+    def __init__(self, change: Change, rows: EncodedChange, queries: Queries, audit: AuditRow | None) -> None:
         self._change = change
         self._rows = rows
         self._queries = queries
+        self._audit = audit
         self._sequence: int | None = None
         """The sequence number of the run, once it is inserted."""
         # A change that nothing can prevent but what shows in the run's revision is written without a savepoint.
@@ -125,12 +128,15 @@ class PreparedChange:
         """Write the task runs; return whether all of them were as expected."""
         queries, rows = self._queries, self._rows
         added = [(tenant, *columns) for columns in rows.added]
-        return (
-            _updates_all_rows(connection, queries.delete_expected_task, rows.removed)
-            and _updates_all_rows(connection, queries.update_progress, rows.progress_updates)
-            and _updates_all_rows(connection, queries.update_task, rows.task_updates)
-            and _updates_all_rows(connection, queries.add_task, added)
-        )
+        for statement, written in (
+            (queries.delete_expected_task, rows.removed),
+            (queries.update_progress, rows.progress_updates),
+            (queries.update_task, rows.task_updates),
+            (queries.add_task, added),
+        ):
+            if written and connection.executemany(statement, written).rowcount != len(written):
+                return False
+        return True
 
     def _write_fire(self, connection: sqlite3.Connection, fire: Columns) -> bool:
         tenant, workflow, key, *_, digest, _ = fire
@@ -161,16 +167,14 @@ class PreparedChange:
             connection.executemany(queries.add_attempt, self._rows.attempts)
         if self._rows.history is not None:
             connection.execute(queries.add_history, (change.run, revision, *self._rows.history))
+        if self._audit is not None:
+            connection.execute(queries.append_audit_entry, AUDIT_ROWS.encode(self._audit))
 
 
 def read_pool_usage(connection: sqlite3.Connection, queries: Queries, tenant: str, pool: str) -> tuple[int, int | None]:
     """Return how many task runs of a pool are queued or running in a tenant, and the stored size of the pool."""
     used, size = connection.execute(queries.pool_usage, {"tenant": tenant, "pool": pool}).fetchone()
     return used, size
-
-
-def _updates_all_rows(connection: sqlite3.Connection, statement: str, rows: list[Columns]) -> bool:
-    return not rows or connection.executemany(statement, rows).rowcount == len(rows)
 
 
 def _query_bool(connection: sqlite3.Connection, statement: str, values: Columns) -> bool:

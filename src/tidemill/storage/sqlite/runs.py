@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any
 
+from tidemill.access.audit import AuditRow
 from tidemill.storage.committer import CommitFuture, GroupCommitter
 from tidemill.storage.queries import Queries
 from tidemill.storage.run_lists import (
@@ -66,8 +67,9 @@ class SqliteRuns(SqliteTable, Runs):
         super().__init__(database, committer, queries)
         self._now = now
 
-    def apply(self, change: Change) -> CommitFuture[Applied | Refused]:
-        return self._committer.submit(PreparedChange(change, encode_change(change, self._now()), self._queries))
+    def apply(self, change: Change, audit: AuditRow | None = None) -> CommitFuture[Applied | Refused]:
+        rows = encode_change(change, self._now())
+        return self._committer.submit(PreparedChange(change, rows, self._queries, audit))
 
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
         return await self._write(PreparedClaim(claim, self._queries, self._now()))

@@ -11,6 +11,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+from tidemill.access.audit import PendingEntry
 from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.backfills import BackfillRunner
 from tidemill.engine.workflows.client.calendar import CalendarEntries, read_calendar
@@ -116,8 +117,9 @@ class WorkflowClient(RunOperations):
         once: str | None = None,
         origin: RunOrigin = RunOrigin.MANUAL,
         is_repeated: bool = False,
+        audit: PendingEntry | None = None,
     ) -> str:
-        """Start a run of a loaded workflow; return its id.
+        """Start a run of a loaded workflow; return its id. `audit` is written with the run.
 
         With `once`, the key of a call that may be repeated, a repetition returns the run that the first has started.
         If the call is known to be repeated, it does so also while the workflow is paused or not loaded.
@@ -129,9 +131,17 @@ class WorkflowClient(RunOperations):
         if loaded is None:
             raise self._versions.not_loaded_error(caller.tenant, workflow)
         request = StartRequest(
-            tenant=caller.tenant, workflow=loaded, params=params, origin=origin, key=once, once_per_key=once is not None
+            tenant=caller.tenant,
+            workflow=loaded,
+            params=params,
+            origin=origin,
+            key=once,
+            once_per_key=once is not None,
+            audit=None if audit is None else audit.of_run,
         )
         run = await self._starter.start(request)
+        if audit is not None:
+            audit.publish()
         if run is None and once is not None:
             run = await self._find_started(caller, workflow, once)
         if run is None:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from tidemill.access.audit import AuditRow
 from tidemill.engine.workflows.executors.interface import SlotClass
 from tidemill.engine.workflows.notifications import FinishedRun
 from tidemill.workflows.attempt_results import AttemptResult
@@ -46,9 +47,10 @@ REPLAN = RunRequest(None)
 
 
 class NewRun(NamedTuple):
-    """Marks a run that is not stored yet, and holds the fire that created it."""
+    """Marks a run that is not stored yet, and holds what is written with it."""
 
     fire: FireRow | None
+    audit: AuditRow | None
 
 
 class ActiveRun:

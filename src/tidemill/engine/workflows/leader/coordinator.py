@@ -56,7 +56,7 @@ from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, RetryBudgets, Succeeded
 from tidemill.workflows.change import Applied, LeaderFence, Refused
 from tidemill.workflows.lookup import StartSuppressedError, WorkflowPausedError
-from tidemill.workflows.records import AttemptKey, FireRow, RunRecord, RunRow, TaskRow, VersionKey
+from tidemill.workflows.records import AttemptKey, RunRecord, RunRow, TaskRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState
@@ -108,7 +108,7 @@ class RunCoordinator(AttemptObserver):
 
     # -- requests
 
-    async def create(self, run: RunRow, version: VersionKey, spec: WorkflowSpec, fire: FireRow | None = None) -> bool:
+    async def create(self, run: RunRow, version: VersionKey, spec: WorkflowSpec, creation: NewRun) -> bool:
         """Create a run, and begin it if it may; False if its slot or payload already has one.
 
         WorkflowPausedError if its workflow is paused, StartSuppressedError if its fire is suppressed. A caller that
@@ -118,7 +118,7 @@ class RunCoordinator(AttemptObserver):
             await self.slots.load_backfill_limit(run)
         if self.is_closed:
             raise LeadershipLostError()
-        active = self.active_runs[run.id] = ActiveRun(RunRecord(run, []), version, spec, NewRun(fire))
+        active = self.active_runs[run.id] = ActiveRun(RunRecord(run, []), version, spec, creation)
         self.slots.admission.put(run)
         return bool(await self._request(active, RunRequest(lambda _: True, fail_fast=True)))
 
@@ -274,7 +274,8 @@ class RunCoordinator(AttemptObserver):
                 return False
             lease, pools = self._runtime.settings.heartbeat_timeout, self._runtime.pools.sizes
             stored = draft.build_change(fence=self.term, lease=lease, pools=pools, passes_over=passes_over)
-            future = self._runtime.store.runs.apply(stored)
+            audit = None if active.creation is None else active.creation.audit
+            future = self._runtime.store.runs.apply(stored, audit)
         except Exception:
             self.slots.roll_back(active, claimed)
             raise
@@ -382,6 +383,7 @@ class RunCoordinator(AttemptObserver):
             self.slots.admission.put(active.run)  # now that it has its number
         if (is_new or change.claimed) and self._ticks.is_slow:
             self._ticks.speed_up()
+        self._resolve(change)  # first: a caller is answered before the tasks on this loop run
         self._launcher.launch(change)  # before the rest: a thread takes its time to wake
         if active.run.state.is_terminal:
             self._finish_run(active)
@@ -390,7 +392,6 @@ class RunCoordinator(AttemptObserver):
             self._notifier.notify_changed(active.run.id)
         if self._notifier.on_any_change is not None:
             self._notifier.on_any_change()
-        self._resolve(change)
 
     def _resolve(self, change: InFlightChange) -> None:
         """Resolve the requests of a change; late reports are counted."""

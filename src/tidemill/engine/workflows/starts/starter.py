@@ -3,7 +3,7 @@
 On the leader a run is created and begun in one change. On any other node it is created, and the leader finds it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from tidemill.access.audit import AuditRow
+from tidemill.engine.workflows.leader.active_runs import NewRun
 from tidemill.engine.workflows.leader.failures import LeadershipLostError
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.runtime import WorkflowRuntime
@@ -67,6 +69,8 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the run is about: see FireRow."""
     cooldown: timedelta | None = None
     backfill: str | None = None
+    audit: Callable[[str], AuditRow] | None = None
+    """Makes the entry of the audit log for the run with an id; it is written with the run."""
     trace: TraceContext | None = None
     """The span that starts the run, if it is another one than that of the current context."""
 
@@ -91,7 +95,8 @@ class RunStarter:
         starting[version] += 1  # a hot swap must not discard the version before the run is stored
         try:
             run = self._build_run(request, workflow, version)
-            return run.id if await self._create(run, version, _build_fire(request, run)) else None
+            creation = NewRun(_build_fire(request, run), None if request.audit is None else request.audit(run.id))
+            return run.id if await self._create(run, version, creation) else None
         finally:
             starting[version] -= 1
 
@@ -129,18 +134,19 @@ class RunStarter:
     def _new_trace(self, request: StartRequest) -> str:
         return StoredTrace.new(request.trace or CURRENT_TRACE.get()).to_text()
 
-    async def _create(self, run: RunRow, version: VersionKey, fire: FireRow | None) -> bool:
+    async def _create(self, run: RunRow, version: VersionKey, creation: NewRun) -> bool:
         spec = self._versions.specs.get(version) or await self._versions.load_spec(version)
         coordinator = self._leader.coordinator
         if coordinator is not None and coordinator.accepts_runs and not coordinator.is_closed:
             try:
-                return await coordinator.create(run, version, spec, fire)
+                return await coordinator.create(run, version, spec, creation)
             except LeadershipLostError:
                 if run.origin in _LEADER_ONLY_ORIGINS:
                     raise
         runtime = self._runtime
-        draft = RunDraft.for_new_run(run, spec, executor_of=runtime.executor_for, actor=runtime.owner.id, fire=fire)
-        outcome = await runtime.store.runs.apply(draft.build_change())
+        actor, fire = runtime.owner.id, creation.fire
+        draft = RunDraft.for_new_run(run, spec, executor_of=runtime.executor_for, actor=actor, fire=fire)
+        outcome = await runtime.store.runs.apply(draft.build_change(), creation.audit)
         if isinstance(outcome, Refused) and outcome.reason == "paused":
             raise WorkflowPausedError(run.workflow)
         if isinstance(outcome, Refused) and outcome.reason == "suppressed":
