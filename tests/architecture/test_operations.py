@@ -1,16 +1,30 @@
 """The rules of operations: one contract, from which every surface is derived."""
 
 import ast
+import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields as dataclass_fields
 from string import Formatter
 from typing import Any, get_args
 
 import msgspec
+import pytest
 
 from tests.architecture.sources import FunctionNode, listing, modules
-from tidemill.api.operation import ListOperation, Message, Operation
+from tidemill.api.operation import (
+    DELETE,
+    GET,
+    PATCH,
+    POST,
+    PUT,
+    CommandForm,
+    ListOperation,
+    Message,
+    Operation,
+    Verb,
+    operation,
+)
 from tidemill.api.table import NOUNS, OPERATIONS
 
 BODY_LIMIT = 15
@@ -32,6 +46,13 @@ def test_an_operation_is_short() -> None:
     ]
     assert not offenders, listing(offenders)
     assert len(OPERATIONS) == sum(_is_operation(one) for module in modules() for one in module.functions)
+
+
+@pytest.mark.parametrize("declared", [operation, GET, POST, PUT, PATCH, DELETE, CommandForm, Verb])
+def test_a_declaration_has_only_named_arguments(declared: Callable[..., Any]) -> None:
+    """So mypy and an editor find an argument that is misspelt or has the wrong type."""
+    parameters = inspect.signature(declared).parameters.values()
+    assert not [one.name for one in parameters if one.kind is one.VAR_KEYWORD or one.annotation is Any]
 
 
 def _is_operation(function: FunctionNode) -> bool:

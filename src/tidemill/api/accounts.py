@@ -7,7 +7,18 @@ from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal, Role
 from tidemill.api.keys import KeyTenant
-from tidemill.api.operation import DELETE, GET, POST, PUT, Message, Positional, Prompt, RequestKey, operation
+from tidemill.api.operation import (
+    DELETE,
+    GET,
+    POST,
+    PUT,
+    CommandForm,
+    Message,
+    Positional,
+    Prompt,
+    RequestKey,
+    operation,
+)
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 
@@ -32,9 +43,9 @@ class Account(Message, frozen=True, kw_only=True):
 @operation(
     GET("/accounts"),
     Permission.ADMIN,
-    command="account list",
-    columns=("name", "role", "last_login_at", "locked_until", "created_at"),
-    empty="no accounts",
+    command=CommandForm(
+        "account list", columns=("name", "role", "last_login_at", "locked_until", "created_at"), empty="no accounts"
+    ),
 )
 async def list_accounts(services: Services, caller: Principal, page: PageRequest) -> Page[Account]:
     """List the accounts of the tenant."""
@@ -47,9 +58,7 @@ async def list_accounts(services: Services, caller: Principal, page: PageRequest
     Permission.ADMIN,
     audit="account.create",
     is_audited_by_service=True,
-    command="account create",
-    done="account '{name}' is created",
-    creates_store=True,
+    command=CommandForm("account create", done="account '{name}' is created", creates_store=True),
 )
 async def create_account(
     services: Services,
@@ -70,8 +79,7 @@ async def create_account(
     Permission.ADMIN,
     audit="account.change",
     is_audited_by_service=True,
-    command="account set-role",
-    done="account '{name}' has the role {role}, and its sessions have ended",
+    command=CommandForm("account set-role", done="account '{name}' has the role {role}, and its sessions have ended"),
 )
 async def set_account_role(services: Services, caller: Principal, name: str, role: NewRole) -> Account:
     """Change the role of an account, and end its sessions."""
@@ -83,8 +91,9 @@ async def set_account_role(services: Services, caller: Principal, name: str, rol
     Permission.ADMIN,
     audit="account.change",
     is_audited_by_service=True,
-    command="account set-password",
-    done="account '{name}' has a new password, and its sessions have ended",
+    command=CommandForm(
+        "account set-password", done="account '{name}' has a new password, and its sessions have ended"
+    ),
 )
 async def set_account_password(services: Services, caller: Principal, name: str, password: Password) -> Account:
     """Change the password of an account, unlock it, and end its sessions."""
@@ -96,7 +105,7 @@ async def set_account_password(services: Services, caller: Principal, name: str,
     Permission.ADMIN,
     audit="account.delete",
     is_audited_by_service=True,
-    command="account delete",
+    command=CommandForm("account delete"),
 )
 async def delete_account(services: Services, caller: Principal, name: str) -> None:
     """Delete an account, and end its sessions."""

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import GET, POST, NameOf, operation
+from tidemill.api.operation import GET, POST, CommandForm, NameOf, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.graphs.state import AccumulatorState
@@ -15,9 +15,11 @@ AccumulatorName = Annotated[str, NameOf("accumulator")]
 @operation(
     GET("/accumulators"),
     Permission.READ,
-    command="accumulator list",
-    columns=("name", "health", "events", "dead_letters", "kind", "emitted", "last_event_at"),
-    empty="no accumulators",
+    command=CommandForm(
+        "accumulator list",
+        columns=("name", "health", "events", "dead_letters", "kind", "emitted", "last_event_at"),
+        empty="no accumulators",
+    ),
 )
 async def list_accumulators(services: Services, caller: Caller, page: PageRequest) -> Page[AccumulatorState]:
     """List the accumulators by name, with their state."""
@@ -25,7 +27,9 @@ async def list_accumulators(services: Services, caller: Caller, page: PageReques
     return page_of(accumulators, page, key=lambda one: one.name, view=lambda one: one)
 
 
-@operation(GET("/accumulators/{name}"), Permission.READ, resource="accumulators", command="accumulator show")
+@operation(
+    GET("/accumulators/{name}"), Permission.READ, resource="accumulators", command=CommandForm("accumulator show")
+)
 async def get_accumulator(services: Services, caller: Caller, name: AccumulatorName) -> AccumulatorDetails:
     """Return the state of an accumulator, and the JSON Schema of its events."""
     return await services.graphs.accumulator(caller, name)
@@ -36,8 +40,7 @@ async def get_accumulator(services: Services, caller: Caller, name: AccumulatorN
     Permission.WRITE,
     audit="accumulator.restart",
     resource="accumulators",
-    command="accumulator restart",
-    done="accumulator '{name}' is restarted: {health}",
+    command=CommandForm("accumulator restart", done="accumulator '{name}' is restarted: {health}"),
 )
 async def restart_accumulator(services: Services, caller: Caller, name: AccumulatorName) -> AccumulatorDetails:
     """Restart a failed or hanging accumulator."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal
-from tidemill.api.operation import GET, Message, operation
+from tidemill.api.operation import GET, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor
 from tidemill.api.services import Services
 from tidemill.storage.access_ports import AuditFilter
@@ -37,9 +37,7 @@ class AuditEntry(Message, frozen=True, kw_only=True):
 @operation(
     GET("/audit"),
     Permission.ADMIN,
-    command="audit",
-    columns=("at", "actor", "action", "target", "request_id"),
-    empty="no changes",
+    command=CommandForm("audit", columns=("at", "actor", "action", "target", "request_id"), empty="no changes"),
     default_limit=50,
 )
 async def list_audit(

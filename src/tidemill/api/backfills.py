@@ -70,9 +70,9 @@ class BackfillInfo(Message, frozen=True, kw_only=True):
 @operation(
     GET("/backfills"),
     Permission.READ,
-    command="backfill list",
-    columns=("id", "workflow", "state", "runs", "from", "to", "created_at"),
-    empty="no backfills",
+    command=CommandForm(
+        "backfill list", columns=("id", "workflow", "state", "runs", "from", "to", "created_at"), empty="no backfills"
+    ),
     default_limit=50,
 )
 async def list_backfills(services: Services, caller: Caller, page: PageRequest) -> Page[BackfillInfo]:
@@ -138,8 +138,7 @@ async def get_backfill(services: Services, caller: Caller, id: Id) -> BackfillIn
     POST("/backfills/{id}/cancel"),
     Permission.WRITE,
     audit="backfill.cancel",
-    command="backfill cancel",
-    done="backfill {id} is cancelled",
+    command=CommandForm("backfill cancel", done="backfill {id} is cancelled"),
 )
 async def cancel_backfill(services: Services, caller: Caller, id: Id) -> BackfillInfo:
     """Start no more runs of a backfill, and cancel its active ones."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import DELETE, GET, POST, operation
+from tidemill.api.operation import DELETE, GET, POST, CommandForm, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.graphs.outcomes import DeadLetter
@@ -26,9 +26,9 @@ def _page(found: Sequence[DeadLetter], page: PageRequest) -> Page[DeadLetter]:
 @operation(
     GET("/dead-letters"),
     Permission.READ,
-    command="dead-letter list",
-    columns=("id", "kind", "source", "error", "at", "workflow"),
-    empty="no dead letters",
+    command=CommandForm(
+        "dead-letter list", columns=("id", "kind", "source", "error", "at", "workflow"), empty="no dead letters"
+    ),
 )
 async def list_dead_letters(
     services: Services, caller: Caller, page: PageRequest, source: Source = None
@@ -38,7 +38,7 @@ async def list_dead_letters(
     return _page([one for one in found if source in (None, one.source)], page)
 
 
-@operation(GET("/dead-letters/{id}"), Permission.READ, command="dead-letter show")
+@operation(GET("/dead-letters/{id}"), Permission.READ, command=CommandForm("dead-letter show"))
 async def get_dead_letter(services: Services, caller: Caller, id: LetterId) -> DeadLetter:
     """Return a dead letter: what failed, why, and the values that it failed on."""
     return await services.dead_letters.whole_dead_letter(caller, id)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import GET, POST, Keywords, Positional, operation
+from tidemill.api.operation import GET, POST, CommandForm, Keywords, Positional, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.graphs.views import GraphDetails, GraphResultView, GraphSummary
@@ -31,7 +31,9 @@ async def get_graph(services: Services, caller: Caller, name: str) -> GraphDetai
     return await services.graphs.graph(caller, name)
 
 
-@operation(POST("/graphs/{name}/call"), Permission.WRITE, audit="graph.call", command="graph call", success="ok")
+@operation(
+    POST("/graphs/{name}/call"), Permission.WRITE, audit="graph.call", command=CommandForm("graph call", success="ok")
+)
 async def call_graph(services: Services, caller: Caller, name: str, inputs: Inputs) -> GraphResultView:
     """Call a graph that is bound to no reactor, and return its result.
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import GET, operation
+from tidemill.api.operation import GET, CommandForm, operation
 from tidemill.api.packages import ImportProblem
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
@@ -25,9 +25,11 @@ class PackageProblem(ImportProblem, frozen=True, kw_only=True):
 @operation(
     GET("/import-errors"),
     Permission.READ,
-    command="package errors",
-    columns=("package", "version", "message", "file", "line"),
-    empty="no package has failed to load",
+    command=CommandForm(
+        "package errors",
+        columns=("package", "version", "message", "file", "line"),
+        empty="no package has failed to load",
+    ),
 )
 async def list_import_errors(services: Services, caller: Caller, page: PageRequest) -> Page[PackageProblem]:
     """List the problems of the packages that this node cannot load, by file and line."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal, Role
-from tidemill.api.operation import DELETE, GET, POST, Message, Seconds, operation, seconds
+from tidemill.api.operation import DELETE, GET, POST, CommandForm, Message, Seconds, operation, seconds
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 
@@ -105,9 +105,11 @@ def _sort_key(key: "ApiKey") -> str:
 @operation(
     GET("/keys"),
     Permission.ADMIN,
-    command="key list",
-    columns=("id", "role", "expires_at", "revoked_at", "only", "last_used_at", "created_at", "label"),
-    empty="no keys; create one with `tidemill key create`",
+    command=CommandForm(
+        "key list",
+        columns=("id", "role", "expires_at", "revoked_at", "only", "last_used_at", "created_at", "label"),
+        empty="no keys; create one with `tidemill key create`",
+    ),
 )
 async def list_keys(services: Services, caller: Principal, page: PageRequest) -> Page[Key]:
     """List the API keys of the tenant, newest first, without their secrets; revoked and expired ones too."""
@@ -120,11 +122,13 @@ async def list_keys(services: Services, caller: Principal, page: PageRequest) ->
     Permission.ADMIN,
     audit="key.create",
     is_audited_by_service=True,
-    command="key create",
-    shows="key",
-    more="On a store it creates the first key, before the first start of a server: tidemill key create --role admin "
-    "--store ADDRESS",
-    creates_store=True,
+    command=CommandForm(
+        "key create",
+        shows="key",
+        more="On a store it creates the first key, before the first start of a server: tidemill key create "
+        "--role admin --store ADDRESS",
+        creates_store=True,
+    ),
 )
 async def create_key(
     services: Services,
@@ -146,8 +150,7 @@ async def create_key(
     Permission.ADMIN,
     audit="key.revoke",
     is_audited_by_service=True,
-    command="key revoke",
-    done="key '{key}' is revoked",
+    command=CommandForm("key revoke", done="key '{key}' is revoked"),
 )
 async def revoke_key(services: Services, caller: Principal, key: str) -> None:
     """Revoke an API key: requests with it are refused from now on, and its open connections are closed."""

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import GET, Message, operation
+from tidemill.api.operation import GET, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.storage.node_kinds import NodeKind, NodeState
@@ -56,9 +56,11 @@ class NodeSummary(Message, frozen=True, kw_only=True):
 @operation(
     GET("/nodes"),
     Permission.READ,
-    command="node list",
-    columns=("name", "id", "kind", "state", "leads", "running", "concurrency", "last_beat", "labels"),
-    empty="no nodes",
+    command=CommandForm(
+        "node list",
+        columns=("name", "id", "kind", "state", "leads", "running", "concurrency", "last_beat", "labels"),
+        empty="no nodes",
+    ),
 )
 async def list_nodes(services: Services, _: Caller, page: PageRequest) -> Page[NodeSummary]:
     """List the nodes of the store by name: which one leads, their load, and their last heartbeat."""

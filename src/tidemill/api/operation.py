@@ -3,7 +3,7 @@
 An operation is a function of the services, the caller, and the fields of a request; it returns the answer. Its
 declaration adds what the surfaces need: an HTTP form, the permission, the word for the audit log, and a command.
 
-    @operation(PUT("/pools/{name}"), Permission.INSTANCE, audit="pool.set", command="pool set")
+    @operation(PUT("/pools/{name}"), Permission.INSTANCE, audit="pool.set", command=CommandForm("pool set"))
     async def set_pool(services: Services, caller: Caller, name: str, slots: Slots) -> Pool:
 
 A field that the path names is part of the path; one that is marked as `Header` is a header. Other fields are the query
@@ -140,19 +140,28 @@ class HttpForm(NamedTuple):
     """Statuses of errors that other operations of the method do not have, for the OpenAPI document."""
 
 
-def GET(path: str, **options: Any) -> HttpForm:  # noqa: N802, the name of the method
+def GET(path: str, *, errors: tuple[int, ...] = ()) -> HttpForm:  # noqa: N802, the name of the method
     """Return the form of an operation that reads."""
-    return HttpForm("GET", path, **options)
+    return HttpForm("GET", path, errors=errors)
 
 
-def POST(path: str, *, status: int = 200, is_idempotent: bool = False, **options: Any) -> HttpForm:  # noqa: N802
+def POST(  # noqa: N802
+    path: str,
+    *,
+    status: int = 200,
+    location: str | None = None,
+    is_private: bool = False,
+    is_idempotent: bool = False,
+    may_make_nothing: bool = False,
+    errors: tuple[int, ...] = (),
+) -> HttpForm:
     """Return the form of an operation that creates or does something."""
-    return HttpForm("POST", path, status, is_idempotent=is_idempotent, **options)
+    return HttpForm("POST", path, status, location, is_private, is_idempotent, may_make_nothing, errors)
 
 
-def PUT(path: str, **options: Any) -> HttpForm:  # noqa: N802
+def PUT(path: str, *, errors: tuple[int, ...] = ()) -> HttpForm:  # noqa: N802
     """Return the form of an operation that sets something."""
-    return HttpForm("PUT", path, **options)
+    return HttpForm("PUT", path, errors=errors)
 
 
 def PATCH(path: str) -> HttpForm:  # noqa: N802
@@ -166,7 +175,7 @@ def DELETE(path: str) -> HttpForm:  # noqa: N802
 
 
 class CommandForm(NamedTuple):
-    """The command of an operation."""
+    """The command of an operation, and how it prints the answer."""
 
     name: str
     """A noun and a verb: "pool set"."""
@@ -257,10 +266,10 @@ class RequestField(NamedTuple):
     @property
     def wire_type(self) -> Any:
         """The type of the field in a query or a body."""
-        seconds = self.marker(InSeconds)
+        seconds, meta = self.marker(InSeconds), self.marker(msgspec.Meta)
         if seconds is None:
             return self.annotation
-        number = Annotated[float, msgspec.Meta(gt=0, le=seconds.limit), *_metas(self.annotation)]
+        number = Annotated[float, msgspec.Meta(gt=0, le=seconds.limit), *([] if meta is None else [meta])]
         return number | None if self.default is None else number
 
     @property
@@ -271,7 +280,8 @@ class RequestField(NamedTuple):
     @property
     def help(self) -> str:
         """What the field means."""
-        return next((meta.description for meta in _metas(self.annotation) if meta.description), "")
+        meta = self.marker(msgspec.Meta)
+        return (meta and meta.description) or ""
 
     def to_wire(self, value: Any) -> Any:
         """Return a value as HTTP sends it; a list of texts may be given as its only one."""
@@ -309,11 +319,6 @@ def _bare(annotation: Any) -> Any:
         members = [one for one in get_args(annotation) if one is not type(None)]
         return _bare(members[0]) if len(members) == 1 else annotation
     return annotation
-
-
-def _metas(annotation: Any) -> list[msgspec.Meta]:
-    meta = find_marker(annotation, msgspec.Meta)
-    return [] if meta is None else [meta]
 
 
 class Operation(Generic[P, Answer]):
@@ -466,19 +471,18 @@ def operation(
     is_audited_by_service: bool = False,
     resource: ResourceKind | None = None,
     verbs: tuple[Verb, ...] = (),
-    command: str | None = None,
+    command: CommandForm | None = None,
     default_limit: int | None = None,
     stream: StreamForm | None = None,
-    **presentation: Any,
 ) -> _Declaration:
-    """Declare an operation; `presentation` has further fields of its `CommandForm`.
+    """Declare an operation.
 
-    An operation that does one of several things declares them as `verbs`. `is_audited_by_service` says that the service
-    records the change itself, with details that only it knows.
+    Its method has the name of what it returns, if it only reads, else its own. An operation that does one of several
+    things declares `verbs`. `is_audited_by_service` says that the service records the change, with details.
     """
-    form = None if command is None else CommandForm(command, **presentation)
 
     def declare(function: Callable[..., Any], /) -> Any:
+        method = function.__name__.removeprefix("list_").removeprefix("get_")
         kind = ListOperation if get_origin(inspect.signature(function).return_annotation) is Page else Operation
         return kind(
             function,
@@ -487,14 +491,9 @@ def operation(
             audit=audit,
             is_audited_by_service=is_audited_by_service,
             resource=resource,
-            verbs=verbs or (Verb(_method_name(function), inspect.getdoc(function) or "", {}, form),),
+            verbs=verbs or (Verb(method, inspect.getdoc(function) or "", {}, command),),
             default_limit=default_limit,
             stream=stream,
         )
 
     return declare
-
-
-def _method_name(function: Callable[..., Any]) -> str:
-    """Return the name of a method: what it returns for an operation that reads, else that of the operation."""
-    return function.__name__.removeprefix("list_").removeprefix("get_")

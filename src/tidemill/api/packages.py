@@ -9,7 +9,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import DELETE, GET, Message, NameOf, operation
+from tidemill.api.operation import DELETE, GET, CommandForm, Message, NameOf, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.kernel.errors import Location, Problem
@@ -113,9 +113,11 @@ class PackageInfo(Message, frozen=True, kw_only=True):
 @operation(
     GET("/packages"),
     Permission.READ,
-    command="package list",
-    columns=("name", "published", "state", "since", "size", "digest"),
-    empty="no packages; publish one with `tidemill package upload`",
+    command=CommandForm(
+        "package list",
+        columns=("name", "published", "state", "since", "size", "digest"),
+        empty="no packages; publish one with `tidemill package upload`",
+    ),
 )
 async def list_packages(services: Services, caller: Caller, page: PageRequest) -> Page[PackageInfo]:
     """List the packages that are published, loaded or wanted."""
@@ -123,7 +125,7 @@ async def list_packages(services: Services, caller: Caller, page: PageRequest) -
     return page_of(packages, page, key=lambda one: one.name, view=PackageInfo.seen)
 
 
-@operation(GET("/packages/{name}"), Permission.READ, command="package status")
+@operation(GET("/packages/{name}"), Permission.READ, command=CommandForm("package status"))
 async def get_package(services: Services, caller: Caller, name: Name) -> PackageInfo:
     """Return a package: its state, the six steps with their times, and problems by file and line."""
     return PackageInfo.seen(await services.package_registry.find(caller.tenant, name))
@@ -133,8 +135,7 @@ async def get_package(services: Services, caller: Caller, name: Name) -> Package
     DELETE("/packages/{name}"),
     Permission.ADMIN,
     audit="package.unload",
-    command="package unload",
-    done="package '{name}' is no longer published",
+    command=CommandForm("package unload", done="package '{name}' is no longer published"),
 )
 async def unload(services: Services, caller: Caller, name: Name) -> None:
     """Withdraw a package, so that every node unloads it; refused while other packages need it."""

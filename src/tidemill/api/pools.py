@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import DELETE, GET, PUT, Message, Positional, operation
+from tidemill.api.operation import DELETE, GET, PUT, CommandForm, Message, Positional, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.kernel.limits import MAX_INTEGER
@@ -27,9 +27,9 @@ class Pool(Message, frozen=True, kw_only=True):
 @operation(
     GET("/pools"),
     Permission.READ,
-    command="pool list",
-    columns=("name", "slots", "used", "waiting"),
-    empty="no pools; create one with `tidemill pool set`",
+    command=CommandForm(
+        "pool list", columns=("name", "slots", "used", "waiting"), empty="no pools; create one with `tidemill pool set`"
+    ),
 )
 async def list_pools(services: Services, caller: Caller, page: PageRequest) -> Page[Pool]:
     """List pools by name, and how much of each the tenant uses."""
@@ -37,7 +37,7 @@ async def list_pools(services: Services, caller: Caller, page: PageRequest) -> P
     return page_of(pools, page, key=lambda one: one.name, view=Pool.of)
 
 
-@operation(GET("/pools/{name}"), Permission.READ, command="pool show")
+@operation(GET("/pools/{name}"), Permission.READ, command=CommandForm("pool show"))
 async def get_pool(services: Services, caller: Caller, name: str) -> Pool:
     """Return a pool, and how much of it the tenant uses."""
     return Pool.of(await services.workflows.pools.get(caller, name))
@@ -47,15 +47,14 @@ async def get_pool(services: Services, caller: Caller, name: str) -> Pool:
     PUT("/pools/{name}"),
     Permission.INSTANCE,
     audit="pool.set",
-    command="pool set",
-    done="pool '{name}' has {slots} slots",
+    command=CommandForm("pool set", done="pool '{name}' has {slots} slots"),
 )
 async def set_pool(services: Services, caller: Caller, name: str, slots: Slots) -> Pool:
     """Create a pool, or change its size; tasks that have a slot keep it."""
     return Pool.of(await services.workflows.pools.set(caller, name, slots))
 
 
-@operation(DELETE("/pools/{name}"), Permission.INSTANCE, audit="pool.delete", command="pool delete")
+@operation(DELETE("/pools/{name}"), Permission.INSTANCE, audit="pool.delete", command=CommandForm("pool delete"))
 async def delete_pool(services: Services, caller: Caller, name: str) -> None:
     """Delete a pool that neither a loaded workflow nor a task of an active run needs."""
     await services.workflows.pools.delete(caller, name)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import GET, POST, NameOf, RequestKey, TenantName, operation
+from tidemill.api.operation import GET, POST, CommandForm, NameOf, RequestKey, TenantName, operation
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor, page_after, page_of
 from tidemill.api.services import Services
 from tidemill.graphs.key_forms import key_from_json, parse_key
@@ -63,9 +63,11 @@ def _recovery_key(one: Recovery) -> str:
 @operation(
     GET("/reactors"),
     Permission.READ,
-    command="reactor list",
-    columns=("name", "health", "paused", "fires", "failures", "queued", "incomplete"),
-    empty="no reactors",
+    command=CommandForm(
+        "reactor list",
+        columns=("name", "health", "paused", "fires", "failures", "queued", "incomplete"),
+        empty="no reactors",
+    ),
 )
 async def list_reactors(services: Services, caller: Caller, page: PageRequest) -> Page[ReactorState]:
     """List the reactors by name, with their state."""
@@ -73,7 +75,7 @@ async def list_reactors(services: Services, caller: Caller, page: PageRequest) -
     return page_of(reactors, page, key=lambda one: one.name, view=lambda one: one)
 
 
-@operation(GET("/reactors/{name}"), Permission.READ, resource="reactors", command="reactor state")
+@operation(GET("/reactors/{name}"), Permission.READ, resource="reactors", command=CommandForm("reactor state"))
 async def get_reactor(services: Services, caller: Caller, name: ReadableName, key: Key = None) -> ReactorState:
     """Return the state of a reactor, or of one key: health, cache, flags, queue and counters, with its accumulators."""
     return await services.graphs.reactor_state(caller, name, _parse(key))
@@ -104,9 +106,9 @@ async def get_timeseries(services: Services, caller: Caller, name: ReadableName)
     GET("/reactors/{name}/recoveries"),
     Permission.READ,
     resource="reactors",
-    command="reactor events",
-    columns=("at", "component", "name", "action", "reason"),
-    empty="nothing was restarted",
+    command=CommandForm(
+        "reactor events", columns=("at", "component", "name", "action", "reason"), empty="nothing was restarted"
+    ),
     default_limit=50,
 )
 async def list_recoveries(services: Services, caller: Caller, page: PageRequest, name: ReactorName) -> Page[Recovery]:

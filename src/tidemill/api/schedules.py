@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from tidemill.access.principal import Caller, Permission
 from tidemill.api.errors import FieldProblem, InvalidRequestError, require_offset
-from tidemill.api.operation import GET, Message, NameOf, WireName, operation
+from tidemill.api.operation import GET, CommandForm, Message, NameOf, WireName, operation
 from tidemill.api.paging import MAX_LIMIT, Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.workflows.slots import SlotStatus
@@ -154,9 +154,9 @@ class Calendar(Message, frozen=True, kw_only=True):
 @operation(
     GET("/schedules"),
     Permission.READ,
-    command="schedule list",
-    columns=("workflow", "rule", "next", "paused", "catchup"),
-    empty="no schedules",
+    command=CommandForm(
+        "schedule list", columns=("workflow", "rule", "next", "paused", "catchup"), empty="no schedules"
+    ),
 )
 async def list_schedules(services: Services, caller: Caller, page: PageRequest) -> Page[ScheduleInfo]:
     """List the schedules of the loaded workflows by workflow, with their next slots."""
@@ -203,10 +203,12 @@ def _invalid(name: str, message: str) -> InvalidRequestError:
 @operation(
     GET("/workflows/{name}/schedule/preview"),
     Permission.READ,
-    command="schedule preview",
-    columns=("slot", "local", "key"),
-    zoned=("local",),
-    empty="workflow '{name}' has no schedule",
+    command=CommandForm(
+        "schedule preview",
+        columns=("slot", "local", "key"),
+        zoned=("local",),
+        empty="workflow '{name}' has no schedule",
+    ),
 )
 async def preview_schedule(
     services: Services, caller: Caller, name: WorkflowName, count: Count = 10

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal
-from tidemill.api.operation import DELETE, GET, POST, PUT, Message, Prompt, operation
+from tidemill.api.operation import DELETE, GET, POST, PUT, CommandForm, Message, Prompt, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 
@@ -33,9 +33,9 @@ class RotatedSecrets(Message, frozen=True, kw_only=True):
 @operation(
     GET("/secrets"),
     Permission.READ,
-    command="secret list",
-    columns=("name", "version", "updated_at", "key_id", "updated_by"),
-    empty="no secrets",
+    command=CommandForm(
+        "secret list", columns=("name", "version", "updated_at", "key_id", "updated_by"), empty="no secrets"
+    ),
 )
 async def list_secrets(services: Services, caller: Principal, page: PageRequest) -> Page[Secret]:
     """List the secrets of the tenant, without their values."""
@@ -43,7 +43,7 @@ async def list_secrets(services: Services, caller: Principal, page: PageRequest)
     return page_of(secrets, page, key=lambda one: one.name, view=Secret.of)
 
 
-@operation(GET("/secrets/{name}"), Permission.READ, command="secret show")
+@operation(GET("/secrets/{name}"), Permission.READ, command=CommandForm("secret show"))
 async def get_secret(services: Services, caller: Principal, name: str) -> Secret:
     """Return everything about a secret but its value."""
     return Secret.of(await services.access.secrets.get(caller.tenant, name))
@@ -54,8 +54,7 @@ async def get_secret(services: Services, caller: Principal, name: str) -> Secret
     Permission.ADMIN,
     audit="secret.set",
     is_audited_by_service=True,
-    command="secret set",
-    done="secret '{name}' is set, version {version}",
+    command=CommandForm("secret set", done="secret '{name}' is set, version {version}"),
 )
 async def set_secret(services: Services, caller: Principal, name: str, value: SecretValue) -> Secret:
     """Set a secret."""
@@ -67,7 +66,7 @@ async def set_secret(services: Services, caller: Principal, name: str, value: Se
     Permission.ADMIN,
     audit="secret.delete",
     is_audited_by_service=True,
-    command="secret delete",
+    command=CommandForm("secret delete"),
 )
 async def delete_secret(services: Services, caller: Principal, name: str) -> None:
     """Delete a secret."""
@@ -79,8 +78,7 @@ async def delete_secret(services: Services, caller: Principal, name: str) -> Non
     Permission.INSTANCE,
     audit="secret.rotate",
     is_audited_by_service=True,
-    command="secret rotate",
-    done="secrets rotated to the current master key: {rotated}",
+    command=CommandForm("secret rotate", done="secrets rotated to the current master key: {rotated}"),
 )
 async def rotate_secrets(services: Services, caller: Principal) -> RotatedSecrets:
     """Protect all secrets of all tenants with the current master key, the first of the setting secret_keys.

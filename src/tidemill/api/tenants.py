@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal
-from tidemill.api.operation import DELETE, GET, POST, Message, Positional, RequestKey, operation
+from tidemill.api.operation import DELETE, GET, POST, CommandForm, Message, Positional, RequestKey, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 
@@ -24,9 +24,7 @@ class Tenant(Message, frozen=True, kw_only=True):
 @operation(
     GET("/tenants"),
     Permission.READ,
-    command="tenant list",
-    columns=("name", "created_at", "created_by"),
-    empty="no tenants",
+    command=CommandForm("tenant list", columns=("name", "created_at", "created_by"), empty="no tenants"),
 )
 async def list_tenants(services: Services, caller: Principal, page: PageRequest) -> Page[Tenant]:
     """List the tenants: all of them for an admin of the instance, else the caller's own."""
@@ -39,9 +37,11 @@ async def list_tenants(services: Services, caller: Principal, page: PageRequest)
     Permission.INSTANCE,
     audit="tenant.create",
     is_audited_by_service=True,
-    command="tenant create",
-    done="tenant '{name}' is created; `tidemill key create --tenant {name} --role admin` creates its first key",
-    creates_store=True,
+    command=CommandForm(
+        "tenant create",
+        done="tenant '{name}' is created; `tidemill key create --tenant {name} --role admin` creates its first key",
+        creates_store=True,
+    ),
 )
 async def create_tenant(
     services: Services, caller: Principal, name: NewName, request: RequestKey | None = None
@@ -56,7 +56,7 @@ async def create_tenant(
     Permission.INSTANCE,
     audit="tenant.delete",
     is_audited_by_service=True,
-    command="tenant delete",
+    command=CommandForm("tenant delete"),
 )
 async def delete_tenant(services: Services, caller: Principal, name: str) -> None:
     """Delete a tenant with everything it owns; refused while it has packages or active runs."""

@@ -46,9 +46,7 @@ class TriggerInfo(Message, frozen=True, kw_only=True):
 @operation(
     GET("/triggers"),
     Permission.READ,
-    command="trigger list",
-    columns=("name", "kind", "workflows", "paused", "when"),
-    empty="no triggers",
+    command=CommandForm("trigger list", columns=("name", "kind", "workflows", "paused", "when"), empty="no triggers"),
 )
 async def list_triggers(services: Services, caller: Caller, page: PageRequest) -> Page[TriggerInfo]:
     """List the triggers of the loaded workflows by name."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal
-from tidemill.api.operation import DELETE, GET, PUT, Message, Positional, operation
+from tidemill.api.operation import DELETE, GET, PUT, CommandForm, Message, Positional, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 
@@ -47,9 +47,7 @@ class Variable(Message, frozen=True, kw_only=True):
 @operation(
     GET("/variables"),
     Permission.READ,
-    command="variable list",
-    columns=("name", "value", "updated_at", "updated_by"),
-    empty="no variables",
+    command=CommandForm("variable list", columns=("name", "value", "updated_at", "updated_by"), empty="no variables"),
 )
 async def list_variables(services: Services, caller: Principal, page: PageRequest) -> Page[Variable]:
     """List the variables of the tenant; `omitted` names values that are too large for a list."""
@@ -57,7 +55,7 @@ async def list_variables(services: Services, caller: Principal, page: PageReques
     return page_of(variables, page, key=lambda one: one.variable.name, view=Variable.listed)
 
 
-@operation(GET("/variables/{name}"), Permission.READ, command="variable show", shows="value")
+@operation(GET("/variables/{name}"), Permission.READ, command=CommandForm("variable show", shows="value"))
 async def get_variable(services: Services, caller: Principal, name: str) -> Variable:
     """Return a variable."""
     return Variable.of(await services.access.variables.get(caller.tenant, name))
@@ -68,8 +66,7 @@ async def get_variable(services: Services, caller: Principal, name: str) -> Vari
     Permission.WRITE,
     audit="variable.set",
     is_audited_by_service=True,
-    command="variable set",
-    done="variable '{name}' is set",
+    command=CommandForm("variable set", done="variable '{name}' is set"),
 )
 async def set_variable(services: Services, caller: Principal, name: str, value: Value) -> Variable:
     """Set a variable to anything that JSON can express."""
@@ -81,7 +78,7 @@ async def set_variable(services: Services, caller: Principal, name: str, value: 
     Permission.WRITE,
     audit="variable.delete",
     is_audited_by_service=True,
-    command="variable delete",
+    command=CommandForm("variable delete"),
 )
 async def delete_variable(services: Services, caller: Principal, name: str) -> None:
     """Delete a variable."""

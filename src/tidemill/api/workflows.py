@@ -242,9 +242,11 @@ class VersionDetails(Message, frozen=True, kw_only=True):
 @operation(
     GET("/workflows"),
     Permission.READ,
-    command="workflow list",
-    columns=("name", "paused", "active_runs", "last_run.state", "last_run.created_at", "tags"),
-    empty="no workflows",
+    command=CommandForm(
+        "workflow list",
+        columns=("name", "paused", "active_runs", "last_run.state", "last_run.created_at", "tags"),
+        empty="no workflows",
+    ),
 )
 async def list_workflows(
     services: Services,
@@ -273,20 +275,22 @@ def _is_listed(entry: "CatalogEntry", text: str, tag: str | None, paused: bool |
 @operation(
     GET("/workflows/{name}"),
     Permission.READ,
-    command="workflow show",
-    columns=(
-        "name",
-        "version",
-        "tags",
-        "paused",
-        "loaded",
-        "active_runs",
-        "last_run.state",
-        "last_run.created_at",
-        "tasks[].name",
-        "schedules[].rule",
-        "triggers[].name",
-        "max_active_runs",
+    command=CommandForm(
+        "workflow show",
+        columns=(
+            "name",
+            "version",
+            "tags",
+            "paused",
+            "loaded",
+            "active_runs",
+            "last_run.state",
+            "last_run.created_at",
+            "tasks[].name",
+            "schedules[].rule",
+            "triggers[].name",
+            "max_active_runs",
+        ),
     ),
 )
 async def get_workflow(services: Services, caller: Caller, name: Name) -> WorkflowDetails:
