@@ -4,16 +4,17 @@
 fails while they differ.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from textwrap import indent
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from scripts.blocking_client import SOURCE, format_module
-from tidemill.api.operation import Keywords, ListOperation, Operation, Positional, RequestField, Verb
+from tidemill.api.fields import InSeconds, Keywords, Positional, RequestField
+from tidemill.api.operation import ListOperation, Operation, Verb
 from tidemill.api.runs import list_runs, start_run
 from tidemill.api.table import OPERATIONS
-from tidemill.kernel.durations import Duration
 
 PATH = SOURCE / "operations.py"
 HEAD = '''"""The operations of a server as methods."""
@@ -33,10 +34,10 @@ HANDLED = ("/accumulators/{name}", "/reactors/{name}", "/runs/{run}")
 """The paths of operations on what has a handle, whose methods they are: `start` and `runs` return handles too."""
 
 
-def render_module() -> str:
+def render_module(operations: Sequence[Operation[Any, Any]] = OPERATIONS) -> str:
     """Return the text of the asynchronous module."""
     imports: set[tuple[str, str]] = set()
-    written = [one for one in OPERATIONS if not _is_of_handle(one)]
+    written = [one for one in operations if not _is_of_handle(one)]
     methods = [_method(one, verb, imports) for one in written for verb in one.verbs]
     imports |= {(one.function.__module__, one.name) for one in written}
     lines = "".join(f"from {module} import {name}\n" for module, name in sorted(imports))
@@ -53,7 +54,7 @@ def _method(operation: Operation[Any, Any], verb: Verb, imports: set[tuple[str, 
     required = [one for one in fields if one.is_required and one not in mappings]
     optional = [one for one in fields if not one.is_required and one not in mappings]
     parameters = [f"{one.name}: {_argument(one, imports)}" for one in required]
-    given = {one.name: f"{one.name}: {_argument(one, imports)} = {one.default!r}" for one in optional}
+    given = {one.name: f"{one.name}: {_argument(one, imports)} = {_default(one, imports)}" for one in optional}
     positional = [given.pop(one.name) for one in optional if one.marker(Positional) is not None]
     keywords = list(given.values())
     values = {one.name: repr(verb.fixed[one.name]) if one.name in verb.fixed else one.name for one in operation.fields}
@@ -83,6 +84,13 @@ def _docstring(verb: Verb) -> str:
     return verb.text if "\n" not in verb.text else indent(verb.text, " " * 8).strip() + "\n        "
 
 
+def _default(field: RequestField, imports: set[tuple[str, str]]) -> str:
+    """Return a default as source."""
+    if isinstance(field.default, Enum):
+        return f"{_name(type(field.default), imports)}.{field.default.name}"
+    return repr(field.default)
+
+
 def _argument(field: RequestField, imports: set[tuple[str, str]]) -> str:
     """Return the type of an argument; a member of an enumeration may be given by its value, a list by one of them."""
     text = _type(field.annotation, imports)
@@ -104,31 +112,24 @@ def _parts(annotation: Any) -> list[Any]:
 def _type(annotation: Any, imports: set[tuple[str, str]]) -> str:
     """Return a type as source, and note the names that it needs."""
     origin, args = get_origin(annotation), get_args(annotation)
-    if annotation == Duration:
-        imports.add(("tidemill.kernel.durations", "Duration"))
-        return "Duration"
     if origin is Annotated:
-        return _type(args[0], imports)
+        is_duration = any(isinstance(one, InSeconds) for one in args)
+        return _name_of("tidemill.kernel.durations", "Duration", imports) if is_duration else _type(args[0], imports)
     if origin in (Union, UnionType):
-        return " | ".join(_union_members(args, imports))
+        return " | ".join(_type(one, imports) for one in args)
     if annotation in (None, NoneType):
         return "None"
     if origin is not None:
-        return f"{_name(origin, imports)}[{', '.join(_type(one, imports) for one in args)}]"
+        inner = map(repr, args) if origin is Literal else (_type(one, imports) for one in args)
+        return f"{_name(origin, imports)}[{', '.join(inner)}]"
     return _name(annotation, imports)
 
 
-def _union_members(args: tuple[Any, ...], imports: set[tuple[str, str]]) -> list[str]:
-    members = set(args)
-    durations = set(get_args(Duration))
-    if durations <= members:
-        imports.add(("tidemill.kernel.durations", "Duration"))
-        return ["Duration", *(_type(one, imports) for one in args if one not in durations)]
-    return [_type(one, imports) for one in args]
-
-
 def _name(kind: Any, imports: set[tuple[str, str]]) -> str:
-    name = kind.__name__
-    if kind.__module__ != "builtins":
-        imports.add((kind.__module__, name))
-    return str(name)
+    return _name_of(kind.__module__, str(kind.__name__), imports)
+
+
+def _name_of(module: str, name: str, imports: set[tuple[str, str]]) -> str:
+    if module != "builtins":
+        imports.add((module, name))
+    return name

@@ -6,19 +6,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal, Role
+from tidemill.api.fields import Positional, Prompt
 from tidemill.api.keys import KeyTenant
-from tidemill.api.operation import (
-    DELETE,
-    GET,
-    POST,
-    PUT,
-    CommandForm,
-    Message,
-    Positional,
-    Prompt,
-    RequestKey,
-    operation,
-)
+from tidemill.api.operation import DELETE, GET, POST, PUT, CommandForm, Message, RequestKey, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 

@@ -3,7 +3,8 @@
 from typing import Annotated
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import GET, POST, CommandForm, NameOf, operation
+from tidemill.api.fields import NameOf
+from tidemill.api.operation import GET, POST, CommandForm, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.graphs.state import AccumulatorState

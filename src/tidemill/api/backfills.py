@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import GET, POST, CommandForm, Message, NameOf, RequestKey, Verb, WireName, operation
+from tidemill.api.fields import NameOf, WireName
+from tidemill.api.operation import GET, POST, CommandForm, Message, RequestKey, Verb, operation
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor
 from tidemill.api.services import Services
 from tidemill.workflows.slots import BackfillPlan

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import GET, POST, CommandForm, Keywords, Positional, operation
+from tidemill.api.fields import Keywords, Positional
+from tidemill.api.operation import GET, POST, CommandForm, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.graphs.views import GraphDetails, GraphResultView, GraphSummary

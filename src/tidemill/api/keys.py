@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal, Role
-from tidemill.api.operation import DELETE, GET, POST, CommandForm, Message, Seconds, operation, seconds
+from tidemill.api.fields import Seconds
+from tidemill.api.operation import DELETE, GET, POST, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 KeyRole = Annotated[Role, Meta(description="What the key may do in its tenant.")]
 Expiry = Annotated[
     Seconds | None,
-    Meta(description="How long the key is valid: 90d. Default: until it is revoked.", examples=[7776000]),
+    Meta(description="How long the key is valid. Default: until it is revoked.", examples=[7776000]),
 ]
 Endpoints = Annotated[
     list[str] | None,
@@ -140,8 +141,7 @@ async def create_key(
     label: Label = "",
 ) -> CreatedKey:
     """Create an API key. The answer is the only one that has it; Tidemill stores a hash."""
-    lifetime = None if expires is None else seconds("expires", expires)
-    new = await services.access.keys.create(caller, role, tenant=tenant, lifetime=lifetime, only=only, label=label)
+    new = await services.access.keys.create(caller, role, tenant=tenant, lifetime=expires, only=only, label=label)
     return CreatedKey.of_new(new)
 
 

@@ -11,12 +11,10 @@ of a GET, and the body of everything else.
 """
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from types import UnionType
 from typing import (
-    Annotated,
     Any,
     Concatenate,
     Generic,
@@ -26,7 +24,6 @@ from typing import (
     Protocol,
     Self,
     TypeVar,
-    Union,
     get_args,
     get_origin,
     get_type_hints,
@@ -36,19 +33,16 @@ from typing import (
 import msgspec
 
 from tidemill.access.principal import Permission, Principal, ResourceKind
+from tidemill.api.errors import FieldProblem, InvalidRequestError
+from tidemill.api.fields import Header, Place, RequestField, find_marker
 from tidemill.api.paging import Page, PageRequest
 from tidemill.api.services import Services
-from tidemill.kernel.durations import Duration, parse_positive_duration
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.suggestions import did_you_mean
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-Place = Literal["path", "query", "header", "body"]
-"""Where a request over HTTP has a field."""
-REQUIRED: Any = inspect.Parameter.empty
-"""The default of a field that has none."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,48 +71,6 @@ class RequestKey(NamedTuple):
 
     Only commands that fire a reactor need it: their effect has no id by which it could be found.
     """
-
-
-class Positional(NamedTuple):
-    """Marks a field that is an argument of the command, not an option; in Python its keyword may be left out."""
-
-
-class NameOf(NamedTuple):
-    """Marks a field that names something, which a shell completes."""
-
-    noun: str
-
-
-class Keywords(NamedTuple):
-    """Marks a mapping whose items Python code may also give as keywords."""
-
-
-class Prompt(NamedTuple):
-    """Marks a field that no command line shows: the command reads it from standard input."""
-
-    text: str
-
-
-class TenantName(NamedTuple):
-    """Marks a name in a path that may be of another tenant, as `tenant/name`; HTTP has a route for these too."""
-
-
-class WireName(NamedTuple):
-    """Marks a field whose name on the wire is another one."""
-
-    name: str
-
-
-class Header(NamedTuple):
-    """Marks a field that HTTP sends as a header."""
-
-    name: str
-
-
-class InSeconds(NamedTuple):
-    """Marks a duration. HTTP sends seconds; Python and commands take "90d" and the like."""
-
-    limit: float
 
 
 class HttpForm(NamedTuple):
@@ -240,87 +192,6 @@ class Verb(NamedTuple):
     command: CommandForm | None = None
 
 
-class RequestField(NamedTuple):
-    """One field of a request."""
-
-    name: str
-    annotation: Any
-    default: Any
-    place: Place
-
-    @property
-    def is_required(self) -> bool:
-        """Whether a request must have the field."""
-        return self.default is REQUIRED
-
-    def marker(self, kind: type[Item]) -> Item | None:
-        """Return what marks the field, if it is marked so."""
-        return find_marker(self.annotation, kind)
-
-    @property
-    def wire_name(self) -> str:
-        """The name of the field in a query, a body or the headers."""
-        marker = self.marker(WireName) or self.marker(Header)
-        return self.name if marker is None else marker.name
-
-    @property
-    def wire_type(self) -> Any:
-        """The type of the field in a query or a body."""
-        seconds, meta = self.marker(InSeconds), self.marker(msgspec.Meta)
-        if seconds is None:
-            return self.annotation
-        number = Annotated[float, msgspec.Meta(gt=0, le=seconds.limit), *([] if meta is None else [meta])]
-        return number | None if self.default is None else number
-
-    @property
-    def bare_type(self) -> Any:
-        """The type without its metadata, and without None."""
-        return _bare(self.annotation)
-
-    @property
-    def help(self) -> str:
-        """What the field means."""
-        meta = self.marker(msgspec.Meta)
-        return (meta and meta.description) or ""
-
-    def to_wire(self, value: Any) -> Any:
-        """Return a value as HTTP sends it; a list of texts may be given as its only one."""
-        if get_origin(self.bare_type) is list and isinstance(value, str | Collection):
-            return [value] if isinstance(value, str) else list(value)
-        return value if value is None or self.marker(InSeconds) is None else seconds(self.name, value)
-
-
-Seconds = Annotated[Duration, InSeconds(100 * 365 * 86400.0)]
-"""The type of a field that is a duration."""
-
-
-def seconds(name: str, duration: Duration) -> float:
-    """Return a duration in seconds; RequestError names the field that is not one."""
-    try:
-        return parse_positive_duration(duration)
-    except ValueError as error:
-        raise RequestError(f"{name}: {error}", code="invalid_duration") from None
-
-
-def find_marker(annotation: Any, kind: type[Item]) -> Item | None:
-    """Return the first marker of a kind in an annotation or in a part of it."""
-    if get_origin(annotation) is Annotated:
-        inner, *markers = get_args(annotation)
-        found = next((one for one in markers if isinstance(one, kind)), None)
-        return find_marker(inner, kind) if found is None else found
-    return next((found for one in get_args(annotation) if (found := find_marker(one, kind)) is not None), None)
-
-
-def _bare(annotation: Any) -> Any:
-    """Return a type without its metadata, and without None."""
-    if get_origin(annotation) is Annotated:
-        return _bare(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        members = [one for one in get_args(annotation) if one is not type(None)]
-        return _bare(members[0]) if len(members) == 1 else annotation
-    return annotation
-
-
 class Operation(Generic[P, Answer]):
     """One operation: call it with the services and the caller, or derive a surface from its attributes."""
 
@@ -430,8 +301,18 @@ class Operation(Generic[P, Answer]):
         )
 
     def to_wire(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the given fields of a request by the names and with the values that HTTP sends."""
-        return {one.wire_name: one.to_wire(fields[one.name]) for one in self.fields if one.name in fields}
+        """Return the given fields of a request by the names and with the values that HTTP sends.
+
+        A field that is None by default is left out if it is None. InvalidRequestError for a field that there is not.
+        """
+        known = [one.name for one in self.fields]
+        if (unknown := next((name for name in fields if name not in known), None)) is not None:
+            message = f"{self.name} has no field `{unknown}`{did_you_mean(unknown, known)}"
+            raise InvalidRequestError(message, [FieldProblem(unknown, message)])
+        given = [(one, fields[one.name]) for one in self.fields if one.name in fields]
+        return {
+            one.wire_name: one.to_wire(value) for one, value in given if value is not None or one.default is not None
+        }
 
 
 class ListOperation(Operation[P, Page[Item]], Generic[P, Item]):

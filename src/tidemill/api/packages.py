@@ -9,7 +9,8 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import DELETE, GET, CommandForm, Message, NameOf, operation
+from tidemill.api.fields import NameOf
+from tidemill.api.operation import DELETE, GET, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.kernel.errors import Location, Problem

@@ -5,7 +5,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import DELETE, GET, PUT, CommandForm, Message, Positional, operation
+from tidemill.api.fields import Positional
+from tidemill.api.operation import DELETE, GET, PUT, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.kernel.limits import MAX_INTEGER

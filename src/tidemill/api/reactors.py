@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from tidemill.access.principal import Caller, Permission
-from tidemill.api.operation import GET, POST, CommandForm, NameOf, RequestKey, TenantName, operation
+from tidemill.api.fields import NameOf, TenantName
+from tidemill.api.operation import GET, POST, CommandForm, RequestKey, operation
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor, page_after, page_of
 from tidemill.api.services import Services
 from tidemill.graphs.key_forms import key_from_json, parse_key

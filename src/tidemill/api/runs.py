@@ -13,19 +13,8 @@ from msgspec.structs import asdict, replace
 from tidemill.access.principal import Permission, Principal
 from tidemill.api.errors import require_offset
 from tidemill.api.etags import check_etag
-from tidemill.api.operation import (
-    GET,
-    POST,
-    PUT,
-    Header,
-    Message,
-    Positional,
-    RequestKey,
-    StreamForm,
-    StreamItem,
-    WireName,
-    operation,
-)
+from tidemill.api.fields import Header, Positional, WireName
+from tidemill.api.operation import GET, POST, PUT, Message, RequestKey, StreamForm, StreamItem, operation
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor, page_in_order
 from tidemill.api.plain_values import to_plain
 from tidemill.api.services import Services

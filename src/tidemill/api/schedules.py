@@ -7,7 +7,8 @@ from msgspec import Meta
 
 from tidemill.access.principal import Caller, Permission
 from tidemill.api.errors import FieldProblem, InvalidRequestError, require_offset
-from tidemill.api.operation import GET, CommandForm, Message, NameOf, WireName, operation
+from tidemill.api.fields import NameOf, WireName
+from tidemill.api.operation import GET, CommandForm, Message, operation
 from tidemill.api.paging import MAX_LIMIT, Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.workflows.slots import SlotStatus

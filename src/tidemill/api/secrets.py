@@ -6,7 +6,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal
-from tidemill.api.operation import DELETE, GET, POST, PUT, CommandForm, Message, Prompt, operation
+from tidemill.api.fields import Prompt
+from tidemill.api.operation import DELETE, GET, POST, PUT, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 

@@ -6,7 +6,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal
-from tidemill.api.operation import DELETE, GET, POST, CommandForm, Message, Positional, RequestKey, operation
+from tidemill.api.fields import Positional
+from tidemill.api.operation import DELETE, GET, POST, CommandForm, Message, RequestKey, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 

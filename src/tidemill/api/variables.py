@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal
-from tidemill.api.operation import DELETE, GET, PUT, CommandForm, Message, Positional, operation
+from tidemill.api.fields import Positional
+from tidemill.api.operation import DELETE, GET, PUT, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 

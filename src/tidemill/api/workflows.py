@@ -9,8 +9,9 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 from tidemill.access.principal import Caller, Permission
+from tidemill.api.fields import NameOf, WireName
 from tidemill.api.json_schemas import object_schema
-from tidemill.api.operation import GET, PATCH, CommandForm, Message, NameOf, Verb, WireName, operation
+from tidemill.api.operation import GET, PATCH, CommandForm, Message, Verb, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.schedules import ScheduleInfo
 from tidemill.api.services import Services

@@ -6,16 +6,8 @@ from typing import Annotated, Any, get_origin
 
 import typer
 
-from tidemill.api.operation import (
-    CommandForm,
-    InSeconds,
-    NameOf,
-    Operation,
-    Positional,
-    Prompt,
-    RequestField,
-    Verb,
-)
+from tidemill.api.fields import InSeconds, NameOf, Positional, Prompt, RequestField
+from tidemill.api.operation import CommandForm, Operation, Verb
 from tidemill.api.table import OPERATIONS
 from tidemill.cli.completions import complete_accumulator, complete_package, complete_reactor, complete_workflow
 from tidemill.cli.output import Format, Output
@@ -95,6 +87,8 @@ def _default(field: RequestField) -> Any:
 def _kind(field: RequestField, noun: str) -> Any:
     """Return the annotation of a parameter: how the command line writes the field."""
     help_text = field.help or (f"The name of the {noun}." if field.name == "name" else f"The {field.name}.")
+    if field.marker(InSeconds) is not None:
+        help_text += " For example 90d, or 1h30m."
     (kind, metavar), named = _written_as(field), field.marker(NameOf)
     if field.place == "path" or field.marker(Positional) is not None:
         name, complete = (field.name, None) if named is None else (named.noun, COMPLETIONS.get(named.noun))

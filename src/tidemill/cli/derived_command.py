@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, get_origin
 import msgspec
 import typer
 
-from tidemill.api.operation import CommandForm, ListOperation, Operation, Prompt, RequestField
+from tidemill.api.fields import Prompt, RequestField
+from tidemill.api.operation import CommandForm, ListOperation, Operation
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_FAILED, exit_on_error
 from tidemill.cli.item_list import format_field, show_fields, show_items

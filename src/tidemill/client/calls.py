@@ -11,7 +11,8 @@ from uuid import uuid4
 
 import msgspec
 
-from tidemill.api.operation import Method, Operation, Place, RequestField, TenantName
+from tidemill.api.fields import Place, RequestField, TenantName
+from tidemill.api.operation import Method, Operation
 from tidemill.client.connection import API_PATH
 from tidemill.kernel.errors import OperationError, RequestError
 
@@ -54,7 +55,7 @@ def to_call(operation: Operation[..., Answer], fields: Mapping[str, Any]) -> Api
     places = {place: [one.wire_name for one in operation.fields if one.place == place] for place in get_args(Place)}
     names = {one.name: _in_path(one, sent.pop(one.name)) for one in operation.fields if one.place == "path"}
     body = {name: sent[name] for name in places["body"] if name in sent}
-    headers = {name: str(sent[name]) for name in places["header"] if sent.get(name) is not None}
+    headers = {name: str(sent[name]) for name in places["header"] if name in sent}
     if body:
         headers["content-type"] = JSON
     if operation.takes_key:

@@ -12,7 +12,8 @@ from litestar.response import ServerSentEvent
 from msgspec import Meta
 
 from tidemill.access.principal import Principal
-from tidemill.api.operation import Operation, RequestField, RequestKey, StreamForm, StreamItem, TenantName, find_marker
+from tidemill.api.fields import RequestField, TenantName, find_marker
+from tidemill.api.operation import Operation, RequestKey, StreamForm, StreamItem
 from tidemill.api.paging import DEFAULT_LIMIT, PageRequest
 from tidemill.api.services import Services
 from tidemill.engine.access.idempotency import KeyedRequest
@@ -196,9 +197,9 @@ def _parameter_type(field: RequestField) -> Any:
         return Annotated[field.annotation, *get_args(FromPath)[1:]]
     meta = find_marker(field.annotation, Meta) or Meta()
     if field.place == "header":
-        return Annotated[field.annotation, HeaderParameter(name=field.wire_name, description=field.help or None)]
+        return Annotated[field.annotation, HeaderParameter(name=field.wire_name, description=field.wire_help or None)]
     described = QueryParameter(
-        name=field.wire_name, description=field.help or None, ge=meta.ge, le=meta.le, required=field.is_required
+        name=field.wire_name, description=field.wire_help or None, ge=meta.ge, le=meta.le, required=field.is_required
     )
     return Annotated[field.wire_type, described]
 

@@ -17,8 +17,9 @@ import pytest
 import tidemill as tm
 from tests.service.server.serving_node import served
 from tests.unit.cli.command_line import run
+from tidemill.api.fields import InSeconds, Positional, Prompt
 from tidemill.api.local import LocalApi
-from tidemill.api.operation import InSeconds, ListOperation, Operation, Positional, Prompt
+from tidemill.api.operation import ListOperation, Operation
 from tidemill.api.port import AsyncApi
 from tidemill.api.services import open_services
 from tidemill.client import AsyncClient

@@ -1993,7 +1993,7 @@ export interface components {
              */
             tenant?: string | null;
             /**
-             * @description How long the key is valid: 90d. Default: until it is revoked.
+             * @description How long the key is valid. Default: until it is revoked. In seconds.
              * @example 7776000
              */
             expires?: number | null;
