@@ -58,7 +58,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestKey(NamedTuple):
-    """The idempotency key of a request. An operation that declares it as `request` makes the same thing once."""
+    """The idempotency key of a request. An operation that declares it as `request` makes the same thing once.
+
+    The answer to any other POST is kept for its key as well. If the server ends before it has kept the answer, a
+    repetition of such a request is an error, because nobody knows whether it had an effect.
+    """
 
     effect: str
     """The id of what the request makes: the same for each repetition."""
@@ -83,7 +87,7 @@ class HttpForm(NamedTuple):
     location: str | None = None
     """The header `Location`, below the base path, with fields of the answer in braces."""
     is_private: bool = False
-    """Whether no cache may keep the answer."""
+    """Whether the answer has a secret: nothing keeps it, neither a cache nor an idempotency key."""
     is_idempotent: bool = True
     """Whether a second request changes nothing more, so that a client may repeat one whose answer was lost."""
     may_make_nothing: bool = False
@@ -255,8 +259,8 @@ class Operation(Generic[P, Answer]):
         return "page" in self._hints
 
     @property
-    def takes_key(self) -> bool:
-        """Whether a request may have an idempotency key."""
+    def makes_once(self) -> bool:
+        """Whether its effect has an id, by which a repetition with the same idempotency key finds it."""
         return "request" in self._hints
 
     @cached_property

@@ -58,7 +58,7 @@ def to_call(operation: Operation[..., Answer], fields: Mapping[str, Any]) -> Api
     headers = {name: str(sent[name]) for name in places["header"] if name in sent}
     if body:
         headers["content-type"] = JSON
-    if operation.takes_key:
+    if operation.makes_once:
         headers["idempotency-key"] = str(uuid4())
     return ApiCall(
         method=http.method,
@@ -67,7 +67,7 @@ def to_call(operation: Operation[..., Answer], fields: Mapping[str, Any]) -> Api
         query=encode_query({name: sent[name] for name in places["query"] if name in sent}),
         content=encode(body) if body else None,
         headers=headers,
-        is_repeatable=http.is_idempotent or operation.takes_key,
+        is_repeatable=http.is_idempotent or operation.makes_once,
     )
 
 

@@ -27,6 +27,10 @@ from tidemill.server.routing import BASE_PATH, Handler, Route
 
 OUTCOME_UNKNOWN = "outcome_unknown"
 """The code of the error for a repeated request whose effect is not known; further repetitions get it, too."""
+_LOST = (
+    "the server that handled this request ended before it answered, and may have done it: look whether it has, and "
+    "repeat the request with a new key if it has not"
+)
 
 
 def to_routes(operation: Operation[Any, Any]) -> list[Route]:
@@ -69,7 +73,8 @@ def to_route(
         resource=operation.resource,
         status=http.status,
         is_audited_by_service=operation.is_audited_by_service,
-        takes_key=operation.takes_key,
+        takes_key=http.method == "POST",
+        is_private=http.is_private,
         errors=http.errors,
         answers=(*answers, 200) if http.may_make_nothing else answers,
         **options,
@@ -104,9 +109,11 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
             given["page"] = PageRequest(given.pop("limit"), given.pop("cursor"))
         if operation.stream is not None and wants_stream(request := given.pop("request")):
             return await follow(operation, request, context.node.services, principal, given)
-        if keyed is not None and operation.takes_key:
+        if keyed is not None and operation.makes_once:
             given["request"] = RequestKey(keyed.effect, keyed.begun_at, keyed.is_repetition, keyed.was_lost)
         with _judging(keyed):
+            if keyed is not None and keyed.was_lost and not (operation.makes_once or http.is_idempotent):
+                raise RequestError(_LOST, code=OUTCOME_UNKNOWN, status=409)
             answer = await operation(context.node.services, principal, **given)
         headers = _headers(operation, answer)
         if http.may_make_nothing and "location" not in headers:

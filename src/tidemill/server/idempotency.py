@@ -51,17 +51,28 @@ class Idempotency(ASGIMiddleware):
             async with requests.handling(keyed):
                 await next_app(scope, _Body(body, receive), answer)
                 if answer.is_final(keyed):
-                    await requests.finish(keyed, answer.status, answer.headers, bytes(answer.body))
+                    kept = b"" if route.is_private else bytes(answer.body)
+                    await requests.finish(keyed, answer.status, answer.headers, kept)
                 keyed.had_no_effect |= FIRST_ERROR_STATUS <= answer.status < FIRST_SERVER_ERROR
-            if keyed.record.status is None or answer.is_kept_in(keyed.record):
+            if keyed.record.status is None or route.is_private or answer.is_kept_in(keyed.record):
                 await answer.send_to(send)
                 return
+        elif route.is_private:
+            raise _not_kept_error(key)
         await _replay(keyed.record, send)
 
 
 def keyed_request_of(scope: "Scope") -> KeyedRequest | None:
     """Return the request of a connection, if it has an idempotency key that its route takes."""
     return cast("KeyedRequest | None", scope["state"].get("keyed"))
+
+
+def _not_kept_error(key: str) -> RequestError:
+    message = (
+        f"a request with the Idempotency-Key {key!r} was answered; the answer is secret, and is not kept: look at what "
+        "it has made, and choose a new key for each request"
+    )
+    return RequestError(message, code="answer_not_kept", status=409)
 
 
 class _Answer:

@@ -25,7 +25,7 @@ Everything that a Tidemill node does: workflows and their runs, computation grap
 packages, and the administration of tenants, keys and secrets.
 
 Requests carry `Authorization: Bearer KEY`. Errors are problem details (RFC 9457) with a stable `code`. Lists have
-`items`, the `total` and a `next` cursor. A POST that makes something takes an `Idempotency-Key`.
+`items`, the `total` and a `next` cursor. A POST takes an `Idempotency-Key`.
 """
 
 

@@ -50,7 +50,9 @@ class Route(NamedTuple):
     media_type: str = "application/json"
     """The format of the answer."""
     takes_key: bool = False
-    """Whether the route takes an Idempotency-Key: it makes something."""
+    """Whether the answer to a request with an Idempotency-Key is kept for repetitions."""
+    is_private: bool = False
+    """Whether the answer has a secret: then only the fact that there was one is kept."""
     body_limit: int | None = None
     """The limit of the body in bytes, if it is not the server's."""
     bodies: tuple[RawBody, ...] = ()

@@ -9,7 +9,10 @@ import tidemill as tm
 from tests.service.server.serving_node import Served, served
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.kernel.errors import OperationError, StoreError
+from tidemill.server.route_table import ROUTES
 from tidemill.storage.access_ports import AuditFilter
+
+ATTEMPT_CALLS = ("start", "heartbeat", "logs", "result", "calls")
 
 flow = tm.Workflow("flow")
 
@@ -60,6 +63,52 @@ async def test_the_same_key_with_another_body_is_a_conflict(server: Served) -> N
     await server.http.post("/workflows/flow/runs", json={"params": {}}, headers=key)
     other = await server.http.post("/workflows/flow/runs", json={"params": {}, "note": "other"}, headers=key)
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+
+
+async def test_every_post_of_an_operation_takes_a_key() -> None:
+    """A key that is ignored would let a repetition do it twice. GET, PUT and DELETE need none: they do the same again.
+
+    The others make something that only their answer names, and that ends by itself; attempts have their own numbers.
+    """
+    ignored = {one.path.removeprefix("/api/v1") for one in ROUTES if one.method == "POST" and not one.takes_key}
+    assert ignored == {"/session", "/tickets", *(f"/attempts/{one}" for one in ATTEMPT_CALLS)}
+
+
+async def test_a_change_is_repeated_without_effect(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also an operation whose effect has no id: the answer is kept."""
+    restarts = FailingStore(server.node.graph_client.restart_accumulator, failures=0)
+    monkeypatch.setattr(server.node.graph_client, "restart_accumulator", restarts)
+    key = {"Idempotency-Key": "k1"}
+    answers = [await server.http.post("/accumulators/numbers/restart", headers=key) for _ in range(2)]
+    assert [one.status_code for one in answers] == [200, 200]
+    assert answers[0].content == answers[1].content
+    assert restarts.fired == 1
+
+
+async def test_a_secret_is_not_kept_for_a_key(server: Served) -> None:
+    """A second key is not made, and the secret of the first is not in the store."""
+    key = {"Idempotency-Key": "k1"}
+    made, *again = [await server.http.post("/keys", json={"role": "read"}, headers=key) for _ in range(3)]
+    assert made.status_code == 201
+    assert [(one.status_code, one.json()["code"]) for one in again] == [(409, "answer_not_kept")] * 2
+    assert (await server.http.get("/keys")).json()["total"] == 1
+    record = await server.node.store.requests.get("public", "k1")
+    assert record is not None
+    assert (record.status, record.body) == (201, b"")
+
+
+async def test_a_change_that_may_have_happened_is_not_repeated(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """errors.md: `outcome_unknown` for every POST whose effect cannot be found, and only if it may have had one."""
+    key, restart = {"Idempotency-Key": "k1"}, "/accumulators/numbers/restart"
+    restarts = FailingStore(server.node.graph_client.restart_accumulator, failures=1)
+    monkeypatch.setattr(server.node.graph_client, "restart_accumulator", restarts)
+    answers = [await server.http.post(restart, headers=key) for _ in range(2)]
+    assert [one.status_code for one in answers] == [503, 200]
+    restarts = FailingStore(server.node.graph_client.restart_accumulator, failures=1, after=True)
+    monkeypatch.setattr(server.node.graph_client, "restart_accumulator", restarts)
+    answers = [await server.http.post(restart, headers={"Idempotency-Key": "k2"}) for _ in range(3)]
+    assert [one.json()["code"] for one in answers] == ["operation_failed", "outcome_unknown", "outcome_unknown"]
+    assert restarts.fired == 1
 
 
 async def test_an_answer_that_may_change_is_not_kept(server: Served) -> None:

@@ -68,7 +68,7 @@ async def test_an_operation_gets_seconds() -> None:
 
 async def test_an_unknown_field_is_an_error_that_names_it() -> None:
     """Through both doors: it would be lost otherwise."""
-    with pytest.raises(InvalidRequestError, match="set_pool has no field `slot` .did you mean 'slots'") as refused:
+    with pytest.raises(InvalidRequestError, match=r"set_pool has no field `slot` .did you mean 'slots'") as refused:
         to_call(set_pool, {"name": "db", "slot": 3})
     assert [one.path for one in refused.value.facts["errors"]] == ["slot"]
     async with tm.Node() as node:
