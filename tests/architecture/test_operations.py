@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.architecture.sources import FunctionNode, listing, modules
+from tidemill.access.principal import Principal
 from tidemill.api.operation import (
     DELETE,
     GET,
@@ -26,6 +27,7 @@ from tidemill.api.operation import (
     operation,
 )
 from tidemill.api.table import NOUNS, OPERATIONS
+from tidemill.cli.derive import derive_commands
 
 BODY_LIMIT = 15
 SURFACES = ("tidemill.server.", "tidemill.client.", "tidemill.cli.")
@@ -53,6 +55,30 @@ def test_a_declaration_has_only_named_arguments(declared: Callable[..., Any]) ->
     """So mypy and an editor find an argument that is misspelt or has the wrong type."""
     parameters = inspect.signature(declared).parameters.values()
     assert not [one.name for one in parameters if one.kind is one.VAR_KEYWORD or one.annotation is Any]
+
+
+def test_every_operation_takes_a_principal() -> None:
+    """One type of callers: some operations need the role, and a surface need not know which."""
+    taken = {one.name: list(inspect.signature(one.function).parameters.values())[1].annotation for one in OPERATIONS}
+    assert set(taken.values()) == {Principal}, taken
+
+
+def test_what_is_made_can_be_read_where_the_answer_says() -> None:
+    """The header `Location` has the path of an operation that reads."""
+    readable = {re.sub(r"\{.*?\}", "{}", one.http.path) for one in OPERATIONS if one.http.method == "GET"}
+    made = {one.http.location for one in OPERATIONS if one.http.status == 201}
+    assert {re.sub(r"\{.*?\}", "{}", one or "") for one in made} <= readable, made
+
+
+def test_the_help_of_a_command_says_what_a_reader_gets() -> None:
+    """A method returns something; a command shows it."""
+    helps = {form.name: derive_commands(form.noun)[form.verb].__doc__ or "" for form in _commands()}
+    assert helps["pool show"].startswith("Show a pool")
+    assert not [name for name, text in helps.items() if text.startswith(("Return", "Get"))]
+
+
+def _commands() -> list[CommandForm]:
+    return [verb.command for one in OPERATIONS for verb in one.verbs if verb.command is not None]
 
 
 def _is_operation(function: FunctionNode) -> bool:

@@ -44,7 +44,7 @@ async def list_accounts(services: Services, caller: Principal, page: PageRequest
 
 
 @operation(
-    POST("/accounts", status=201),
+    POST("/accounts", location="/accounts"),
     Permission.ADMIN,
     audit="account.create",
     is_audited_by_service=True,

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.fields import NameOf
 from tidemill.api.operation import GET, POST, CommandForm, operation
 from tidemill.api.paging import Page, PageRequest, page_of
@@ -22,7 +22,7 @@ AccumulatorName = Annotated[str, NameOf("accumulator")]
         empty="no accumulators",
     ),
 )
-async def list_accumulators(services: Services, caller: Caller, page: PageRequest) -> Page[AccumulatorState]:
+async def list_accumulators(services: Services, caller: Principal, page: PageRequest) -> Page[AccumulatorState]:
     """List the accumulators by name, with their state."""
     accumulators = await services.graphs.list_accumulators(caller)
     return page_of(accumulators, page, key=lambda one: one.name, view=lambda one: one)
@@ -31,7 +31,7 @@ async def list_accumulators(services: Services, caller: Caller, page: PageReques
 @operation(
     GET("/accumulators/{name}"), Permission.READ, resource="accumulators", command=CommandForm("accumulator show")
 )
-async def get_accumulator(services: Services, caller: Caller, name: AccumulatorName) -> AccumulatorDetails:
+async def get_accumulator(services: Services, caller: Principal, name: AccumulatorName) -> AccumulatorDetails:
     """Return the state of an accumulator, and the JSON Schema of its events."""
     return await services.graphs.accumulator(caller, name)
 
@@ -43,6 +43,6 @@ async def get_accumulator(services: Services, caller: Caller, name: AccumulatorN
     resource="accumulators",
     command=CommandForm("accumulator restart", done="accumulator '{name}' is restarted: {health}"),
 )
-async def restart_accumulator(services: Services, caller: Caller, name: AccumulatorName) -> AccumulatorDetails:
+async def restart_accumulator(services: Services, caller: Principal, name: AccumulatorName) -> AccumulatorDetails:
     """Restart a failed or hanging accumulator."""
     return await services.graphs.restart_accumulator(caller, name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.fields import NameOf, WireName
 from tidemill.api.operation import GET, POST, CommandForm, Message, RequestKey, Verb, operation
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor
@@ -76,7 +76,7 @@ class BackfillInfo(Message, frozen=True, kw_only=True):
     ),
     default_limit=50,
 )
-async def list_backfills(services: Services, caller: Caller, page: PageRequest) -> Page[BackfillInfo]:
+async def list_backfills(services: Services, caller: Principal, page: PageRequest) -> Page[BackfillInfo]:
     """List backfills, newest first, with the states of their runs."""
     client = services.workflows
     found = await client.list_backfills(caller, after=decode_cursor(page.cursor), limit=page.limit + 1)
@@ -90,13 +90,13 @@ async def list_backfills(services: Services, caller: Caller, page: PageRequest) 
 
 
 @operation(
-    POST("/backfills", status=201, location="/backfills/{id}", may_make_nothing=True),
+    POST("/backfills", location="/backfills/{id}", may_make_nothing=True),
     Permission.WRITE,
     audit="backfill.start",
 )
 async def backfill(
     services: Services,
-    caller: Caller,
+    caller: Principal,
     workflow: Workflow,
     start: Start,
     end: End,
@@ -130,7 +130,7 @@ async def backfill(
         Verb("get_backfill", "Return a backfill with the states of its runs.", {}, CommandForm("backfill show")),
     ),  # `backfill` starts one
 )
-async def get_backfill(services: Services, caller: Caller, id: Id) -> BackfillInfo:
+async def get_backfill(services: Services, caller: Principal, id: Id) -> BackfillInfo:
     """Return a backfill with the states of its runs."""
     return await _read(services, caller, id)
 
@@ -141,12 +141,12 @@ async def get_backfill(services: Services, caller: Caller, id: Id) -> BackfillIn
     audit="backfill.cancel",
     command=CommandForm("backfill cancel", done="backfill {id} is cancelled"),
 )
-async def cancel_backfill(services: Services, caller: Caller, id: Id) -> BackfillInfo:
+async def cancel_backfill(services: Services, caller: Principal, id: Id) -> BackfillInfo:
     """Start no more runs of a backfill, and cancel its active ones."""
     await services.workflows.cancel_backfill(caller, id)
     return await _read(services, caller, id)
 
 
-async def _read(services: Services, caller: Caller, id: str) -> BackfillInfo:
+async def _read(services: Services, caller: Principal, id: str) -> BackfillInfo:
     row = await services.workflows.get_backfill(caller, id)
     return BackfillInfo.of_row(row, (await services.workflows.count_backfill_runs([row])).get(id, {}))

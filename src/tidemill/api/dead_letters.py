@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.operation import DELETE, GET, POST, CommandForm, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
@@ -31,7 +31,7 @@ def _page(found: Sequence[DeadLetter], page: PageRequest) -> Page[DeadLetter]:
     ),
 )
 async def list_dead_letters(
-    services: Services, caller: Caller, page: PageRequest, source: Source = None
+    services: Services, caller: Principal, page: PageRequest, source: Source = None
 ) -> Page[DeadLetter]:
     """List the dead letters of the tenant, newest first; `omitted` names values that are too large for a list."""
     found = await services.dead_letters.all_dead_letters(caller)
@@ -39,14 +39,14 @@ async def list_dead_letters(
 
 
 @operation(GET("/dead-letters/{id}"), Permission.READ, command=CommandForm("dead-letter show"))
-async def get_dead_letter(services: Services, caller: Caller, id: LetterId) -> DeadLetter:
+async def get_dead_letter(services: Services, caller: Principal, id: LetterId) -> DeadLetter:
     """Return a dead letter: what failed, why, and the values that it failed on."""
     return await services.dead_letters.whole_dead_letter(caller, id)
 
 
 @operation(POST("/dead-letters/{id}/replay"), Permission.WRITE, audit="dead_letter.replay")
 async def replay_dead_letter(
-    services: Services, caller: Caller, id: LetterId, event: EditedEvent = None
+    services: Services, caller: Principal, id: LetterId, event: EditedEvent = None
 ) -> ReplayResult:
     """Process a dead event, firing or start again; if that fails it stays a dead letter.
 
@@ -56,21 +56,21 @@ async def replay_dead_letter(
 
 
 @operation(DELETE("/dead-letters/{id}"), Permission.WRITE, audit="dead_letter.drop")
-async def drop_dead_letter(services: Services, caller: Caller, id: LetterId) -> None:
+async def drop_dead_letter(services: Services, caller: Principal, id: LetterId) -> None:
     """Delete a dead letter."""
     await services.graphs.drop_any(caller, id)
 
 
 @operation(GET("/accumulators/{name}/dead-letters"), Permission.READ, resource="accumulators")
 async def list_accumulator_dead_letters(
-    services: Services, caller: Caller, page: PageRequest, name: str
+    services: Services, caller: Principal, page: PageRequest, name: str
 ) -> Page[DeadLetter]:
     """List the dead letters of an accumulator, newest first."""
     return _page(await services.graphs.dead_letters(caller, "accumulator", name), page)
 
 
 @operation(GET("/accumulators/{name}/dead-letters/{id}"), Permission.READ, resource="accumulators")
-async def get_accumulator_dead_letter(services: Services, caller: Caller, name: str, id: str) -> DeadLetter:
+async def get_accumulator_dead_letter(services: Services, caller: Principal, name: str, id: str) -> DeadLetter:
     """Return a dead letter of an accumulator."""
     return await services.graphs.dead_letter(caller, "accumulator", name, id)
 
@@ -82,7 +82,7 @@ async def get_accumulator_dead_letter(services: Services, caller: Caller, name: 
     resource="accumulators",
 )
 async def replay_accumulator_dead_letter(
-    services: Services, caller: Caller, name: str, id: str, event: EditedEvent = None
+    services: Services, caller: Principal, name: str, id: str, event: EditedEvent = None
 ) -> ReplayResult:
     """Process a dead event again, or another one instead; if that fails it stays a dead letter."""
     return await services.graphs.replay(caller, "accumulator", name, id, event)
@@ -94,21 +94,21 @@ async def replay_accumulator_dead_letter(
     audit="dead_letter.drop",
     resource="accumulators",
 )
-async def drop_accumulator_dead_letter(services: Services, caller: Caller, name: str, id: str) -> None:
+async def drop_accumulator_dead_letter(services: Services, caller: Principal, name: str, id: str) -> None:
     """Delete a dead letter of an accumulator."""
     await services.graphs.drop(caller, "accumulator", name, id)
 
 
 @operation(GET("/reactors/{name}/dead-letters"), Permission.READ, resource="reactors")
 async def list_reactor_dead_letters(
-    services: Services, caller: Caller, page: PageRequest, name: str
+    services: Services, caller: Principal, page: PageRequest, name: str
 ) -> Page[DeadLetter]:
     """List the dead letters of a reactor and its accumulators, newest first."""
     return _page(await services.graphs.dead_letters(caller, "reactor", name), page)
 
 
 @operation(GET("/reactors/{name}/dead-letters/{id}"), Permission.READ, resource="reactors")
-async def get_reactor_dead_letter(services: Services, caller: Caller, name: str, id: str) -> DeadLetter:
+async def get_reactor_dead_letter(services: Services, caller: Principal, name: str, id: str) -> DeadLetter:
     """Return a dead letter of a reactor or of one of its accumulators."""
     return await services.graphs.dead_letter(caller, "reactor", name, id)
 
@@ -120,7 +120,7 @@ async def get_reactor_dead_letter(services: Services, caller: Caller, name: str,
     resource="reactors",
 )
 async def replay_reactor_dead_letter(
-    services: Services, caller: Caller, name: str, id: str, event: EditedEvent = None
+    services: Services, caller: Principal, name: str, id: str, event: EditedEvent = None
 ) -> ReplayResult:
     """Process a dead event, firing or start again, or another event instead; if that fails it stays a dead letter."""
     return await services.graphs.replay(caller, "reactor", name, id, event)
@@ -129,6 +129,6 @@ async def replay_reactor_dead_letter(
 @operation(
     DELETE("/reactors/{name}/dead-letters/{id}"), Permission.WRITE, audit="dead_letter.drop", resource="reactors"
 )
-async def drop_reactor_dead_letter(services: Services, caller: Caller, name: str, id: str) -> None:
+async def drop_reactor_dead_letter(services: Services, caller: Principal, name: str, id: str) -> None:
     """Delete a dead letter of a reactor or of one of its accumulators."""
     await services.graphs.drop(caller, "reactor", name, id)

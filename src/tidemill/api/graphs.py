@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.fields import Keywords, Positional
 from tidemill.api.operation import GET, POST, CommandForm, operation
 from tidemill.api.paging import Page, PageRequest, page_of
@@ -20,14 +20,14 @@ Inputs = Annotated[
 
 
 @operation(GET("/graphs"), Permission.READ)
-async def list_graphs(services: Services, caller: Caller, page: PageRequest) -> Page[GraphSummary]:
+async def list_graphs(services: Services, caller: Principal, page: PageRequest) -> Page[GraphSummary]:
     """List the loaded graphs by name."""
     graphs = await services.graphs.list_graphs(caller)
     return page_of(graphs, page, key=lambda one: one.name, view=lambda one: one)
 
 
 @operation(GET("/graphs/{name}"), Permission.READ)
-async def get_graph(services: Services, caller: Caller, name: str) -> GraphDetails:
+async def get_graph(services: Services, caller: Principal, name: str) -> GraphDetails:
     """Return a graph: nodes with inputs, returns and routes, edges, and the generated source."""
     return await services.graphs.graph(caller, name)
 
@@ -35,7 +35,7 @@ async def get_graph(services: Services, caller: Caller, name: str) -> GraphDetai
 @operation(
     POST("/graphs/{name}/call"), Permission.WRITE, audit="graph.call", command=CommandForm("graph call", success="ok")
 )
-async def call_graph(services: Services, caller: Caller, name: str, inputs: Inputs) -> GraphResultView:
+async def call_graph(services: Services, caller: Principal, name: str, inputs: Inputs) -> GraphResultView:
     """Call a graph that is bound to no reactor, and return its result.
 
     If a node fails, `ok` is false, and `error` names the node.

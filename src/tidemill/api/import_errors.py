@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.operation import GET, CommandForm, operation
 from tidemill.api.packages import ImportProblem
 from tidemill.api.paging import Page, PageRequest, page_of
@@ -31,7 +31,7 @@ class PackageProblem(ImportProblem, frozen=True, kw_only=True):
         empty="no package has failed to load",
     ),
 )
-async def list_import_errors(services: Services, caller: Caller, page: PageRequest) -> Page[PackageProblem]:
+async def list_import_errors(services: Services, caller: Principal, page: PageRequest) -> Page[PackageProblem]:
     """List the problems of the packages that this node cannot load, by file and line."""
     failed = [one for one in services.packages.status() if one.tenant == caller.tenant and one.state == "failed"]
     problems = [problem for one in failed for problem in _import_errors(one)]

@@ -119,7 +119,7 @@ async def list_keys(services: Services, caller: Principal, page: PageRequest) ->
 
 
 @operation(
-    POST("/keys", status=201, is_private=True),
+    POST("/keys", location="/keys", is_private=True),
     Permission.ADMIN,
     audit="key.create",
     is_audited_by_service=True,

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.operation import GET, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
@@ -62,7 +62,7 @@ class NodeSummary(Message, frozen=True, kw_only=True):
         empty="no nodes",
     ),
 )
-async def list_nodes(services: Services, _: Caller, page: PageRequest) -> Page[NodeSummary]:
+async def list_nodes(services: Services, _: Principal, page: PageRequest) -> Page[NodeSummary]:
     """List the nodes of the store by name: which one leads, their load, and their last heartbeat."""
     loads = await services.workflows.nodes()
     return page_of(loads, page, key=lambda one: f"{one.owner.name}\n{one.owner.id}", view=NodeSummary.of_load)

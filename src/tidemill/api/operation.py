@@ -4,7 +4,7 @@ An operation is a function of the services, the caller, and the fields of a requ
 declaration adds what the surfaces need: an HTTP form, the permission, the word for the audit log, and a command.
 
     @operation(PUT("/pools/{name}"), Permission.INSTANCE, audit="pool.set", command=CommandForm("pool set"))
-    async def set_pool(services: Services, caller: Caller, name: str, slots: Slots) -> Pool:
+    async def set_pool(services: Services, caller: Principal, name: str, slots: Slots) -> Pool:
 
 A field that the path names is part of the path; one that is marked as `Header` is a header. Other fields are the query
 of a GET, and the body of everything else.
@@ -61,7 +61,7 @@ class RequestKey(NamedTuple):
     """The idempotency key of a request. An operation that declares it as `request` makes the same thing once.
 
     The answer to any other POST is kept for its key as well. If the server ends before it has kept the answer, a
-    repetition of such a request is an error, because nobody knows whether it had an effect.
+    repetition of such a request is an error, because it may have had its effect.
     """
 
     effect: str
@@ -85,7 +85,10 @@ class HttpForm(NamedTuple):
     """Below the base path, with fields in braces."""
     status: int = 200
     location: str | None = None
-    """The header `Location`, below the base path, with fields of the answer in braces."""
+    """Where that is which the operation makes, or the list that has it: a path with fields of the answer in braces.
+
+    An operation that makes something has one. Its status is 201 then, and the header `Location` has the path.
+    """
     is_private: bool = False
     """Whether the answer has a secret: nothing keeps it, neither a cache nor an idempotency key."""
     is_idempotent: bool = True
@@ -104,7 +107,6 @@ def GET(path: str, *, errors: tuple[int, ...] = ()) -> HttpForm:  # noqa: N802, 
 def POST(  # noqa: N802
     path: str,
     *,
-    status: int = 200,
     location: str | None = None,
     is_private: bool = False,
     is_idempotent: bool = False,
@@ -112,6 +114,7 @@ def POST(  # noqa: N802
     errors: tuple[int, ...] = (),
 ) -> HttpForm:
     """Return the form of an operation that creates or does something."""
+    status = 200 if location is None else 201
     return HttpForm("POST", path, status, location, is_private, is_idempotent, may_make_nothing, errors)
 
 

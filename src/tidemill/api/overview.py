@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.operation import GET, Message, operation
 from tidemill.api.services import Services
 from tidemill.graphs.health import UnhealthyPart
@@ -225,7 +225,7 @@ class Overview(Message, frozen=True, kw_only=True):
 
 
 @operation(GET("/overview"), Permission.READ)
-async def get_overview(services: Services, caller: Caller) -> Overview:
+async def get_overview(services: Services, caller: Principal) -> Overview:
     """Return what is running, failing, late and degraded, and what the next hour brings."""
     health = await services.graphs.health_reports(caller)
     workflows = await services.workflows.overview(caller)
@@ -237,6 +237,6 @@ async def get_overview(services: Services, caller: Caller) -> Overview:
     return Overview.of_parts(workflows, late, health, packages, await services.workflows.nodes())
 
 
-async def _explain(services: Services, caller: Caller, row: "RunRow", *, is_explained: bool) -> LateRun:
+async def _explain(services: Services, caller: Principal, row: "RunRow", *, is_explained: bool) -> LateRun:
     reasons = await services.workflows.why_queued(caller, row.id) if is_explained else []
     return LateRun(run=row.id, workflow=row.workflow, since=row.created_at, reasons=reasons)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.fields import NameOf
 from tidemill.api.operation import DELETE, GET, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, page_of
@@ -120,14 +120,14 @@ class PackageInfo(Message, frozen=True, kw_only=True):
         empty="no packages; publish one with `tidemill package upload`",
     ),
 )
-async def list_packages(services: Services, caller: Caller, page: PageRequest) -> Page[PackageInfo]:
+async def list_packages(services: Services, caller: Principal, page: PageRequest) -> Page[PackageInfo]:
     """List the packages that are published, loaded or wanted."""
     packages = await services.package_registry.list_all(caller.tenant)
     return page_of(packages, page, key=lambda one: one.name, view=PackageInfo.seen)
 
 
 @operation(GET("/packages/{name}"), Permission.READ, command=CommandForm("package status"))
-async def get_package(services: Services, caller: Caller, name: Name) -> PackageInfo:
+async def get_package(services: Services, caller: Principal, name: Name) -> PackageInfo:
     """Return a package: its state, the six steps with their times, and problems by file and line."""
     return PackageInfo.seen(await services.package_registry.find(caller.tenant, name))
 
@@ -138,6 +138,6 @@ async def get_package(services: Services, caller: Caller, name: Name) -> Package
     audit="package.unload",
     command=CommandForm("package unload", done="package '{name}' is no longer published"),
 )
-async def unload(services: Services, caller: Caller, name: Name) -> None:
+async def unload(services: Services, caller: Principal, name: Name) -> None:
     """Withdraw a package, so that every node unloads it; refused while other packages need it."""
     await services.package_registry.remove(caller.tenant, name)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.fields import Positional
 from tidemill.api.operation import DELETE, GET, PUT, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, page_of
@@ -32,14 +32,14 @@ class Pool(Message, frozen=True, kw_only=True):
         "pool list", columns=("name", "slots", "used", "waiting"), empty="no pools; create one with `tidemill pool set`"
     ),
 )
-async def list_pools(services: Services, caller: Caller, page: PageRequest) -> Page[Pool]:
+async def list_pools(services: Services, caller: Principal, page: PageRequest) -> Page[Pool]:
     """List pools by name, and how much of each the tenant uses."""
     pools = await services.workflows.pools.list_all(caller)
     return page_of(pools, page, key=lambda one: one.name, view=Pool.of)
 
 
 @operation(GET("/pools/{name}"), Permission.READ, command=CommandForm("pool show"))
-async def get_pool(services: Services, caller: Caller, name: str) -> Pool:
+async def get_pool(services: Services, caller: Principal, name: str) -> Pool:
     """Return a pool, and how much of it the tenant uses."""
     return Pool.of(await services.workflows.pools.get(caller, name))
 
@@ -50,12 +50,12 @@ async def get_pool(services: Services, caller: Caller, name: str) -> Pool:
     audit="pool.set",
     command=CommandForm("pool set", done="pool '{name}' has {slots} slots"),
 )
-async def set_pool(services: Services, caller: Caller, name: str, slots: Slots) -> Pool:
+async def set_pool(services: Services, caller: Principal, name: str, slots: Slots) -> Pool:
     """Create a pool, or change its size; tasks that have a slot keep it."""
     return Pool.of(await services.workflows.pools.set(caller, name, slots))
 
 
 @operation(DELETE("/pools/{name}"), Permission.INSTANCE, audit="pool.delete", command=CommandForm("pool delete"))
-async def delete_pool(services: Services, caller: Caller, name: str) -> None:
+async def delete_pool(services: Services, caller: Principal, name: str) -> None:
     """Delete a pool that neither a loaded workflow nor a task of an active run needs."""
     await services.workflows.pools.delete(caller, name)

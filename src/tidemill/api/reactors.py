@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.fields import NameOf, TenantName
 from tidemill.api.operation import GET, POST, CommandForm, RequestKey, operation
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor, page_after, page_of
@@ -70,14 +70,14 @@ def _recovery_key(one: Recovery) -> str:
         empty="no reactors",
     ),
 )
-async def list_reactors(services: Services, caller: Caller, page: PageRequest) -> Page[ReactorState]:
+async def list_reactors(services: Services, caller: Principal, page: PageRequest) -> Page[ReactorState]:
     """List the reactors by name, with their state."""
     reactors = await services.graphs.list_reactors(caller)
     return page_of(reactors, page, key=lambda one: one.name, view=lambda one: one)
 
 
 @operation(GET("/reactors/{name}"), Permission.READ, resource="reactors", command=CommandForm("reactor state"))
-async def get_reactor(services: Services, caller: Caller, name: ReadableName, key: Key = None) -> ReactorState:
+async def get_reactor(services: Services, caller: Principal, name: ReadableName, key: Key = None) -> ReactorState:
     """Return the state of a reactor, or of one key: health, cache, flags, queue and counters, with its accumulators."""
     return await services.graphs.reactor_state(caller, name, _parse(key))
 
@@ -89,7 +89,7 @@ async def get_reactor(services: Services, caller: Caller, name: ReadableName, ke
     default_limit=50,
 )
 async def list_firings(
-    services: Services, caller: Caller, page: PageRequest, name: ReadableName, key: Key = None
+    services: Services, caller: Principal, page: PageRequest, name: ReadableName, key: Key = None
 ) -> Page[FiringView]:
     """List the firings of a reactor, or of one key, newest first; of each partition, the newest 200 are kept."""
     found = await services.graphs.firings(caller, name, page.limit, decode_cursor(page.cursor), _parse(key))
@@ -98,7 +98,7 @@ async def list_firings(
 
 
 @operation(GET("/reactors/{name}/timeseries"), Permission.READ, resource="reactors")
-async def get_timeseries(services: Services, caller: Caller, name: ReadableName) -> Timeseries:
+async def get_timeseries(services: Services, caller: Principal, name: ReadableName) -> Timeseries:
     """Return how often a reactor has fired in each of the last 60 minutes."""
     return Timeseries(await services.graphs.timeseries(caller, name))
 
@@ -112,7 +112,9 @@ async def get_timeseries(services: Services, caller: Caller, name: ReadableName)
     ),
     default_limit=50,
 )
-async def list_recoveries(services: Services, caller: Caller, page: PageRequest, name: ReactorName) -> Page[Recovery]:
+async def list_recoveries(
+    services: Services, caller: Principal, page: PageRequest, name: ReactorName
+) -> Page[Recovery]:
     """List what the supervisor did with a reactor and its accumulators, newest first."""
     return page_after(await services.graphs.recoveries(caller, name), page, key=_recovery_key)
 
@@ -120,7 +122,7 @@ async def list_recoveries(services: Services, caller: Caller, page: PageRequest,
 @operation(POST("/reactors/{name}/commands"), Permission.WRITE, audit="reactor.command", resource="reactors")
 async def command_reactor(
     services: Services,
-    caller: Caller,
+    caller: Principal,
     name: ReactorName,
     command: Command,
     inputs: FiringInputs = None,

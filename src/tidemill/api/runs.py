@@ -286,7 +286,7 @@ async def _make_check(
 
 
 @operation(
-    POST("/workflows/{name}/runs", status=201, location="/runs/{id}"),
+    POST("/workflows/{name}/runs", location="/runs/{id}"),
     Permission.WRITE,
     audit="run.start",
     is_audited_by_service=True,

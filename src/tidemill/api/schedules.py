@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.errors import FieldProblem, InvalidRequestError, require_offset
 from tidemill.api.fields import NameOf, WireName
 from tidemill.api.operation import GET, CommandForm, Message, operation
@@ -159,7 +159,7 @@ class Calendar(Message, frozen=True, kw_only=True):
         "schedule list", columns=("workflow", "rule", "next", "paused", "catchup"), empty="no schedules"
     ),
 )
-async def list_schedules(services: Services, caller: Caller, page: PageRequest) -> Page[ScheduleInfo]:
+async def list_schedules(services: Services, caller: Principal, page: PageRequest) -> Page[ScheduleInfo]:
     """List the schedules of the loaded workflows by workflow, with their next slots."""
     catalog = services.catalog
     return page_of(
@@ -171,7 +171,7 @@ async def list_schedules(services: Services, caller: Caller, page: PageRequest) 
 
 
 @operation(GET("/schedules/calendar"), Permission.READ)
-async def get_calendar(services: Services, caller: Caller, start: Start = None, end: End = None) -> Calendar:
+async def get_calendar(services: Services, caller: Principal, start: Start = None, end: End = None) -> Calendar:
     """Return the slots of all schedules in a range of at most 31 days: with their runs, and those to come."""
     first, last = _range(start, end, services.catalog.now())
     found = await services.workflows.calendar(caller, first, last)
@@ -212,7 +212,7 @@ def _invalid(name: str, message: str) -> InvalidRequestError:
     ),
 )
 async def preview_schedule(
-    services: Services, caller: Caller, name: WorkflowName, count: Count = 10
+    services: Services, caller: Principal, name: WorkflowName, count: Count = 10
 ) -> Page[UpcomingSlot]:
     """List the next slots of a workflow, of all its schedules; none if it has no schedule."""
     now, facts = services.catalog.now(), await services.catalog.describe(caller, name)

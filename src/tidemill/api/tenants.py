@@ -34,7 +34,7 @@ async def list_tenants(services: Services, caller: Principal, page: PageRequest)
 
 
 @operation(
-    POST("/tenants", status=201, location="/tenants"),
+    POST("/tenants", location="/tenants"),
     Permission.INSTANCE,
     audit="tenant.create",
     is_audited_by_service=True,

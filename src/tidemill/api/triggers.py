@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.operation import GET, PATCH, CommandForm, Message, Verb, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
@@ -48,7 +48,7 @@ class TriggerInfo(Message, frozen=True, kw_only=True):
     Permission.READ,
     command=CommandForm("trigger list", columns=("name", "kind", "workflows", "paused", "when"), empty="no triggers"),
 )
-async def list_triggers(services: Services, caller: Caller, page: PageRequest) -> Page[TriggerInfo]:
+async def list_triggers(services: Services, caller: Principal, page: PageRequest) -> Page[TriggerInfo]:
     """List the triggers of the loaded workflows by name."""
     triggers = await services.catalog.triggers(caller)
     return page_of(triggers, page, key=lambda one: one.name, view=TriggerInfo.of_entry)
@@ -73,6 +73,6 @@ async def list_triggers(services: Services, caller: Caller, page: PageRequest) -
         ),
     ),
 )
-async def set_trigger_paused(services: Services, caller: Caller, name: str, paused: bool) -> TriggerInfo:
+async def set_trigger_paused(services: Services, caller: Principal, name: str, paused: bool) -> TriggerInfo:
     """Pause or resume a trigger: while it is paused, it is not polled."""
     return TriggerInfo.of_entry(await services.catalog.set_trigger_paused(caller, name, paused=paused))

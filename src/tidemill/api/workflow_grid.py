@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.operation import GET, Message, operation
 from tidemill.api.paging import DEFAULT_LIMIT, MAX_LIMIT
 from tidemill.api.runs import decode_position, next_position
@@ -125,7 +125,7 @@ def _list_tasks(spec: WorkflowSpec | None, shown: set[str]) -> list[GridTask]:
 
 @operation(GET("/workflows/{name}/grid"), Permission.READ)
 async def get_workflow_grid(
-    services: Services, caller: Caller, name: Name, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    services: Services, caller: Principal, name: Name, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> Grid:
     """Return the runs of a workflow, newest first, with the state of every task; a mapped task is one cell."""
     client = services.workflows

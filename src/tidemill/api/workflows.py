@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from tidemill.access.principal import Caller, Permission
+from tidemill.access.principal import Permission, Principal
 from tidemill.api.fields import NameOf, WireName
 from tidemill.api.json_schemas import object_schema
 from tidemill.api.operation import GET, PATCH, CommandForm, Message, Verb, operation
@@ -251,7 +251,7 @@ class VersionDetails(Message, frozen=True, kw_only=True):
 )
 async def list_workflows(
     services: Services,
-    caller: Caller,
+    caller: Principal,
     page: PageRequest,
     text: Text = "",
     tag: Tag = None,
@@ -294,14 +294,14 @@ def _is_listed(entry: "CatalogEntry", text: str, tag: str | None, paused: bool |
         ),
     ),
 )
-async def get_workflow(services: Services, caller: Caller, name: Name) -> WorkflowDetails:
+async def get_workflow(services: Services, caller: Principal, name: Name) -> WorkflowDetails:
     """Return a workflow: tasks, edges, schedules, triggers, the JSON Schema of its params, and its versions."""
     catalog = services.workflows.catalog
     return WorkflowDetails.of_facts(await catalog.describe(caller, name), catalog.now())
 
 
 @operation(GET("/workflows/{name}/versions/{version}"), Permission.READ)
-async def get_workflow_version(services: Services, caller: Caller, name: Name, version: str) -> VersionDetails:
+async def get_workflow_version(services: Services, caller: Principal, name: Name, version: str) -> VersionDetails:
     """Return a version of a workflow: its structure, and the source that declares it."""
     return VersionDetails.of_version(await services.workflows.catalog.get_version(caller, name, version))
 
@@ -325,7 +325,7 @@ async def get_workflow_version(services: Services, caller: Caller, name: Name, v
         ),
     ),
 )
-async def set_workflow_paused(services: Services, caller: Caller, name: Name, paused: bool) -> WorkflowDetails:
+async def set_workflow_paused(services: Services, caller: Principal, name: Name, paused: bool) -> WorkflowDetails:
     """Pause or resume a workflow: while it is paused, none of its runs begins, and none of its tasks starts."""
     client = services.workflows
     await (client.pause if paused else client.resume)(caller, name)

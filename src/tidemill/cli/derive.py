@@ -1,6 +1,7 @@
 """Derives commands from operations: arguments and options from the fields of a request, a table from its columns."""
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, get_origin
 
@@ -71,7 +72,7 @@ def _help(operation: Operation[Any, Any], text: str, form: CommandForm) -> str:
     reads = next(
         (f"The {one.text.lower()} is read from standard input; a terminal asks for it." for one in prompts if one), ""
     )
-    first, _, rest = text.partition("\n\n")
+    first, _, rest = re.sub("^Return ", "Show ", text).partition("\n\n")
     return "\n\n".join(one for one in (f"{first} {reads}".strip(), rest, form.more) if one)
 
 

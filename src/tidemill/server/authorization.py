@@ -107,7 +107,10 @@ async def _authenticate(
     with context.limits.counting_failures(address_of(connection)):
         principal = await context.authenticator.authenticate(connection)
     if principal is None:  # no failure of the address: a request without a credential guesses nothing
-        raise RequestError("this needs a key: send `Authorization: Bearer KEY`", code="no_key", status=401)
+        message = (
+            "this needs a key: commands read TIDEMILL_KEY, clients take key=, HTTP has `Authorization: Bearer KEY`"
+        )
+        raise RequestError(message, code="no_key", status=401)
     admit(connection.scope)
     if principal.credential is not None:
         context.limits.count_request(principal.credential)

@@ -111,9 +111,7 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
             return await follow(operation, request, context.node.services, principal, given)
         if keyed is not None and operation.makes_once:
             given["request"] = RequestKey(keyed.effect, keyed.begun_at, keyed.is_repetition, keyed.was_lost)
-        with _judging(keyed):
-            if keyed is not None and keyed.was_lost and not (operation.makes_once or http.is_idempotent):
-                raise RequestError(_LOST, code=OUTCOME_UNKNOWN, status=409)
+        with _judging(operation, keyed):
             answer = await operation(context.node.services, principal, **given)
         headers = _headers(operation, answer)
         if http.may_make_nothing and "location" not in headers:
@@ -151,13 +149,16 @@ async def _to_events(form: StreamForm, items: AsyncGenerator[StreamItem[Any], No
 
 
 @contextmanager
-def _judging(keyed: KeyedRequest | None) -> Iterator[None]:
+def _judging(operation: Operation[Any, Any], keyed: KeyedRequest | None) -> Iterator[None]:
     """Note what an error says about the effect of a request, for those who repeat it with its key.
 
-    A store error says that a reactor has not fired. Other operations find their effect by the id of the request, also
-    after a store error behind the commit, and do not read `was_lost`.
+    A request that was lost is not carried out again if its effect cannot be found, and a second one would count. A
+    store error says that a reactor has not fired, and invites others to repeat the request. Operations that make
+    something find it by the id of the request, also after a store error behind the commit.
     """
     try:
+        if keyed is not None and keyed.was_lost and not (operation.makes_once or operation.http.is_idempotent):
+            raise RequestError(_LOST, code=OUTCOME_UNKNOWN, status=409)
         yield
     except StoreError:
         if keyed is not None:

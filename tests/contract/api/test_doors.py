@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.contract.api.doors import NO_COMMAND, RUNNING_DOORS, STORE_DOORS, MakeDoor, Visitor
+import tidemill as tm
+from tests.contract.api.doors import NO_COMMAND, RUNNING_DOORS, STORE_DOORS, CommandDoor, MakeDoor, Visitor
 from tests.contract.api.scenarios import LATER, SCENARIOS, Scenario
-from tidemill.api import import_errors, overview, system
+from tests.service.server.serving_node import served
+from tidemill.api import import_errors, overview, pools, system
 from tidemill.api.operation import Operation
 from tidemill.api.table import NOUNS, operations_of
+from tidemill.server.authentication import CredentialAuthentication
 
 REFERENCE = "node"
 OF_SERVERS = (
@@ -112,3 +115,10 @@ def _plain(value: Any, known: dict[str, str], field: str = "") -> Any:
         case str():
             return known.get(value, value)
     return value
+
+
+async def test_a_command_without_a_key_says_where_it_goes(visitor: Visitor) -> None:
+    """A person who types a command sends no header."""
+    async with tm.Node() as node, served(node, CredentialAuthentication(node.access)) as server:
+        door = CommandDoor(["--server", server.url], visitor.monkeypatch, visitor.capsys)
+        assert "TIDEMILL_KEY" in (await door.ask(pools.list_pools, {}))["error"]
