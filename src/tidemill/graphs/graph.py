@@ -21,6 +21,11 @@ class NodeReference(NamedTuple):
     graph: "Graph"
     name: str
 
+    @property
+    def function(self) -> AuthorFunction:
+        """The function of the node."""
+        return next(node.function for node in self.graph.nodes if node.name == self.name)
+
 
 class Graph:
     """A computation graph: functions wired by parameter name, routed by the class of what they return.

@@ -18,6 +18,10 @@ class NodeOfGraph(Protocol):
     def name(self) -> str:
         """The name of the node."""
 
+    @property
+    def function(self) -> Any:
+        """The function of the node, as its graph has captured it."""
+
 
 class HasOutputs(Protocol):
     """The result of a call of a graph."""

@@ -99,7 +99,11 @@ class GraphResult(msgspec.Struct, frozen=True, eq=False):
     @overload
     def output(self, node: NodeOfGraph | str, /) -> Any: ...
     def output(self, node: Any, /) -> Any:
-        """Return what a terminal node returned: name it by its function, as `maker.place`, or by its name."""
+        """Return what a terminal node returned. Name it by its function: type checkers know the type then.
+
+        `maker.place` names the graph too, where several have a node of this name; type checkers see `Any`. A name,
+        "place", does as well.
+        """
         return find_output({"": self}, node, "the result")
 
     @property
@@ -161,5 +165,9 @@ class Firing(msgspec.Struct, frozen=True, eq=False):
     @overload
     def output(self, node: NodeOfGraph | str, /) -> Any: ...
     def output(self, node: Any, /) -> Any:
-        """Return what a terminal node returned: name it by its function, as `maker.place`, or by its name."""
+        """Return what a terminal node returned. Name it by its function: type checkers know the type then.
+
+        `maker.place` names the graph too, where several have a node of this name; type checkers see `Any`. A name,
+        "place", does as well.
+        """
         return find_output(self.results, node, f"firing {self.id}")

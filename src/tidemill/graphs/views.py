@@ -2,15 +2,15 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import msgspec
 
+from tidemill.annotations.declared import to_declared
 from tidemill.graphs.key_forms import key_to_json
 from tidemill.graphs.outcomes import Receipt, to_jsonable
 from tidemill.graphs.outputs import NodeOfGraph, find_output
 from tidemill.graphs.state import AccumulatorState, ReactorState
-from tidemill.kernel.errors import RequestError
 
 if TYPE_CHECKING:
     from tidemill.graphs.result import Firing, GraphResult, NodeError
@@ -22,17 +22,6 @@ ReactorCommand = Literal["force_fire", "fire_with", "pause", "resume", "restart"
 
 FIRING_COMMANDS = ("force_fire", "fire_with")
 """Commands to a keyed reactor that are for one key."""
-
-
-def to_declared(value: Any, node: Any) -> Any:
-    """Return a plain value as the type that a function declares to return; RequestError if it is not one."""
-    if not callable(node):
-        return value
-    try:
-        return msgspec.convert(value, get_type_hints(node).get("return", Any))
-    except (msgspec.ValidationError, TypeError) as error:
-        message = f"the output of '{node.__name__}' is not what the function declares: {error}"
-        raise RequestError(message, code="no_output", status=409) from error
 
 
 class NodeFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,9 +67,10 @@ class GraphResultView(msgspec.Struct, frozen=True, kw_only=True):
     @overload
     def output(self, node: NodeOfGraph | str, /) -> Any: ...
     def output(self, node: Any, /) -> Any:
-        """Return what a terminal node returned: name it by its function, as `maker.place`, or by its name.
+        """Return what a terminal node returned. Name it by its function: the output has the type that this declares.
 
-        By its function, it is converted to the type that the function declares; else it is a plain value.
+        `maker.place` names the graph too, where several have a node of this name; type checkers see `Any`. A name,
+        "place", gives a plain value.
         """
         return to_declared(find_output({"": self}, node, "the result"), node)
 
@@ -128,9 +118,10 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
     @overload
     def output(self, node: NodeOfGraph | str, /) -> Any: ...
     def output(self, node: Any, /) -> Any:
-        """Return what a terminal node returned: name it by its function, as `maker.place`, or by its name.
+        """Return what a terminal node returned. Name it by its function: the output has the type that this declares.
 
-        By its function, it is converted to the type that the function declares; else it is a plain value.
+        `maker.place` names the graph too, where several have a node of this name; type checkers see `Any`. A name,
+        "place", gives a plain value.
         """
         return to_declared(find_output(self.results, node, f"firing {self.id}"), node)
 

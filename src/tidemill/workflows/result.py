@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import msgspec
 
+from tidemill.annotations.declared import to_declared
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.plan import UNMAPPED, mapped_state
@@ -71,7 +72,11 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     @overload
     def output(self, task: "Task | str", /) -> Any: ...
     def output(self, task: Any, /) -> Any:
-        """Return what a task returned: name it by its function or by its name. A mapped one has `tasks[...].mapped`."""
+        """Return what a task returned. Name it by its function: the output has the type that this declares.
+
+        A name, "publish", does as well; the output is a plain value then if it comes from a server. A mapped task has
+        `tasks[...].mapped`.
+        """
         name = task if isinstance(task, str) else getattr(task, "__name__", None) or task.name
         found = self.tasks.get(name)
         if found is None:
@@ -83,7 +88,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         if not found.has_output:
             message = f"task '{name}' of run {self.id} has no output: it is {found.state}"
             raise RequestError(message, code="no_output", status=409, run=self.id, task=name)
-        return found.output
+        return to_declared(found.output, task)
 
     def raise_for_status(self) -> Self:
         """Raise an OperationError that names the failed tasks and their errors, unless the run has succeeded."""

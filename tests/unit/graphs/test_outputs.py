@@ -3,11 +3,13 @@
 from datetime import UTC, datetime
 from typing import Any, assert_type
 
+import msgspec
 import pytest
 
 import tidemill as tm
 from tidemill.graphs.result import Firing
 from tidemill.graphs.views import FiringView
+from tidemill.workflows.result import RunResult
 
 maker, other = tm.Graph("maker"), tm.Graph("other")
 
@@ -87,6 +89,7 @@ async def test_a_client_gets_the_declared_type_too() -> None:
     """What came as JSON is converted to what the function declares; by its name it is a plain value."""
     view = FiringView.of(await fire(1.5))
     assert assert_type(view.output(place), Order) == (await fire(1.5)).output(place)
+    assert view.output(maker.place) == view.output(place)
     assert view.results["maker"].output("place") == {"price": 1.5, "at": "2026-01-01T00:00:00Z"}
 
     def place_(decide: Order) -> int: ...
@@ -94,6 +97,24 @@ async def test_a_client_gets_the_declared_type_too() -> None:
     place_.__name__ = "place"
     with pytest.raises(tm.RequestError, match="is not what the function declares"):
         view.output(place_)
+
+
+def test_a_run_at_a_client_has_the_declared_types() -> None:
+    """What a server sends is plain: the function says what it was."""
+    flow = tm.Workflow("shop")
+
+    @flow.task
+    def order() -> Order:
+        return Order(1.5, datetime(2026, 1, 1, tzinfo=UTC))
+
+    result = flow.run()
+    sent = msgspec.convert(msgspec.to_builtins(result), RunResult)
+    assert sent.output("order") == {"price": 1.5, "at": "2026-01-01T00:00:00Z"}
+    assert assert_type(sent.output(order), Order) == result.output(order) == result.output("order")
+    assert sent.output(flow.tasks[0]) == result.output(order)
+    text = msgspec.structs.replace(result.tasks["order"], output="text")
+    with pytest.raises(tm.RequestError, match="is not what the function declares"):
+        msgspec.structs.replace(result, tasks={"order": text}).output(order)
 
 
 def test_a_run_has_the_outputs_of_its_tasks() -> None:
