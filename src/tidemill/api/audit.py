@@ -1,10 +1,10 @@
 """The audit log: who has changed what."""
 
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
+from tidemill.access.audit import AuditRow
 from tidemill.access.principal import Permission, Principal
 from tidemill.api.operation import GET, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor
@@ -16,22 +16,8 @@ Action = Annotated[str | None, Meta(description="Only changes of this kind, such
 Target = Annotated[str | None, Meta(description="Only changes of this name or id.")]
 
 
-class AuditEntry(Message, frozen=True, kw_only=True):
+class AuditEntry(AuditRow, Message, frozen=True, kw_only=True):
     """One change that a principal has made."""
-
-    id: str
-    """Sorts by the time of the entry."""
-    at: datetime
-    tenant: str
-    """The tenant whose data was changed."""
-    actor: str
-    action: str
-    """A noun and a verb, such as "key.create"."""
-    target: str
-    """The name or the id of what was changed."""
-    details: dict[str, Any] = {}
-    """Further facts, never a secret."""
-    request_id: str | None = None
 
 
 @operation(

@@ -1,6 +1,6 @@
 """Pools: named limits of slots over all nodes. They are the instance's, so only its admins change them."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
@@ -10,6 +10,9 @@ from tidemill.api.operation import DELETE, GET, PUT, CommandForm, Message, opera
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.kernel.limits import MAX_INTEGER
+
+if TYPE_CHECKING:
+    from tidemill.engine.workflows.client.pool_operations import PoolUse
 
 Slots = Annotated[int, Meta(ge=1, le=MAX_INTEGER, description="The number of slots.", examples=[4]), Positional()]
 
@@ -24,6 +27,11 @@ class Pool(Message, frozen=True, kw_only=True):
     waiting: int
     """The task runs that wait for one."""
 
+    @classmethod
+    def of_use(cls, pool: "PoolUse") -> "Pool":
+        """Return the message about a pool and its use."""
+        return cls(name=pool.name, slots=pool.slots, used=pool.demand.used, waiting=pool.demand.waiting)
+
 
 @operation(
     GET("/pools"),
@@ -35,13 +43,13 @@ class Pool(Message, frozen=True, kw_only=True):
 async def list_pools(services: Services, caller: Principal, page: PageRequest) -> Page[Pool]:
     """List pools by name, and how much of each the tenant uses."""
     pools = await services.workflows.pools.list_all(caller)
-    return page_of(pools, page, key=lambda one: one.name, view=Pool.of)
+    return page_of(pools, page, key=lambda one: one.name, view=Pool.of_use)
 
 
 @operation(GET("/pools/{name}"), Permission.READ, command=CommandForm("pool show"))
 async def get_pool(services: Services, caller: Principal, name: str) -> Pool:
     """Return a pool, and how much of it the tenant uses."""
-    return Pool.of(await services.workflows.pools.get(caller, name))
+    return Pool.of_use(await services.workflows.pools.get(caller, name))
 
 
 @operation(
@@ -52,7 +60,7 @@ async def get_pool(services: Services, caller: Principal, name: str) -> Pool:
 )
 async def set_pool(services: Services, caller: Principal, name: str, slots: Slots) -> Pool:
     """Create a pool, or change its size; tasks that have a slot keep it."""
-    return Pool.of(await services.workflows.pools.set(caller, name, slots))
+    return Pool.of_use(await services.workflows.pools.set(caller, name, slots))
 
 
 @operation(DELETE("/pools/{name}"), Permission.INSTANCE, audit="pool.delete", command=CommandForm("pool delete"))

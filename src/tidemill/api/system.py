@@ -4,7 +4,7 @@ import platform
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from tidemill.access.principal import Permission, Principal
+from tidemill.access.principal import Permission, Principal, Role
 from tidemill.api.operation import GET, Message, operation
 from tidemill.api.services import Services
 from tidemill.kernel.settings import Settings
@@ -16,6 +16,26 @@ from tidemill.telemetry.process_usage import ProcessUsage, read_process_usage
 if TYPE_CHECKING:
     from tidemill.engine.workflows.client.nodes import Leader
     from tidemill.storage.store import Store
+
+
+class ServerInfo(Message, frozen=True, kw_only=True):
+    """The version of the server, and of its API."""
+
+    version: str
+    api: str = "v1"
+
+
+class Identity(Message, frozen=True, kw_only=True):
+    """The principal of a request: who makes it, for which tenant, and what they may do."""
+
+    actor: str
+    tenant: str
+    role: Role
+    is_instance_admin: bool
+    may_upload: bool
+    """Whether it may upload packages."""
+    only: list[str] | None
+    """The endpoints that its key is restricted to."""
 
 
 class LeaderInfo(Message, frozen=True, kw_only=True):

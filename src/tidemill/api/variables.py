@@ -1,6 +1,5 @@
 """Variables: values that operators set and author code reads with `ctx.variable`."""
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
@@ -10,6 +9,7 @@ from tidemill.api.fields import Positional
 from tidemill.api.operation import DELETE, GET, PUT, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
+from tidemill.storage.variable_ports import NamedValue
 
 if TYPE_CHECKING:
     from tidemill.storage.variable_ports import ListedVariable
@@ -21,14 +21,9 @@ Value = Annotated[
 ]
 
 
-class Variable(Message, frozen=True, kw_only=True):
-    """A variable."""
+class Variable(NamedValue, Message, frozen=True, kw_only=True):
+    """A variable; its value is null if it is omitted."""
 
-    name: str
-    value: Any
-    """Null if it is omitted."""
-    updated_at: datetime
-    updated_by: str
     omitted: dict[str, int] = {}
     """The value, with its bytes, if the list leaves it out because it is large; `GET` of the variable has it."""
 

@@ -16,7 +16,8 @@ from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.schedules import ScheduleInfo
 from tidemill.api.services import Services
 from tidemill.api.triggers import TriggerInfo
-from tidemill.workflows.spec import TaskSpec, WorkflowSpec
+from tidemill.kernel.backoff import RetryNumbers
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState
 from tidemill.workflows.task_options import TaskOptions
 
@@ -80,14 +81,8 @@ class WorkflowItem(Message, frozen=True, kw_only=True):
         )
 
 
-class TaskRetry(Message, frozen=True, kw_only=True):
+class TaskRetry(RetryNumbers, Message, frozen=True, kw_only=True):
     """The retries of a task; times are seconds."""
-
-    times: int
-    delay: float
-    backoff: float
-    max_delay: float
-    jitter: float
 
 
 class TaskDetails(TaskOptions, frozen=True, kw_only=True, omit_defaults=False):
@@ -121,31 +116,19 @@ class TaskDetails(TaskOptions, frozen=True, kw_only=True, omit_defaults=False):
 
 
 def _to_retry(retry: "Retry | None") -> TaskRetry | None:
-    return None if retry is None else TaskRetry.of(retry)
+    return None if retry is None else TaskRetry.of_policy(retry)
 
 
-class EdgeDetails(Message, frozen=True, kw_only=True):
+class EdgeDetails(TaskEdge, Message, frozen=True, kw_only=True, omit_defaults=False):
     """A dependency of a task."""
 
-    source: str
     target: str
-    parameter: str | None
-    """The parameter that takes the value; null if only the end of the source matters."""
-    takes: list[str] | None
-    """The variants of the value that the parameter accepts; null for all."""
-    optional: bool
 
 
 def _edges_of(spec: WorkflowSpec) -> Iterator[EdgeDetails]:
     for task in spec.topological_order:
         for edge in task.edges:
-            yield EdgeDetails(
-                source=edge.source,
-                target=task.name,
-                parameter=edge.parameter,
-                takes=None if edge.takes is None else list(edge.takes),
-                optional=edge.optional,
-            )
+            yield EdgeDetails(target=task.name, **asdict(edge))
 
 
 class VersionItem(Message, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 import random
 from math import inf
+from typing import Self
 
 import msgspec
 
@@ -76,6 +77,25 @@ class Retry:
 
     def __repr__(self) -> str:
         return f"Retry({self.times}, delay={self.delay}, backoff={self.backoff}, max_delay={self.max_delay})"
+
+
+class RetryNumbers(msgspec.Struct, frozen=True, kw_only=True):
+    """A retry policy without its filter of errors, which only the author's code has; times are seconds."""
+
+    times: int
+    delay: float
+    backoff: float
+    max_delay: float
+    jitter: float
+
+    @classmethod
+    def of_policy(cls, retry: Retry) -> Self:
+        """Return the numbers of a policy."""
+        return msgspec.convert(retry, cls, from_attributes=True)
+
+    def to_policy(self) -> Retry:
+        """Return a policy with these numbers, which retries after any error."""
+        return Retry(self.times, delay=self.delay, backoff=self.backoff, max_delay=self.max_delay, jitter=self.jitter)
 
 
 def _is_number(value: object) -> bool:

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from tidemill.graphs.health import PartKind as PartKind  # of part keys
+from tidemill.graphs.state import Recovery
 from tidemill.kernel.errors import FencedError
 
 
@@ -227,17 +228,11 @@ class DeadLetters(Protocol):
         """Return every dead letter of every tenant, oldest first; for audits."""
 
 
-class StoredRecovery(msgspec.Struct, frozen=True, kw_only=True):
+class StoredRecovery(Recovery, frozen=True, kw_only=True):
     """An action of the supervisor, as stored. Its id sorts by age."""
 
     id: str
     tenant: str
-    component: str
-    name: str
-    at: datetime
-    action: str
-    reason: str
-    failures: int
 
 
 class Recoveries(Protocol):

@@ -6,15 +6,20 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 
-class VariableRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that is not secret."""
+class NamedValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that is not secret, and who has set it."""
 
-    tenant: str
     name: str
     value: Any
     """Anything that JSON can express."""
     updated_at: datetime
     updated_by: str
+
+
+class VariableRow(NamedValue, frozen=True, kw_only=True):
+    """A variable of a tenant."""
+
+    tenant: str
 
 
 class ListedVariable(NamedTuple):

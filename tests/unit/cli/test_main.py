@@ -189,6 +189,7 @@ LIGHT = (
     "tidemill.workflows.slots",
     "tidemill.storage.request_ports",
     "tidemill.storage.run_lists",
+    "tidemill.storage.variable_ports",
     "tidemill.workflows.cluster_options",
     "tidemill.workflows.lookup",
     "tidemill.workflows.plan",

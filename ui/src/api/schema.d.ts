@@ -2061,10 +2061,11 @@ export interface components {
         /** EdgeDetails */
         EdgeDetails: {
             source: string;
-            target: string;
             parameter: string | null;
             takes: string[] | null;
+            /** @default false */
             optional: boolean;
+            target: string;
         };
         /** EndedHour */
         EndedHour: {
@@ -2212,6 +2213,15 @@ export interface components {
             upstream: string[];
             current: boolean;
         };
+        /** Identity */
+        Identity: {
+            actor: string;
+            tenant: string;
+            role: components["schemas"]["Role"];
+            is_instance_admin: boolean;
+            may_upload: boolean;
+            only: string[] | null;
+        };
         /** ImportProblem */
         ImportProblem: {
             message: string;
@@ -2294,15 +2304,6 @@ export interface components {
             fields?: {
                 [key: string]: unknown;
             };
-        };
-        /** Me */
-        Me: {
-            actor: string;
-            tenant: string;
-            role: components["schemas"]["Role"];
-            is_instance_admin: boolean;
-            may_upload: boolean;
-            only: string[] | null;
         };
         /** MetricValues */
         MetricValues: {
@@ -2908,8 +2909,8 @@ export interface components {
             updated_at: string;
             updated_by: string;
         };
-        /** ServerVersion */
-        ServerVersion: {
+        /** ServerInfo */
+        ServerInfo: {
             version: string;
             /** @default v1 */
             api: string;
@@ -3313,7 +3314,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["ServerVersion"];
+                    "application/json": components["schemas"]["ServerInfo"];
                 };
             };
             default: {
@@ -3369,7 +3370,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Me"];
+                    "application/json": components["schemas"]["Identity"];
                 };
             };
             default: {

@@ -2,7 +2,7 @@ import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import type { Destination } from "./navigation";
 
-type Me = Schema<"Me">;
+type Me = Schema<"Identity">;
 
 /** The key of the answer, for those who read it again. */
 export const ME = ["get", "/api/v1/me"];

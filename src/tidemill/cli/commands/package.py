@@ -204,10 +204,11 @@ def verify(
     with exit_on_bad_package():
         trusted = [one for file in key for one in load_public_keys(Path(file))]
         verified = signature.verify(read_folder_or_archive(path), trusted, now=SystemClock().now(), tenant=tenant)
-    scope = f", for tenant '{verified.tenant}' only" if verified.tenant else ""
+    signed = verified.statement
+    scope = f", for tenant '{signed.tenant}' only" if signed.tenant else ""
     until = f", until {verified.not_after:%Y-%m-%d %H:%M:%S} UTC" if verified.not_after else ""
     key_text = f"key '{verified.key.name}' ({verified.key.id})"
-    print_text(f"{path}: {verified.package} {verified.version} is signed with {key_text}{scope}{until}")
+    print_text(f"{path}: {signed.package} {signed.version} is signed with {key_text}{scope}{until}")
 
 
 @app.command()

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tidemill.api.port import AsyncApi
+from tidemill.api.system import Identity, ServerInfo
 from tidemill.client import calls
 from tidemill.client.asynchronous.graph_calls import AsyncGraphCalls
 from tidemill.client.asynchronous.operations import AsyncOperations
@@ -14,7 +15,6 @@ from tidemill.client.asynchronous.remote_api import AsyncRemoteApi
 from tidemill.client.asynchronous.transport import AsyncTransport
 from tidemill.client.asynchronous.workflow_calls import AsyncWorkflowCalls
 from tidemill.client.connection import DEFAULT_RETRY, DEFAULT_TIMEOUT, Connection
-from tidemill.client.values import Identity, ServerInfo
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
 

@@ -10,7 +10,6 @@ from tidemill.client.asynchronous.reactor import AsyncRemoteReactor
 from tidemill.client.asynchronous.transport import AsyncTransport
 from tidemill.client.calls import NDJSON, encode, make, name_in_path
 from tidemill.client.push_window import PusherOptions
-from tidemill.client.values import PushAnswer
 from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import list_events
 from tidemill.kernel.durations import Duration
@@ -34,7 +33,7 @@ class AsyncGraphCalls:
         """Push events in one request, in order; return their receipts."""
         path = f"/accumulators/{name_in_path(accumulator)}/events"
         body = b"\n".join(encode(event) for event in list_events(events))
-        return (await self._transport.send(make(path, PushAnswer, body, content_type=NDJSON))).receipts
+        return (await self._transport.send(make(path, dict[str, list[Receipt]], body, content_type=NDJSON)))["receipts"]
 
     def pusher(
         self, accumulator: str, *, batch: int = 256, window: int = 32, linger: Duration = "20ms", raises: bool = True

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tidemill.api.port import Api
+from tidemill.api.system import Identity, ServerInfo
 from tidemill.client import calls
 from tidemill.client.connection import DEFAULT_RETRY, DEFAULT_TIMEOUT, Connection
 from tidemill.client.synchronous.graph_calls import GraphCalls
@@ -15,7 +16,6 @@ from tidemill.client.synchronous.package_calls import PackageCalls
 from tidemill.client.synchronous.remote_api import RemoteApi
 from tidemill.client.synchronous.transport import Transport
 from tidemill.client.synchronous.workflow_calls import WorkflowCalls
-from tidemill.client.values import Identity, ServerInfo
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
 

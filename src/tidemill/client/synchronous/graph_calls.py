@@ -11,7 +11,6 @@ from tidemill.client.pusher import EventPusher
 from tidemill.client.synchronous.handles import AccumulatorHandle
 from tidemill.client.synchronous.reactor import RemoteReactor
 from tidemill.client.synchronous.transport import Transport
-from tidemill.client.values import PushAnswer
 from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import list_events
 from tidemill.kernel.durations import Duration
@@ -35,7 +34,7 @@ class GraphCalls:
         """Push events in one request, in order; return their receipts."""
         path = f"/accumulators/{name_in_path(accumulator)}/events"
         body = b"\n".join(encode(event) for event in list_events(events))
-        return (self._transport.send(make(path, PushAnswer, body, content_type=NDJSON))).receipts
+        return (self._transport.send(make(path, dict[str, list[Receipt]], body, content_type=NDJSON)))["receipts"]
 
     def pusher(
         self, accumulator: str, *, batch: int = 256, window: int = 32, linger: Duration = "20ms", raises: bool = True

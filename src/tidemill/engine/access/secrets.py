@@ -1,8 +1,5 @@
 """Secrets: encrypted values that operators set and author code reads. The API never returns one."""
 
-from datetime import datetime
-
-import msgspec
 from msgspec.structs import replace
 
 from tidemill.access.envelope import Envelope, MasterKeys, SecretPlace
@@ -23,16 +20,6 @@ VALUE_LIMIT = 64 * 1024  # bytes
 ROTATION_BATCH = 100  # secrets that are read at a time
 
 
-class SecretStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a secret but its value."""
-
-    name: str
-    version: int
-    key_id: str
-    updated_at: datetime
-    updated_by: str
-
-
 class SecretService:
     """Secrets of all tenants."""
 
@@ -45,7 +32,7 @@ class SecretService:
         self.mask = SecretMask()
         """Every value that was revealed here."""
 
-    async def set(self, principal: Principal, name: str, value: str) -> SecretStatus:
+    async def set(self, principal: Principal, name: str, value: str) -> StoredSecret:
         """Set a secret of the principal's tenant."""
         check_name("secret", name)
         data = value.encode("utf-8", "surrogatepass")
@@ -69,7 +56,7 @@ class SecretService:
             )
             if await self._store.secrets.put(secret):  # not, if another process has set it meanwhile
                 await self._audit.record(principal, "secret.set", name, {"version": secret.version})
-                return _to_status(secret)
+                return secret
 
     async def reveal(self, tenant: str, name: str) -> str:
         """Return the value of a secret to author code of its tenant."""
@@ -79,13 +66,13 @@ class SecretService:
         self.mask.add(value)
         return value
 
-    async def get(self, tenant: str, name: str) -> SecretStatus:
+    async def get(self, tenant: str, name: str) -> StoredSecret:
         """Return everything about a secret but its value."""
-        return _to_status(await self._find(tenant, name))
+        return await self._find(tenant, name)
 
-    async def list_for(self, principal: Principal) -> list[SecretStatus]:
+    async def list_for(self, principal: Principal) -> list[StoredSecret]:
         """Return the secrets of the principal's tenant, by name, without their values."""
-        return [_to_status(one) for one in await self._store.secrets.for_tenant(principal.tenant)]
+        return list(await self._store.secrets.for_tenant(principal.tenant))
 
     async def delete(self, principal: Principal, name: str) -> None:
         """Delete a secret of the principal's tenant."""
@@ -136,13 +123,3 @@ def _place_of(stored: StoredSecret) -> SecretPlace:
 
 def _envelope_of(stored: StoredSecret) -> Envelope:
     return Envelope(key_id=stored.key_id, wrapped_key=stored.wrapped_key, ciphertext=stored.ciphertext)
-
-
-def _to_status(stored: StoredSecret) -> SecretStatus:
-    return SecretStatus(
-        name=stored.name,
-        version=stored.version,
-        key_id=stored.key_id,
-        updated_at=stored.updated_at,
-        updated_by=stored.updated_by,
-    )

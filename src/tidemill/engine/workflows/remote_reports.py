@@ -101,7 +101,7 @@ class RemoteReports:
     async def end(self, order: Order, result: AttemptResult) -> None:
         """Record the result of an attempt; a repeated report changes nothing, and a late one is refused and counted."""
         key = order.request.key
-        retry = None if order.retry is None else order.retry.to_retry()
+        retry = None if order.retry is None else order.retry.to_policy()
         budgets = RetryBudgets(retry, self._settings.task_max_recoveries, self._rng)
         edit = partial(_apply_result, key, result, budgets)
         found = await self._load(key)

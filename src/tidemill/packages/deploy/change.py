@@ -15,6 +15,7 @@ from tidemill.engine.graphs.staging import GraphChange, StagedGraphs, reactor_ke
 from tidemill.engine.registry import PackageState, Registry
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
+from tidemill.packages.loading.reader import PackageParts
 from tidemill.packages.status import PackageKey
 from tidemill.storage.workflow_ports import ScheduleKey
 from tidemill.workflows.definition import Trigger
@@ -46,23 +47,15 @@ class NameClaim(NamedTuple):
         return f"{self.kind} '{self.name}'"
 
 
-class PackageDefinitions(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The definitions that a package owns, without those that it only imported from other packages."""
+class PackageDefinitions(PackageParts, frozen=True, kw_only=True, dict=True):
+    """The definitions that a package owns, without those that it only imported from other packages.
 
-    version: str = ""
-    digest: str = ""
+    Workflows are as declared: the graphs that they call by name are not resolved yet.
+    """
+
     origin: str = ""
-    triggers: tuple[Trigger, ...] = ()
-    reactors: tuple[Reactor, ...] = ()
-    shared: frozenset[str] = frozenset()
-    """Reactors that packages of other tenants may bind to."""
-
     triggerless: tuple[Graph, ...] = ()
-    graphs: tuple[Graph, ...] = ()
-    workflows: tuple[Workflow, ...] = ()
-    """As declared: the graphs that they call by name are not resolved yet."""
-    held_back: tuple[Graph, ...] = ()
-    """Graphs whose reactors another node owns: workflows may follow them, and they are not loaded."""
+    """Graphs that are only called; `graphs` are those that are bound to reactors."""
 
     @cached_property
     def schedules(self) -> tuple[tuple[Workflow, Schedule], ...]:

@@ -53,11 +53,10 @@ class Signature(SignedStatement, frozen=True, kw_only=True, forbid_unknown_field
 class VerifiedSignature(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a successful verification."""
 
-    package: str
-    version: str
+    statement: SignedStatement
     key: PublicKey
-    tenant: str | None = None
-    not_after: datetime | None = None
+    not_after: datetime | None
+    """The expiry date of the statement."""
 
 
 def file_digests(contents: PackageContents) -> dict[str, str]:
@@ -111,9 +110,7 @@ def verify(
     _check_signed_files(contents, signature.files, key)
     _check_archive_bytes(contents)
     not_after = _check_scope(contents, signature, now, tenant)
-    return VerifiedSignature(
-        package=signature.package, version=signature.version, key=key, tenant=signature.tenant, not_after=not_after
-    )
+    return VerifiedSignature(statement=signature, key=key, not_after=not_after)
 
 
 def _find_trusted_key(contents: PackageContents, signature: Signature, trusted_keys: Iterable[PublicKey]) -> PublicKey:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tidemill.annotations.variants import label
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
+from tidemill.graphs.views import GraphInputView
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.packages.loading.reader import Package, PackageScope
 from tidemill.packages.sanitizing import sanitize_problem
@@ -138,13 +139,10 @@ class DeclaredReactor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     overflow: str
 
 
-class DeclaredInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DeclaredInput(GraphInputView, frozen=True, kw_only=True, omit_defaults=True):
     """An input of a graph: its type, for people, and whether it is required."""
 
-    name: str
-    type: str
-    required: bool
-    window: bool = False
+    is_window: bool = msgspec.field(default=False, name="window")
 
 
 class DeclaredGraph(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -226,7 +224,7 @@ def describe_graph(graph: Graph, reactor: Reactor | None, relocate: Relocate) ->
         location=relocate(graph.location),
         reactor=graph.reactor_name,
         inputs=tuple(
-            DeclaredInput(name=one.name, type=label(one.annotation), required=one.required, window=one.is_window)
+            DeclaredInput(name=one.name, type=label(one.annotation), required=one.required, is_window=one.is_window)
             for one in wiring.inputs
         ),
         terminals=tuple(one.name for one in wiring.nodes if one.name in wiring.terminals),

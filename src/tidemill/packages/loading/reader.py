@@ -45,10 +45,9 @@ PackageScope = Literal["all", "tasks", "partitions"]
 """What a node loads of a package: everything, what a worker needs for tasks, or what a host needs for partitions."""
 
 
-class Package(msgspec.Struct, frozen=True, kw_only=True):
-    """Definitions that are loaded and unloaded together."""
+class PackageParts(msgspec.Struct, frozen=True, kw_only=True):
+    """Definitions of one version of a package."""
 
-    name: str
     version: str = ""
     """The version of its manifest; modules and definitions have none."""
 
@@ -65,7 +64,13 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
     """The triggers that it declares, and those that were passed to its workflows."""
 
     held_back: tuple[Graph, ...] = ()
-    """Graphs that are not loaded yet, because another node owns their reactors."""
+    """Graphs that are not loaded, because another node owns their reactors. Workflows may follow them."""
+
+
+class Package(PackageParts, frozen=True, kw_only=True):
+    """Definitions that are loaded and unloaded together."""
+
+    name: str
 
     def without_reactors(self, names: Collection[str]) -> "Package":
         """Return the package without some reactors, and without the graphs that are bound to them."""

@@ -1,11 +1,10 @@
 """The server itself: version, health, metrics, documentation, and who is asking."""
 
-import msgspec
 from litestar import Response
 from litestar.enums import MediaType
 
 from tidemill import __version__
-from tidemill.access.principal import Role
+from tidemill.api.system import Identity, ServerInfo
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.server.authorization import may_upload
 from tidemill.server.docs_page import DOCS_POLICY, read_docs_page
@@ -14,34 +13,15 @@ from tidemill.server.readiness import Readiness, check_readiness
 from tidemill.server.requests import ApiRequest
 
 
-class ServerVersion(msgspec.Struct, frozen=True):
-    """The version of the server."""
-
-    version: str
-    api: str = "v1"
-
-
-class Me(msgspec.Struct, frozen=True):
-    """The principal of a request."""
-
-    actor: str
-    tenant: str
-    role: Role
-    is_instance_admin: bool
-    may_upload: bool
-    """Whether it may upload packages."""
-    only: list[str] | None
-
-
-async def get_version() -> ServerVersion:
+async def get_version() -> ServerInfo:
     """Return the version of the server and of its API."""
-    return ServerVersion(__version__)
+    return ServerInfo(version=__version__)
 
 
-async def get_me(context: InjectedContext, principal: InjectedPrincipal) -> Me:
+async def get_me(context: InjectedContext, principal: InjectedPrincipal) -> Identity:
     """Return who makes this request, for which tenant, and what they may do."""
     only = None if principal.only is None else sorted(map(str, principal.only))
-    return Me(
+    return Identity(
         actor=principal.actor,
         tenant=principal.tenant,
         role=principal.role,

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+from msgspec.structs import asdict
+
 from tidemill.annotations.codec import UnstorableError
 from tidemill.engine.graphs.checkpoints.capture import CheckpointGroup, GroupSnapshot, checkpoint_groups, take_snapshot
 from tidemill.engine.graphs.checkpoints.dead_letter_store import DeadLetterOwner, PersistentDeadLetterStore
@@ -160,16 +162,7 @@ class Checkpointer(DurabilityBackend):
 
     def add_recovery(self, tenant: str, recovery: Recovery) -> None:
         self._pending_writes.recoveries.append(
-            StoredRecovery(
-                id=new_sortable_id(recovery.at),
-                tenant=tenant,
-                component=recovery.component,
-                name=recovery.name,
-                at=recovery.at,
-                action=recovery.action,
-                reason=recovery.reason,
-                failures=recovery.failures,
-            )
+            StoredRecovery(id=new_sortable_id(recovery.at), tenant=tenant, **asdict(recovery))
         )
         self.flush_soon()
 

@@ -1,6 +1,6 @@
 """Operations on pools: their sizes, how much of them is used, and changes, which hold for every process."""
 
-import msgspec
+from typing import NamedTuple
 
 from tidemill.access.principal import Caller
 from tidemill.engine.workflows.leader.state import LeaderState
@@ -14,15 +14,12 @@ from tidemill.storage.pool_ports import PoolDemand
 from tidemill.workflows.lookup import quote_name
 
 
-class PoolSummary(msgspec.Struct, frozen=True, kw_only=True):
+class PoolUse(NamedTuple):
     """A pool, and how much the caller's tenant uses of it. Each tenant has all slots of a pool."""
 
     name: str
     slots: int
-    used: int
-    """The task runs that have a slot."""
-    waiting: int
-    """The task runs that wait for one."""
+    demand: PoolDemand
 
 
 class PoolOperations:
@@ -34,18 +31,13 @@ class PoolOperations:
         self._versions = versions
         self._leader = leader
 
-    async def list_all(self, caller: Caller) -> list[PoolSummary]:
+    async def list_all(self, caller: Caller) -> list[PoolUse]:
         """Return every pool, by name."""
         sizes, demand = await self._store.pools.read_sizes(), await self._store.pools.read_demand(caller.tenant)
         none = PoolDemand(0, 0)
-        return [
-            PoolSummary(
-                name=name, slots=slots, used=demand.get(name, none).used, waiting=demand.get(name, none).waiting
-            )
-            for name, slots in sorted(sizes.items())
-        ]
+        return [PoolUse(name, slots, demand.get(name, none)) for name, slots in sorted(sizes.items())]
 
-    async def get(self, caller: Caller, name: str) -> PoolSummary:
+    async def get(self, caller: Caller, name: str) -> PoolUse:
         """Return a pool; NotFoundError if there is none of that name."""
         pools = {one.name: one for one in await self.list_all(caller)}
         if name not in pools:
@@ -53,7 +45,7 @@ class PoolOperations:
             raise NotFoundError("pool", name, message, pools)
         return pools[name]
 
-    async def set(self, caller: Caller, name: str, slots: int) -> PoolSummary:
+    async def set(self, caller: Caller, name: str, slots: int) -> PoolUse:
         """Make a pool, or change its size. Tasks that have a slot of a pool that shrinks keep it."""
         if not is_word(name) or not 1 <= slots <= MAX_INTEGER:
             message = f"a pool has a name, {WORD_RULE}, and from 1 to {MAX_INTEGER} slots"

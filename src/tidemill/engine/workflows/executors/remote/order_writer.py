@@ -9,8 +9,9 @@ from tidemill.engine.workflows.executors.code import CodeLocation, LoadedWorkflo
 from tidemill.engine.workflows.executors.interface import AttemptRequest
 from tidemill.engine.workflows.executors.remote.bundles import digest_bundle, pack_folder
 from tidemill.engine.workflows.executors.remote.interface import SERVER_URL_VARIABLE, Launch
-from tidemill.engine.workflows.executors.remote.orders import BundledCode, InstalledCode, Order, OrderedRetry
+from tidemill.engine.workflows.executors.remote.orders import BundledCode, InstalledCode, Order
 from tidemill.engine.workflows.executors.runner import TaskRunner
+from tidemill.kernel.backoff import RetryNumbers
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.settings import Settings
@@ -51,7 +52,7 @@ class OrderWriter:
         order = Order(
             request=version.runner.trim_inputs(request),
             code=code,
-            retry=None if task.retry is None else OrderedRetry.of(task.retry),
+            retry=None if task.retry is None else RetryNumbers.of_policy(task.retry),
             lease=self._settings.heartbeat_timeout,
             heartbeat_interval=self._settings.heartbeat_interval,
         )

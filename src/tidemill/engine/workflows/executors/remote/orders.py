@@ -3,7 +3,7 @@
 import msgspec
 
 from tidemill.engine.workflows.executors.interface import AttemptRequest
-from tidemill.kernel.backoff import Retry
+from tidemill.kernel.backoff import RetryNumbers
 from tidemill.workflows.task_overrides import TaskOverrides
 
 
@@ -34,37 +34,12 @@ class InstalledCode(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 OrderedCode = BundledCode | InstalledCode
 
 
-class OrderedRetry(msgspec.Struct, frozen=True, kw_only=True):
-    """A retry policy without its filter: the unit has applied that. A server needs no code to decide on a retry."""
-
-    times: int
-    delay: float
-    backoff: float
-    max_delay: float
-    jitter: float
-
-    @classmethod
-    def of(cls, retry: Retry) -> "OrderedRetry":
-        """Return the stored form of a policy."""
-        return cls(
-            times=retry.times,
-            delay=retry.delay,
-            backoff=retry.backoff,
-            max_delay=retry.max_delay,
-            jitter=retry.jitter,
-        )
-
-    def to_retry(self) -> Retry:
-        """Return the policy."""
-        return Retry(self.times, delay=self.delay, backoff=self.backoff, max_delay=self.max_delay, jitter=self.jitter)
-
-
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """The order of one attempt."""
 
     request: AttemptRequest
     code: OrderedCode
-    retry: OrderedRetry | None = None
+    retry: RetryNumbers | None = None
     lease: float
     """Seconds that the attempt may run without a heartbeat that was answered."""
     heartbeat_interval: float
