@@ -84,10 +84,11 @@ versions: $(READY) ## Run the quick tests on every other supported version of Py
 
 check: lint test installation browser test-ray versions ## Do what CI does
 
-map: $(READY) ## Write the pages that come from the code: code map, routes, commands, Python API, drawings, benchmarks
+map: $(READY) ## Write the pages that come from the code: code map, routes, commands, contracts, Python API, drawings, benchmarks
 	$(BIN)/python -m scripts.code_map
 	$(BIN)/python -m scripts.http_routes
 	$(BIN)/python -m scripts.command_reference
+	$(BIN)/python -m scripts.contracts
 	$(BIN)/python -m scripts.python_reference
 	$(BIN)/python -m benchmarks.page
 

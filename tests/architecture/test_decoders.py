@@ -8,7 +8,7 @@ FORBIDDEN = {"dill", "cloudpickle", "marshal", "pickle", "shelve", "yaml"}
 
 
 def test_no_module_imports_a_decoder_that_runs_code() -> None:
-    """F-86: what a request, a package or a store holds is data."""
+    """F86: what a request, a package or a store holds is data."""
     offenders = [
         f"{module.where(node.lineno)} {name}"
         for module in modules()

@@ -109,7 +109,7 @@ def _nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     ],
 )
 async def test_an_end_of_any_kind_is_reported(tmp_path: Path, code: str, problem: str) -> None:
-    """P-7, F-71: exits, crashes, and more than the limits allow; exit code 0 is no success."""
+    """P-7, F71: exits, crashes, and more than the limits allow; exit code 0 is no success."""
     said = await told(tmp_path / "staged", code)
     assert said.startswith(problem)
     assert len(said) < 3_000
@@ -129,7 +129,7 @@ async def test_an_end_of_any_kind_is_reported(tmp_path: Path, code: str, problem
     ],
 )
 async def test_a_hanging_import_is_ended_and_told_with_its_line(tmp_path: Path, code: str, line: int | None) -> None:
-    """P-7, F-70, behaviour 98: also one that catches everything, one that is stopped, one that ignores signals."""
+    """P-7, F70, behaviour 98: also one that catches everything, one that is stopped, one that ignores signals."""
     said = await told(tmp_path, code, SHORT)
     place = "" if line is None else f"shop.py:{line}: "
     assert said.startswith(f"{place}importing it took longer than 1.5 s, and was ended: do no work at import")
@@ -234,7 +234,7 @@ FORK = "import os, time\nif os.fork() == 0:\n{}    time.sleep(1000)\n"
     ],
 )
 async def test_processes_that_are_left_behind_are_found_and_killed(tmp_path: Path, code: str) -> None:
-    """P-7, F-71: also those that left the group, and copies of the probe itself; the answer alone is not enough."""
+    """P-7, F71: also those that left the group, and copies of the probe itself; the answer alone is not enough."""
     said = await told(tmp_path, code + SOUND)
     assert said == "importing it started processes and left 1 of them running: start none before a task runs"
 

@@ -86,7 +86,7 @@ async def test_accounts_belong_to_a_tenant(access: AccessServices) -> None:
 
 
 async def test_a_new_password_unlocks_an_account_and_ends_its_sessions(access: AccessServices) -> None:
-    """D31: and so does a new role; the old password is wrong from then on."""
+    """And so does a new role; the old password is wrong from then on."""
     await access.accounts.create(LOCAL_PRINCIPAL, "ada", Role.READ, PASSWORD)
     _, token = await access.sessions.open(await access.accounts.sign_in("ada", PASSWORD))
     assert (await access.accounts.change(LOCAL_PRINCIPAL, "ada", role=Role.WRITE)).role is Role.WRITE

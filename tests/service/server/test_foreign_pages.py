@@ -18,7 +18,7 @@ from tests.service.server.serving_node import served
     ],
 )
 async def test_a_server_without_authentication_refuses_foreign_pages(headers: dict[str, str], code: str) -> None:
-    """F-93: another origin, or a name that was rebound to this address."""
+    """F93: another origin, or a name that was rebound to this address."""
     async with tm.Node() as node, served(node) as server:
         answer = await server.http.get("/me", headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (403, code)

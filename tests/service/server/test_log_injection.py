@@ -30,7 +30,7 @@ def log(request: pytest.FixtureRequest) -> Iterator["logging.StreamHandler[io.St
 
 
 async def test_a_hostile_path_stays_inside_its_line(log: "logging.StreamHandler[io.StringIO]") -> None:
-    """F-94: line breaks and escape sequences are escaped in every format."""
+    """F94: line breaks and escape sequences are escaped in every format."""
     async with tm.Node() as node, served(node) as server:
         await server.http.get(f"/workflows/{HOSTILE}")
         await server.http.get(f"/{HOSTILE}")

@@ -27,7 +27,7 @@ RUN = RunInfo(
 
 
 def test_a_deferral_is_not_a_try() -> None:
-    """D31: what follows it is the same try; what follows a failure is the next one."""
+    """What follows it is the same try; what follows a failure is the next one."""
     lines: list[str] = []
     progress = PlainProgress(lines.append, SystemClock())
     states = ["scheduled", "queued", "running", "deferred", "queued", "running", "up_for_retry", "queued", "running"]

@@ -431,7 +431,7 @@ def test_slots_that_are_yet_to_come_are_left_to_the_schedule(file: Path, monkeyp
 def test_a_backfill_before_the_start_of_a_schedule_says_so(
     tmp_path: Path, monkeypatch: Monkey, capsys: Captured
 ) -> None:
-    """D31: a preview of nothing names the reason."""
+    """A preview of nothing names the reason."""
     path = tmp_path / "late_flow.py"
     path.write_text(
         "from datetime import UTC, datetime\nimport tidemill as tm\n"

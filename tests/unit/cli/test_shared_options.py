@@ -120,7 +120,7 @@ def test_a_name_is_run_on_the_server_in_use(
 def test_what_needs_a_store_names_no_server(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """D29: a hint does not name what the command would refuse."""
+    """A hint does not name what the command would refuse."""
     assert run(monkeypatch, *words) == 2
     said = capsys.readouterr().err
     assert "name a store: --store" in said
@@ -131,7 +131,7 @@ def test_what_needs_a_store_names_no_server(
 def test_what_needs_a_server_says_how_to_name_it(
     words: list[str], store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """D29: with a profile in use, a store in the environment is what stands in its way; for derived commands too."""
+    """With a profile in use, a store in the environment is what stands in its way; for derived commands too."""
     monkeypatch.setenv("TIDEMILL_STORE", store)
     assert run(monkeypatch, *words) == 2
     assert "this works with a running server: name it with --server URL" in capsys.readouterr().err

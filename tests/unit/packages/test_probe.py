@@ -235,7 +235,7 @@ till = tm.Reactor("till", [orders])
     ],
 )
 async def test_what_fails_at_import_is_reported_with_its_line(tmp_path: Path, code: str, problem: str) -> None:
-    """P-7, P-10, F-69, F-71: errors, missing modules, SystemExit; what the manifest does not say is at its start."""
+    """P-7, P-10, F69, F71: errors, missing modules, SystemExit; what the manifest does not say is at its start."""
     (told,) = await problems_of(tmp_path, code)
     assert told.startswith(problem)
 

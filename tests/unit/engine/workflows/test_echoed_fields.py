@@ -11,7 +11,7 @@ from tidemill.workflows.records import AttemptKey
 
 
 def test_fields_named_like_those_of_a_record_are_kept(caplog: pytest.LogCaptureFixture) -> None:
-    """D31: an author's `attempt`, and what logging itself calls so, get other names."""
+    """An author's `attempt`, and what logging itself calls so, get other names."""
     fields = {"rows": 3, "attempt": 1, "name": "x"}
     with caplog.at_level("INFO", "tidemill.task"):
         echo_to_logging(
