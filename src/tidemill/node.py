@@ -16,7 +16,7 @@ from tidemill.engine.graphs.client.local_operations import LocalOperations
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.routing import LocalRouter, OperationRouter
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
-from tidemill.engine.graphs.metrics import accumulator_collector, count_firings
+from tidemill.engine.graphs.metrics import GRAPH_METRICS, accumulator_collector, count_firings
 from tidemill.engine.graphs.partitions.shared import SharedPartitions
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
@@ -45,10 +45,10 @@ from tidemill.node_parts import NodeParts, import_store_class, make_ray_hosts, m
 from tidemill.packages.loading.reader import PackageScope, sort_for_loading
 from tidemill.packages.service import PackageService
 from tidemill.packages.standby import StandbyLoads
-from tidemill.packages.status import StatusListener
+from tidemill.packages.status import PACKAGE_METRICS, StatusListener
 from tidemill.storage.store import Store
 from tidemill.telemetry import events
-from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS, Collector, Metrics
+from tidemill.telemetry.metrics import Collector, Metrics
 from tidemill.telemetry.otlp_spans import make_span_recorder
 from tidemill.workflows.workflow import Workflow
 
@@ -93,7 +93,7 @@ class Node(NodeOperations):
         self._given_loads = (
             [load] if isinstance(load, Reactor | Graph | Workflow | ModuleType | str | Path) else list(load)
         )
-        self._metrics = Metrics(GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS)
+        self._metrics = Metrics((*GRAPH_METRICS, *WORKFLOW_METRICS, *PACKAGE_METRICS))
         parts = self._make_parts()
         clock, tasks = parts.clock, TaskScope()
         self._liveness, self.server_url = parts.liveness, self.settings.server_url

@@ -12,15 +12,13 @@ import tidemill
 from tests.architecture.sources import ROOT, listing, modules
 from tidemill.engine.event_feed.event_types import NODE_EVENT_TYPES, STORED_EVENT_TYPES
 from tidemill.engine.workflows.executors.remote.exit_codes import MEANINGS
-from tidemill.engine.workflows.metrics import WORKFLOW_METRICS
 from tidemill.graphs.health import ACCUMULATOR_TRANSITIONS, REACTOR_TRANSITIONS
 from tidemill.graphs.result import NodeError
 from tidemill.kernel import errors
 from tidemill.kernel.settings import Settings
-from tidemill.server.connections import CONNECTION_METRICS
+from tidemill.server.exposition import METRICS
 from tidemill.server.live.closing import CloseCode
-from tidemill.server.metrics import SERVER_METRICS
-from tidemill.telemetry.metrics import GRAPH_METRICS, PACKAGE_METRICS
+from tidemill.telemetry.metrics import shown_names
 from tidemill.workflows.rules import RULES
 from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS
 
@@ -59,9 +57,7 @@ def default_in_words(name: str, cell: str) -> Any:
 def test_every_metric_is_listed_once() -> None:
     """The page explains what `node.metrics()` returns."""
     metrics, _, _ = page("metrics.md").partition("## Reasons for drops")
-    assert sorted(name for name, _ in rows(metrics)) == sorted(
-        GRAPH_METRICS | WORKFLOW_METRICS | PACKAGE_METRICS | SERVER_METRICS | CONNECTION_METRICS
-    )
+    assert sorted(name for name, _ in rows(metrics)) == sorted(shown_names(METRICS))
 
 
 def test_every_event_of_the_feed_is_listed_with_its_meaning() -> None:

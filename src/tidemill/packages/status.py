@@ -11,6 +11,19 @@ from msgspec.structs import replace
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import Problem
 from tidemill.packages.states import State, StepTime
+from tidemill.telemetry.metrics import Metric
+
+PACKAGE_METRICS = (
+    Metric("packages_loaded", "gauge", "loaded packages, from every source"),
+    Metric("packages_waiting", "gauge", "packages that wait for others to be loaded"),
+    Metric(
+        "packages_failed", "gauge", "packages whose desired version could not be loaded, or that could not be removed"
+    ),
+    Metric("package_loads_total", "counter", "loads of package versions, reloads included"),
+    Metric("package_removals_total", "counter", "packages removed because they were no longer desired"),
+    Metric("package_failures_total", "counter", "failed tries to load or remove a package"),
+    Metric("package_source_errors_total", "counter", "failed reads of the desired packages of a source"),
+)
 
 
 class PackageKey(NamedTuple):

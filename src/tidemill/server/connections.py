@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Protocol
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.node import Node
-from tidemill.telemetry.metrics import Collector, Sample
+from tidemill.telemetry.metrics import Collector, Metric, Sample
 
 if TYPE_CHECKING:
     from litestar.types import Scope
 
-CONNECTION_METRICS = {
-    "http_connections": "open connections of clients, WebSocket connections included",
-    "http_connections_dropped_total": "connections that the server dropped, by reason",
-    "http_accept_errors_total": "connections that the server could not accept: the system had no descriptor for them",
-}
+CONNECTION_METRICS = (
+    Metric("http_connections", "gauge", "open connections of clients, WebSocket connections included"),
+    Metric("http_connections_dropped_total", "counter", "connections that the server dropped, by reason", ("reason",)),
+    Metric(
+        "http_accept_errors_total",
+        "counter",
+        "connections that the server could not accept: the system had no descriptor for them",
+    ),
+)
 
 HELD_BACK = 128
 """Descriptors that connections leave for the store, packages and tasks; a quarter of them if that is more."""

@@ -3,34 +3,21 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from prometheus_client import Metric
+from prometheus_client import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from tidemill.engine.graphs.metrics import GRAPH_METRICS
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS
+from tidemill.packages.status import PACKAGE_METRICS
 from tidemill.server.connections import CONNECTION_METRICS
 from tidemill.server.metrics import SERVER_METRICS
-from tidemill.telemetry.metrics import (
-    GRAPH_METRICS,
-    METRIC_LABELS,
-    PACKAGE_METRICS,
-    Sample,
-    metric_kind,
-    split_name,
-)
+from tidemill.telemetry.metrics import Metric, Sample, sample_parts
 
 PREFIX = "tidemill_"
-HELP = {
-    **GRAPH_METRICS,
-    **WORKFLOW_METRICS,
-    **PACKAGE_METRICS,
-    **SERVER_METRICS,
-    **CONNECTION_METRICS,
-    "push_seconds": "time from a push to its receipt, of pushes that were awaited",
-    "reactor_firing_seconds": "duration of the newest firings of a reactor",
-}
-"""The description of each metric, and of those that `node.metrics()` shows as several."""
-METRICS = tuple(dict.fromkeys(split_name(name)[0] for name in HELP))
+METRICS = (*GRAPH_METRICS, *WORKFLOW_METRICS, *PACKAGE_METRICS, *SERVER_METRICS, *CONNECTION_METRICS)
+"""Every metric of a server."""
+_PARTS = sample_parts(METRICS)
 _QUANTILES = {"_p50": "0.5", "_p99": "0.99"}
 
 
@@ -51,19 +38,19 @@ class _Samples(Collector):
     """Samples as a collector of prometheus_client."""
 
     def __init__(self, samples: Iterable[Sample]) -> None:
-        self._by_metric: dict[str, list[Sample]] = {metric: [] for metric in METRICS}
+        self._by_metric: dict[Metric, list[Sample]] = {metric: [] for metric in METRICS}
         for sample in samples:
-            self._by_metric.setdefault(split_name(sample.name)[0], []).append(sample)
+            self._by_metric[_PARTS[sample.name].metric].append(sample)
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
         """Yield every metric; one that never rose is 0, unless its labels are not known yet."""
         for metric, samples in self._by_metric.items():
-            is_unlabelled = metric not in METRIC_LABELS and metric_kind(metric) != "histogram"
-            yield _to_family(metric, samples or ([Sample(metric, 0)] if is_unlabelled else []))
+            is_unlabelled = not metric.labels and metric.kind != "histogram"
+            yield _to_family(metric, samples or ([Sample(metric.name, 0)] if is_unlabelled else []))
 
 
-def _to_family(metric: str, samples: Iterable[Sample]) -> Metric:
-    family = Metric(PREFIX + metric.removesuffix("_total"), HELP.get(metric, ""), _type_of(metric))
+def _to_family(metric: Metric, samples: Iterable[Sample]) -> Family:
+    family = Family(PREFIX + metric.name.removesuffix("_total"), metric.help, _type_of(metric))
     totals: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for sample in samples:  # the counts of an owner that has gone, and of its successor, have the same labels
         name, labels = _name_and_labels(sample)
@@ -74,13 +61,12 @@ def _to_family(metric: str, samples: Iterable[Sample]) -> Metric:
 
 
 def _name_and_labels(sample: Sample) -> tuple[str, Mapping[str, str]]:
-    metric, suffix = split_name(sample.name)
+    metric, suffix = _PARTS[sample.name]
     if suffix in _QUANTILES:
-        return metric, dict(sample.labels) | {"quantile": _QUANTILES[suffix]}
+        return metric.name, dict(sample.labels) | {"quantile": _QUANTILES[suffix]}
     return sample.name, dict(sample.labels)
 
 
-def _type_of(metric: str) -> str:
+def _type_of(metric: Metric) -> str:
     """Return the type of a metric. A counter must end with _total, so others are of an unknown type."""
-    kind = metric_kind(metric)
-    return "unknown" if kind == "counter" and not metric.endswith("_total") else kind
+    return "unknown" if metric.kind == "counter" and not metric.name.endswith("_total") else metric.kind

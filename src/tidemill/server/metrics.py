@@ -6,19 +6,28 @@ from collections.abc import Iterator
 
 from tidemill import __version__
 from tidemill.node import Node
-from tidemill.telemetry.metrics import Collector, Histogram, Sample
+from tidemill.telemetry.metrics import Collector, Histogram, Metric, Sample
 
-SERVER_METRICS = {
-    "http_requests_total": "requests that were answered, by method, route and status",
-    "http_request_duration_seconds": "time from a request to the end of its answer, event streams not included",
-    "http_request_duration_seconds_count": "requests in it",
-    "http_answers_broken_total": "answers that failed after they had begun, by route",
-    "websocket_connections": "open WebSocket connections, by route",
-    "websocket_frames_total": "WebSocket frames, by route and direction",
-    "event_feed_readers": "readers of the event feed",
-    "build_info": "always 1; the labels say which build runs",
-    "uptime_seconds": "time since the server was started",
-}
+SERVER_METRICS = (
+    Metric(
+        "http_requests_total",
+        "counter",
+        "requests that were answered, by method, route and status",
+        ("method", "route", "status"),
+    ),
+    Metric(
+        "http_request_duration_seconds",
+        "histogram",
+        "time from a request to the end of its answer, event streams not included",
+        ("method", "route"),
+    ),
+    Metric("http_answers_broken_total", "counter", "answers that failed after they had begun, by route", ("route",)),
+    Metric("websocket_connections", "gauge", "open WebSocket connections, by route", ("route",)),
+    Metric("websocket_frames_total", "counter", "WebSocket frames, by route and direction", ("route", "direction")),
+    Metric("event_feed_readers", "gauge", "readers of the event feed"),
+    Metric("build_info", "gauge", "always 1; the labels say which build runs", ("version", "python")),
+    Metric("uptime_seconds", "gauge", "time since the server was started"),
+)
 
 UNMATCHED = "unmatched"
 """The route of requests that match none: their paths would be labels without limit."""

@@ -6,7 +6,7 @@ When an owner is retired its last counts are added to the totals, so a counter n
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +14,56 @@ Labels = tuple[tuple[str, str], ...]
 """Names and values of labels."""
 
 MetricKind = Literal["counter", "gauge", "summary", "histogram"]
+
+
+_SUFFIXES: dict[MetricKind, tuple[str, ...]] = {
+    "counter": ("",),
+    "gauge": ("",),
+    "histogram": ("_bucket", "_sum", "_count"),
+    "summary": ("_sum", "_count", "_p50", "_p99"),
+}
+"""What the names of a metric's samples end with, by its kind."""
+
+
+class Metric(NamedTuple):
+    """A metric: a row in the table of the part that counts it."""
+
+    name: str
+    kind: MetricKind
+    """A summary is for paths that must not pay for a histogram."""
+    help: str
+    labels: tuple[str, ...] = ()
+    """The labels that its samples may have."""
+    parts: tuple[str, ...] = ()
+    """Of a summary: the endings of the names by which `node.metrics()` shows it."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The names by which `node.metrics()` shows it."""
+        endings = ("", "_count") if self.kind == "histogram" else self.parts or ("",)
+        return tuple(self.name + ending for ending in endings)
+
+
+class MetricPart(NamedTuple):
+    """What a sample is of its metric."""
+
+    metric: Metric
+    suffix: str
+
+    @property
+    def grows(self) -> bool:
+        """Whether its value never falls."""
+        return self.metric.kind == "counter" or self.suffix in ("_bucket", "_sum", "_count")
+
+
+def sample_parts(metrics: Iterable[Metric]) -> dict[str, MetricPart]:
+    """Return what each sample of some metrics is, by the name of the sample."""
+    return {metric.name + suffix: MetricPart(metric, suffix) for metric in metrics for suffix in _SUFFIXES[metric.kind]}
+
+
+def shown_names(metrics: Iterable[Metric]) -> list[str]:
+    """Return the names by which `node.metrics()` shows some metrics."""
+    return [name for metric in metrics for name in metric.shown]
 
 
 class Sample(NamedTuple):
@@ -32,93 +82,6 @@ class Collector(NamedTuple):
 
     def __call__(self) -> Iterable[Sample]:
         return self.read(self.owner)
-
-
-GRAPH_METRICS = {
-    "reactor_fires_total": "firings, failed ones included",
-    "reactor_fire_failures_total": "firings in which some graph failed",
-    "reactor_incomplete_total": "evaluations that found a required input missing",
-    "reactor_restarts_total": "restarts of reactors by supervisor or operator",
-    "reactor_health": "1 while a reactor is live",
-    "reactor_firing_seconds_p50": "median duration of the newest firings",
-    "reactor_firing_seconds_p99": "99th percentile of the newest firings",
-    "reactor_keys_active": "keys of keyed reactors that are in memory",
-    "reactor_keys_stored": "keys of keyed reactors that are in the store",
-    "push_seconds_sum": "time spent in pushes that were awaited",
-    "push_seconds_count": "pushes that were awaited",
-    "accumulator_events_total": "accepted events",
-    "accumulator_restarts_total": "restarts of accumulators by supervisor or operator",
-    "accumulator_gaps_total": "gaps that sources have reported: events of theirs are missing",
-    "accumulator_misplaced_total": "events in a partition of a Kafka topic that does not hold their keys",
-    "boundaries_dropped_total": "boundaries and events not delivered, by reason",
-    "dead_letters_total": "events and firings kept as dead letters",
-    "checkpoint_failures_total": "checkpoints that could not be written",
-}
-
-PACKAGE_METRICS = {
-    "packages_loaded": "loaded packages, from every source",
-    "packages_waiting": "packages that wait for others to be loaded",
-    "packages_failed": "packages whose desired version could not be loaded, or that could not be removed",
-    "package_loads_total": "loads of package versions, reloads included",
-    "package_removals_total": "packages removed because they were no longer desired",
-    "package_failures_total": "failed tries to load or remove a package",
-    "package_source_errors_total": "failed reads of the desired packages of a source",
-}
-
-
-HISTOGRAMS = frozenset(["dispatch_latency_seconds", "http_request_duration_seconds"])
-"""Metrics that count values by size. Their samples end with _bucket, _sum and _count."""
-SUMMARIES = frozenset(["push_seconds", "reactor_firing_seconds"])
-"""Metrics of paths that must not pay for a histogram. Their samples end with _sum and _count, or with a percentile."""
-_PLAIN_COUNTERS = frozenset(
-    [
-        *("orphan_reaped", "orphan_reap_error", "orphan_list_error", "orphan_panic"),
-        *("dispatch_at_capacity", "agent_lost_error"),
-    ]
-)
-"""Counters whose names do not end with _total."""
-_PART_SUFFIXES = ("_bucket", "_sum", "_count", "_p50", "_p99")
-_GROWING_SUFFIXES = ("_total", "_bucket", "_sum", "_count")
-
-
-METRIC_LABELS = {
-    **dict.fromkeys(GRAPH_METRICS, ("accumulator", "reactor", "tenant")),
-    **dict.fromkeys(["push_seconds", "reactor_firing_seconds"], ("accumulator", "reactor", "tenant")),
-    "boundaries_dropped_total": ("accumulator", "reactor", "tenant", "reason"),
-    "scheduler_phase_errors_total": ("phase",),
-    "runs_total": ("state",),
-    "tasks_total": ("state",),
-    **{
-        f"subscription_{what}_total": ("workflow", "reactor", "tenant")
-        for what in ("runs", "suppressed", "errors", "dead_letters")
-    },
-    "http_requests_total": ("method", "route", "status"),
-    "http_request_duration_seconds": ("method", "route"),
-    "http_answers_broken_total": ("route",),
-    "http_connections_dropped_total": ("reason",),
-    "websocket_connections": ("route",),
-    "websocket_frames_total": ("route", "direction"),
-    "build_info": ("version", "python"),
-}
-"""The labels that the samples of a metric may have; all other metrics have none."""
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """Return the metric that a sample belongs to, and the suffix that names its part, which may be empty."""
-    for suffix in _PART_SUFFIXES:
-        metric = name.removesuffix(suffix)
-        if metric != name and metric in HISTOGRAMS | SUMMARIES:
-            return metric, suffix
-    return name, ""
-
-
-def metric_kind(metric: str) -> MetricKind:
-    """Return the kind of a metric."""
-    if metric in HISTOGRAMS:
-        return "histogram"
-    if metric in SUMMARIES:
-        return "summary"
-    return "counter" if metric.endswith("_total") or metric in _PLAIN_COUNTERS else "gauge"
 
 
 LATENCY_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -150,22 +113,28 @@ class Histogram:
 class Metrics:
     """All metrics of one node."""
 
-    def __init__(self, names: Iterable[str] = GRAPH_METRICS) -> None:
-        self._names = tuple(names)
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._names: list[str] = []
+        self._parts: dict[str, MetricPart] = {}
+        self._add(metrics)
         self._totals: defaultdict[tuple[str, Labels], float] = defaultdict(float)
         self._collectors: list[Collector] = []
 
-    def register(self, collector: Collector, names: Iterable[str] = ()) -> None:
-        """Add a collector that is called whenever metrics are read, and names of metrics that it adds."""
+    def _add(self, metrics: Sequence[Metric]) -> None:
+        self._names += shown_names(metrics)
+        self._parts |= sample_parts(metrics)
+
+    def register(self, collector: Collector, metrics: Sequence[Metric] = ()) -> None:
+        """Add a collector that is called whenever metrics are read, and the metrics that it adds."""
         self._collectors.append(collector)
-        self._names += tuple(names)
+        self._add(metrics)
 
     def retire(self, collector: Collector) -> None:
         """Remove a collector, and add the last values of its counters to the totals."""
         if collector in self._collectors:
             self._collectors.remove(collector)
             for sample in collector():
-                if sample.name.endswith(_GROWING_SUFFIXES):
+                if self._parts[sample.name].grows:
                     self._totals[sample.name, sample.labels] += sample.value
 
     def samples(self, tenant: str | None = None) -> list[Sample]:
@@ -184,10 +153,10 @@ class Metrics:
         """
         values: dict[str, float] = dict.fromkeys(self._names, 0)
         for sample in self.samples() if samples is None else samples:
-            metric, suffix = split_name(sample.name)
+            metric, suffix = self._parts[sample.name]
             if suffix == "_bucket":
                 continue
-            name = metric if suffix == "_sum" and metric in HISTOGRAMS else sample.name
+            name = metric.name if suffix == "_sum" and metric.kind == "histogram" else sample.name
             before = values.get(name, 0)
             values[name] = max(before, sample.value) if suffix in ("_p50", "_p99") else before + sample.value
         return values

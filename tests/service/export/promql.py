@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import promql_parser
 
 from tidemill.server.exposition import METRICS, PREFIX
-from tidemill.telemetry.metrics import METRIC_LABELS, metric_kind
 
 TARGET_LABELS = {"job", "instance"}
 """What Prometheus adds to each sample."""
@@ -54,15 +53,15 @@ def sample_labels() -> dict[str, set[str]]:
     """Return the labels of every sample that a server may have, by its name."""
     found: dict[str, set[str]] = {"up": set()}
     for metric in METRICS:
-        labels = set(METRIC_LABELS.get(metric, ()))
-        match metric_kind(metric):
+        labels = set(metric.labels)
+        match metric.kind:
             case "histogram":
-                found |= {f"{PREFIX}{metric}_{part}": labels | {"le"} for part in ("bucket", "sum", "count")}
+                found |= {f"{PREFIX}{metric.name}_{part}": labels | {"le"} for part in ("bucket", "sum", "count")}
             case "summary":
-                found |= {f"{PREFIX}{metric}_{part}": labels for part in ("sum", "count")}
-                found[f"{PREFIX}{metric}"] = labels | {"quantile"}
+                found |= {f"{PREFIX}{metric.name}_{part}": labels for part in ("sum", "count")}
+                found[f"{PREFIX}{metric.name}"] = labels | {"quantile"}
             case _:
-                found[f"{PREFIX}{metric}"] = labels
+                found[f"{PREFIX}{metric.name}"] = labels
     return found
 
 

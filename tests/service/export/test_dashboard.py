@@ -12,7 +12,7 @@ from scripts.grafana_dashboard import FILE, GRID_WIDTH, render_dashboard
 from tests.service.export.promql import parse as parse_query
 from tests.service.export.promql import problems, selectors
 from tests.service.export.tools import exported
-from tidemill.telemetry.metrics import GRAPH_METRICS
+from tidemill.engine.graphs.metrics import GRAPH_METRICS
 
 VARIABLE = re.compile(r"\$\{?(\w+)")
 LEGEND_LABEL = re.compile(r"\{\{(\w+)\}\}")
@@ -109,7 +109,7 @@ def test_panels_explain_themselves(dashboard: dict[str, Any]) -> None:
 
 def test_tenants_and_reactors_filter_the_metrics_of_graphs(targets: list[dict[str, str]]) -> None:
     """A chosen tenant is all that the panels of graphs show."""
-    of_graphs = tuple(f"tidemill_{name}" for name in GRAPH_METRICS)
+    of_graphs = tuple(f"tidemill_{one.name}" for one in GRAPH_METRICS)
     for one in targets:
         for selector in selectors(parse_query(one["expr"])):
             if selector.name.startswith(of_graphs):

@@ -15,12 +15,13 @@ from tests.service.workflows.test_figures import STORIES as WORKFLOW_STORIES
 from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.graphs.keys import partition_of
 from tidemill.kernel.clock import SystemClock
+from tidemill.packages.status import PACKAGE_METRICS
 from tidemill.server.connections import connections_of
 from tidemill.server.exposition import METRICS
 from tidemill.server.metrics import ServerMetrics
 from tidemill.server.request_context import RequestContext
 from tidemill.server.serving import serving
-from tidemill.telemetry.metrics import PACKAGE_METRICS, split_name
+from tidemill.telemetry.metrics import shown_names
 from tidemill.telemetry.tracing import NoSpans
 
 NODE = {"scheduler_leader", "scheduler_ticks_total", "uptime_seconds", "build_info"}
@@ -220,9 +221,13 @@ CAUSES = {
 }
 
 
+METRIC_OF = {name: one.name for one in METRICS for name in (one.name, *one.shown)}
+"""The name of the metric, by a name under which a node shows it."""
+
+
 def changes(before: dict[str, float], after: dict[str, float]) -> set[str]:
     """Return the metrics that have changed, apart from those that change by themselves."""
-    return {split_name(name)[0] for name in after if after[name] != before.get(name, 0)} - NODE
+    return {METRIC_OF[name] for name in after if after[name] != before.get(name, 0)} - NODE
 
 
 @pytest.mark.parametrize("name", CAUSES)
@@ -317,7 +322,9 @@ SERVER = {"websocket_connections", "websocket_frames_total", "http_requests_tota
 
 def test_every_metric_has_a_cause() -> None:
     """Contract 72: a metric that nothing raises is a defect. test_reconciler raises those of packages."""
-    caused = set[str]().union(*(cause.changed for cause in CAUSES.values()), WORKFLOW_STORIES, PACKAGE_METRICS)
+    caused = set[str]().union(
+        *(cause.changed for cause in CAUSES.values()), WORKFLOW_STORIES, shown_names(PACKAGE_METRICS)
+    )
     caused |= (
         SERVER
         | CONNECTIONS
@@ -325,4 +332,4 @@ def test_every_metric_has_a_cause() -> None:
         | NODE
         | {"event_feed_readers", "checkpoint_failures_total", "reactor_keys_stored"}
     )
-    assert {split_name(name)[0] for name in caused} == set(METRICS)
+    assert {METRIC_OF[name] for name in caused} == {one.name for one in METRICS}

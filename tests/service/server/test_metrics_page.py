@@ -13,7 +13,7 @@ from tests.service.server.serving_node import Served, served
 from tidemill.access.principal import Principal, Role
 from tidemill.server.context import Authenticator
 from tidemill.server.exposition import METRICS, PREFIX, render_metrics
-from tidemill.telemetry.metrics import METRIC_LABELS, Sample, split_name
+from tidemill.telemetry.metrics import Sample, sample_parts
 
 
 @pytest.fixture
@@ -48,8 +48,10 @@ def value(families: dict[str, Metric], sample: str, **labels: str) -> float:
 async def test_every_metric_is_there_with_its_type_and_help(server: Served) -> None:
     """Ops: names as in the design, prefixed tidemill_; one that never rose is 0 unless it has labels."""
     families = await scrape(server)
-    assert set(families) == {name.removesuffix("_total") for name in METRICS}
-    assert not [name for name, family in families.items() if not family.documentation]
+    assert set(families) == {one.name.removesuffix("_total") for one in METRICS}
+    assert {PREFIX + one.name.removesuffix("_total"): one.help for one in METRICS} == {
+        family.name: family.documentation for family in families.values()
+    }
     types = {name: families[name].type for name in families}
     assert (types["runs"], types["runs_active"], types["push_seconds"]) == ("counter", "gauge", "summary")
     assert (types["dispatch_latency_seconds"], types["http_request_duration_seconds"]) == ("histogram", "histogram")
@@ -138,9 +140,14 @@ async def test_a_tenant_does_not_see_the_names_of_others() -> None:
     assert "beta" not in page
 
 
-def test_samples_have_no_labels_but_the_listed_ones() -> None:
+async def test_samples_have_no_labels_but_the_listed_ones(server: Served) -> None:
     """The list of labels decides which metrics are 0 from the start."""
-    assert not [name for name in METRIC_LABELS if split_name(name)[0] not in METRICS]
+    for event in (1, 13, "x"):
+        await server.node.push("a", event)
+    await server.http.get("/nothing")
+    parts = sample_parts(METRICS)
+    for sample in server.node.metrics_registry.samples():
+        assert {name for name, _ in sample.labels} - {"le"} <= set(parts[sample.name].metric.labels), sample
 
 
 def test_values_of_labels_are_escaped() -> None:

@@ -9,7 +9,49 @@ from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.partitions import PartitionName
-from tidemill.telemetry.metrics import Collector, Sample
+from tidemill.telemetry.metrics import Collector, Metric, Sample
+
+_OF_PARTS = ("accumulator", "reactor", "tenant", "partition")
+
+GRAPH_METRICS = (
+    Metric("reactor_fires_total", "counter", "firings, failed ones included", _OF_PARTS),
+    Metric("reactor_fire_failures_total", "counter", "firings in which some graph failed", _OF_PARTS),
+    Metric("reactor_incomplete_total", "counter", "evaluations that found a required input missing", _OF_PARTS),
+    Metric("reactor_restarts_total", "counter", "restarts of reactors by supervisor or operator", _OF_PARTS),
+    Metric("reactor_health", "gauge", "1 while a reactor is live", _OF_PARTS),
+    Metric(
+        "reactor_firing_seconds",
+        "summary",
+        "duration of the newest firings of a reactor",
+        _OF_PARTS,
+        parts=("_p50", "_p99"),
+    ),
+    Metric("reactor_keys_active", "gauge", "keys of keyed reactors that are in memory", _OF_PARTS),
+    Metric("reactor_keys_stored", "gauge", "keys of keyed reactors that are in the store", _OF_PARTS),
+    Metric(
+        "push_seconds",
+        "summary",
+        "time from a push to its receipt, of pushes that were awaited",
+        _OF_PARTS,
+        parts=("_sum", "_count"),
+    ),
+    Metric("accumulator_events_total", "counter", "accepted events", _OF_PARTS),
+    Metric("accumulator_restarts_total", "counter", "restarts of accumulators by supervisor or operator", _OF_PARTS),
+    Metric(
+        "accumulator_gaps_total", "counter", "gaps that sources have reported: events of theirs are missing", _OF_PARTS
+    ),
+    Metric(
+        "accumulator_misplaced_total",
+        "counter",
+        "events in a partition of a Kafka topic that does not hold their keys",
+        _OF_PARTS,
+    ),
+    Metric(
+        "boundaries_dropped_total", "counter", "boundaries and events not delivered, by reason", (*_OF_PARTS, "reason")
+    ),
+    Metric("dead_letters_total", "counter", "events and firings kept as dead letters", _OF_PARTS),
+    Metric("checkpoint_failures_total", "counter", "checkpoints that could not be written", _OF_PARTS),
+)
 
 
 def reactor_collector(reactor: RunningReactor) -> Collector:

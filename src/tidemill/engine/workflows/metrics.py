@@ -3,48 +3,78 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tidemill.telemetry.metrics import Histogram, Sample
+from tidemill.telemetry.metrics import Histogram, Metric, Sample
 from tidemill.workflows.states import RunState, TaskState
 
-WORKFLOW_METRICS = {
-    "orphan_reaped": "runs without active tasks that the run reaper ended",
-    "orphan_reap_error": "runs that the run reaper could not end because the store failed",
-    "orphan_list_error": "passes of the run reaper that could not list their candidates",
-    "orphan_panic": "candidates of the run reaper that raised",
-    "dispatch_queue_depth": "claimed attempts that wait for their executor to accept them",
-    "dispatch_at_capacity": "ticks and wake-ups that left a task scheduled because the dispatch queue was full",
-    "dispatch_latency_seconds": "time from dispatch to acceptance by the executor",
-    "dispatch_latency_seconds_count": "attempts accepted by their executor",
-    "dispatch_errors_total": "attempts that their executor refused",
-    "dispatch_worker_restarts_total": "dispatch workers that crashed and were restarted",
-    "adopted_attempts_total": "remote attempts that this node has taken over from nodes that were gone",
-    "agent_lost_tasks_total": "attempts declared lost by the task reaper",
-    "agent_stuck_tasks": "attempts without heartbeats whose process lives, as known to the leader",
-    "agent_lost_error": "candidates of the task reaper that could not be processed",
-    "scheduler_ticks_total": "full passes of the scheduler",
-    "scheduler_tick_seconds": "duration of the last full pass",
-    "scheduler_tick_lag_seconds": "how late the last full pass began",
-    "scheduler_phase_errors_total": "phases of the scheduler that failed, by phase",
-    "scheduler_leader": "1 while this node leads",
-    "claims_total": "attempts claimed by this node",
-    "fenced_writes_total": "writes refused because another node leads",
-    "late_reports_total": "reports refused because their attempt was no longer the current one",
-    "run_errors_total": "times that a run was quarantined because of an error",
-    "runs_total": "runs that ended, by state",
-    "tasks_total": "task attempts that ended, by the state of their task",
-    "runs_active": "runs that have not ended, as known to the leader",
-    "schedule_errors_total": "failed attempts to start the run of a slot",
-    "slots_dropped_total": "slots without a run, because of the schedule's catchup or because starting it failed",
-    "cron_lateness_seconds": "how late the run of the last slot was created",
-    "trigger_polls_total": "polls of triggers",
-    "trigger_errors_total": "polls of triggers that failed",
-    "subscription_runs_total": "runs that firings of reactors started, by workflow and reactor",
-    "subscription_suppressed_total": "values that started no run because of cooldown or dedup, by workflow and reactor",
-    "subscription_errors_total": "failed attempts to start the run of a firing, by workflow and reactor",
-    "subscription_dead_letters_total": "starts of runs that became dead letters, by workflow and reactor",
-    "heartbeat_errors_total": "heartbeats that the store did not accept",
-    "runs_pruned_total": "runs deleted because they were older than the retention",
-}
+_OF_SUBSCRIPTIONS = ("workflow", "reactor", "tenant")
+WORKFLOW_METRICS = (
+    Metric("orphan_reaped", "counter", "runs without active tasks that the run reaper ended"),
+    Metric("orphan_reap_error", "counter", "runs that the run reaper could not end because the store failed"),
+    Metric("orphan_list_error", "counter", "passes of the run reaper that could not list their candidates"),
+    Metric("orphan_panic", "counter", "candidates of the run reaper that raised"),
+    Metric("dispatch_queue_depth", "gauge", "claimed attempts that wait for their executor to accept them"),
+    Metric(
+        "dispatch_at_capacity",
+        "counter",
+        "ticks and wake-ups that left a task scheduled because the dispatch queue was full",
+    ),
+    Metric("dispatch_latency_seconds", "histogram", "time from dispatch to acceptance by the executor"),
+    Metric("dispatch_errors_total", "counter", "attempts that their executor refused"),
+    Metric("dispatch_worker_restarts_total", "counter", "dispatch workers that crashed and were restarted"),
+    Metric(
+        "adopted_attempts_total", "counter", "remote attempts that this node has taken over from nodes that were gone"
+    ),
+    Metric("agent_lost_tasks_total", "counter", "attempts declared lost by the task reaper"),
+    Metric("agent_stuck_tasks", "gauge", "attempts without heartbeats whose process lives, as known to the leader"),
+    Metric("agent_lost_error", "counter", "candidates of the task reaper that could not be processed"),
+    Metric("scheduler_ticks_total", "counter", "full passes of the scheduler"),
+    Metric("scheduler_tick_seconds", "gauge", "duration of the last full pass"),
+    Metric("scheduler_tick_lag_seconds", "gauge", "how late the last full pass began"),
+    Metric("scheduler_phase_errors_total", "counter", "phases of the scheduler that failed, by phase", ("phase",)),
+    Metric("scheduler_leader", "gauge", "1 while this node leads"),
+    Metric("claims_total", "counter", "attempts claimed by this node"),
+    Metric("fenced_writes_total", "counter", "writes refused because another node leads"),
+    Metric("late_reports_total", "counter", "reports refused because their attempt was no longer the current one"),
+    Metric("run_errors_total", "counter", "times that a run was quarantined because of an error"),
+    Metric("runs_total", "counter", "runs that ended, by state", ("state",)),
+    Metric("tasks_total", "counter", "task attempts that ended, by the state of their task", ("state",)),
+    Metric("runs_active", "gauge", "runs that have not ended, as known to the leader"),
+    Metric("schedule_errors_total", "counter", "failed attempts to start the run of a slot"),
+    Metric(
+        "slots_dropped_total",
+        "counter",
+        "slots without a run, because of the schedule's catchup or because starting it failed",
+    ),
+    Metric("cron_lateness_seconds", "gauge", "how late the run of the last slot was created"),
+    Metric("trigger_polls_total", "counter", "polls of triggers"),
+    Metric("trigger_errors_total", "counter", "polls of triggers that failed"),
+    Metric(
+        "subscription_runs_total",
+        "counter",
+        "runs that firings of reactors started, by workflow and reactor",
+        _OF_SUBSCRIPTIONS,
+    ),
+    Metric(
+        "subscription_suppressed_total",
+        "counter",
+        "values that started no run because of cooldown or dedup, by workflow and reactor",
+        _OF_SUBSCRIPTIONS,
+    ),
+    Metric(
+        "subscription_errors_total",
+        "counter",
+        "failed attempts to start the run of a firing, by workflow and reactor",
+        _OF_SUBSCRIPTIONS,
+    ),
+    Metric(
+        "subscription_dead_letters_total",
+        "counter",
+        "starts of runs that became dead letters, by workflow and reactor",
+        _OF_SUBSCRIPTIONS,
+    ),
+    Metric("heartbeat_errors_total", "counter", "heartbeats that the store did not accept"),
+    Metric("runs_pruned_total", "counter", "runs deleted because they were older than the retention"),
+)
 
 
 CounterKey = tuple[str, tuple[tuple[str, str], ...]]
