@@ -24,7 +24,7 @@ NAMES = {
     "__aexit__": "__exit__",
     "aclose": "close",
     "aclosing": "closing",
-    "aiter_lines": "iter_lines",
+    "aiter_bytes": "iter_bytes",
     "anext": "next",
     "aread": "read",
     "async_pause": "pause",

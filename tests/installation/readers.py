@@ -12,9 +12,9 @@ from tests.installation.audit import READER_NAMES
 from tests.installation.front import REQUEST_TIMEOUT, Front
 from tests.installation.journal import RunSeen
 from tests.installation.producers import CONNECTION_ERRORS
-from tidemill.client.event_stream import StreamParser
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import TidemillError
+from tidemill.kernel.event_stream import EventStreamParser
 
 SILENCE = 5.0  # seconds after which a reader takes its server for dead: the schedule ends a run every second
 
@@ -47,11 +47,11 @@ async def read_stream(reader: Reader) -> None:
     ):
         if not response.is_success:
             return
-        parser = StreamParser()
-        async for line in response.aiter_lines():
-            message = parser.feed(line)
-            if message is not None and message.type != "error":
-                reader.take(json.loads(message.data))
+        parser = EventStreamParser()
+        async for part in response.aiter_bytes():
+            for event in parser.feed(part):
+                if event.type != "error":
+                    reader.take(json.loads(event.data))
 
 
 async def read_socket(reader: Reader) -> None:

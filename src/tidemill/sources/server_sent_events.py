@@ -7,7 +7,7 @@ import httpx
 
 from tidemill.kernel.durations import Duration
 from tidemill.kernel.errors import DefinitionError
-from tidemill.sources.event_stream import EventStreamParser, ServerEvent
+from tidemill.kernel.event_stream import EventStreamParser, ServerEvent
 from tidemill.sources.http import Headers, check_url, public_address, refusal, resolve_headers
 from tidemill.sources.interface import Delivery, Disconnected, Moved, SourceContext, read_checkpoint
 from tidemill.sources.options import check_duration

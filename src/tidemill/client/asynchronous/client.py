@@ -73,6 +73,6 @@ class AsyncClient(AsyncWorkflowCalls, AsyncGraphCalls, AsyncPackageCalls, AsyncO
         `after` is the `id` of the last event that was received: the feed continues after it.
         """
         call = calls.get("/events", dict[str, Any], types=types)
-        async with aclosing(self._transport.follow(call, ends=False, after=after)) as messages:
-            async for message in messages:
-                yield call.read(message.data.encode())
+        async with aclosing(self._transport.follow(call, ends=False, after=after)) as events:
+            async for event in events:
+                yield call.read(event.data)

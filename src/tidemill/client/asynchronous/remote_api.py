@@ -48,9 +48,9 @@ class AsyncRemoteApi:
     ) -> AsyncGenerator[Item, None]:
         """Yield the items of a list as they come, across reconnects, until it has ended."""
         call = to_call(operation, fields)
-        async with aclosing(self._transport.follow(call, ends=True, idle_limit=idle_limit)) as messages:
-            async for message in messages:
-                yield msgspec.json.decode(message.data, type=operation.item)
+        async with aclosing(self._transport.follow(call, ends=True, idle_limit=idle_limit)) as events:
+            async for event in events:
+                yield msgspec.json.decode(event.data, type=operation.item)
 
     async def result(self, run: str, *, outputs: bool = True) -> RunResult:
         """Return the state of a run."""

@@ -12,9 +12,9 @@ from tidemill.api.paging import Page
 from tidemill.client.answers import FailedAnswer, StreamRefusedError, read_failed_answer, unreachable
 from tidemill.client.calls import ApiCall
 from tidemill.client.connection import Connection, tls_context
-from tidemill.client.event_stream import StreamMessage, StreamParser
 from tidemill.client.pauses import async_pause
 from tidemill.kernel.errors import TidemillError
+from tidemill.kernel.event_stream import EventStreamParser, ServerEvent
 
 Answer = TypeVar("Answer")
 
@@ -94,8 +94,8 @@ class AsyncTransport:
 
     async def follow(
         self, call: ApiCall[Any], *, ends: bool, idle_limit: float = STREAM_IDLE_LIMIT, after: str = ""
-    ) -> AsyncGenerator[StreamMessage, None]:
-        """Yield the messages of a stream, across reconnects; one that `ends` is over when the server ends it.
+    ) -> AsyncGenerator[ServerEvent, None]:
+        """Yield the events of a stream, across reconnects; one that `ends` is over when the server ends it.
 
         A shorter `idle_limit` raises a TimeoutError when nothing comes for so many seconds.
         """
@@ -104,12 +104,13 @@ class AsyncTransport:
             failure: TidemillError
             delay = 0.0
             try:
-                async with aclosing(self._stream(call, idle_limit, after)) as messages:
-                    async for message in messages:
-                        if message.type == "error":  # asking again continues, or answers with the error
-                            raise httpx.RemoteProtocolError(message.data)
-                        attempts, after = 0, message.id or after
-                        yield message
+                async with aclosing(self._stream(call, idle_limit, after)) as events:
+                    async for event in events:
+                        if event.type == "error":  # asking again continues, or answers with the error
+                            raise httpx.RemoteProtocolError(event.data.decode())
+                        attempts, after = 0, event.id or after
+                        if event.type:  # else it only moves the position
+                            yield event
                 if ends:
                     return
                 failure = unreachable(self.connection.url, ConnectionError("it ended the stream"))
@@ -128,8 +129,8 @@ class AsyncTransport:
                 raise failure
             await async_pause(max(delay, retry.delay_after(attempts)))
 
-    async def _stream(self, call: ApiCall[Any], idle_limit: float, after: str) -> AsyncGenerator[StreamMessage, None]:
-        """Yield the messages of one connection."""
+    async def _stream(self, call: ApiCall[Any], idle_limit: float, after: str) -> AsyncGenerator[ServerEvent, None]:
+        """Yield the events of one connection."""
         headers = {"accept": "text/event-stream"} | ({"last-event-id": after} if after else {})
         timeout = httpx.Timeout(self.connection.timeout, read=idle_limit)
         async with self._http.stream(
@@ -138,11 +139,10 @@ class AsyncTransport:
             if not response.is_success:
                 await response.aread()
                 raise StreamRefusedError(self._read_failed(response))
-            parser = StreamParser()
-            async for line in response.aiter_lines():
-                message = parser.feed(line)
-                if message is not None:
-                    yield message
+            parser = EventStreamParser()
+            async for part in response.aiter_bytes():
+                for event in parser.feed(part):
+                    yield event
 
     def _read_failed(self, response: httpx.Response) -> FailedAnswer:
         url, headers = self.connection.url, response.headers

@@ -74,6 +74,6 @@ class Client(WorkflowCalls, GraphCalls, PackageCalls, Operations):
         `after` is the `id` of the last event that was received: the feed continues after it.
         """
         call = calls.get("/events", dict[str, Any], types=types)
-        with closing(self._transport.follow(call, ends=False, after=after)) as messages:
-            for message in messages:
-                yield call.read(message.data.encode())
+        with closing(self._transport.follow(call, ends=False, after=after)) as events:
+            for event in events:
+                yield call.read(event.data)

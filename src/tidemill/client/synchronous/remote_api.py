@@ -47,9 +47,9 @@ class RemoteApi:
     ) -> Generator[Item, None]:
         """Yield the items of a list as they come, across reconnects, until it has ended."""
         call = to_call(operation, fields)
-        with closing(self._transport.follow(call, ends=True, idle_limit=idle_limit)) as messages:
-            for message in messages:
-                yield msgspec.json.decode(message.data, type=operation.item)
+        with closing(self._transport.follow(call, ends=True, idle_limit=idle_limit)) as events:
+            for event in events:
+                yield msgspec.json.decode(event.data, type=operation.item)
 
     def result(self, run: str, *, outputs: bool = True) -> RunResult:
         """Return the state of a run."""

@@ -13,9 +13,9 @@ from tidemill.api.paging import Page
 from tidemill.client.answers import FailedAnswer, StreamRefusedError, read_failed_answer, unreachable
 from tidemill.client.calls import ApiCall
 from tidemill.client.connection import Connection, tls_context
-from tidemill.client.event_stream import StreamMessage, StreamParser
 from tidemill.client.pauses import pause
 from tidemill.kernel.errors import TidemillError
+from tidemill.kernel.event_stream import EventStreamParser, ServerEvent
 
 Answer = TypeVar("Answer")
 
@@ -95,8 +95,8 @@ class Transport:
 
     def follow(
         self, call: ApiCall[Any], *, ends: bool, idle_limit: float = STREAM_IDLE_LIMIT, after: str = ""
-    ) -> Generator[StreamMessage, None]:
-        """Yield the messages of a stream, across reconnects; one that `ends` is over when the server ends it.
+    ) -> Generator[ServerEvent, None]:
+        """Yield the events of a stream, across reconnects; one that `ends` is over when the server ends it.
 
         A shorter `idle_limit` raises a TimeoutError when nothing comes for so many seconds.
         """
@@ -105,12 +105,13 @@ class Transport:
             failure: TidemillError
             delay = 0.0
             try:
-                with closing(self._stream(call, idle_limit, after)) as messages:
-                    for message in messages:
-                        if message.type == "error":  # asking again continues, or answers with the error
-                            raise httpx.RemoteProtocolError(message.data)
-                        attempts, after = 0, message.id or after
-                        yield message
+                with closing(self._stream(call, idle_limit, after)) as events:
+                    for event in events:
+                        if event.type == "error":  # asking again continues, or answers with the error
+                            raise httpx.RemoteProtocolError(event.data.decode())
+                        attempts, after = 0, event.id or after
+                        if event.type:  # else it only moves the position
+                            yield event
                 if ends:
                     return
                 failure = unreachable(self.connection.url, ConnectionError("it ended the stream"))
@@ -129,19 +130,18 @@ class Transport:
                 raise failure
             pause(max(delay, retry.delay_after(attempts)))
 
-    def _stream(self, call: ApiCall[Any], idle_limit: float, after: str) -> Generator[StreamMessage, None]:
-        """Yield the messages of one connection."""
+    def _stream(self, call: ApiCall[Any], idle_limit: float, after: str) -> Generator[ServerEvent, None]:
+        """Yield the events of one connection."""
         headers = {"accept": "text/event-stream"} | ({"last-event-id": after} if after else {})
         timeout = httpx.Timeout(self.connection.timeout, read=idle_limit)
         with self._http.stream("GET", call.path, params=dict(call.query), headers=headers, timeout=timeout) as response:
             if not response.is_success:
                 response.read()
                 raise StreamRefusedError(self._read_failed(response))
-            parser = StreamParser()
-            for line in response.iter_lines():
-                message = parser.feed(line)
-                if message is not None:
-                    yield message
+            parser = EventStreamParser()
+            for part in response.iter_bytes():
+                for event in parser.feed(part):
+                    yield event
 
     def _read_failed(self, response: httpx.Response) -> FailedAnswer:
         url, headers = self.connection.url, response.headers

@@ -1,6 +1,7 @@
 """The format text/event-stream: lines of fields, and a blank line after each event. Pure: bytes in, events out."""
 
 import re
+import sys
 from typing import NamedTuple
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -19,7 +20,7 @@ class ServerEvent(NamedTuple):
 class EventStreamParser:
     """Parses an event stream in parts of any size. An event of more than `max_size` bytes is cut."""
 
-    def __init__(self, max_size: int) -> None:
+    def __init__(self, max_size: int = sys.maxsize) -> None:
         self._max_size = max_size
         self._rest = b""
         self._is_skipping = False  # whether the rest of a line that is too long is dropped

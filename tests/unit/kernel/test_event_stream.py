@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.sources.event_stream import EventStreamParser, ServerEvent
+from tidemill.kernel.event_stream import EventStreamParser, ServerEvent
 
 LIMIT = 100
 
