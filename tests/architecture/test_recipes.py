@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Callable
 from inspect import signature
 from typing import get_overloads
 
@@ -9,7 +10,10 @@ import pytest
 
 import tidemill as tm
 from tests.architecture.sources import ROOT, listing, modules
+from tidemill import sources
 from tidemill.api.triggers import TriggerInfo
+from tidemill.graphs.definition import AccumulatorKind
+from tidemill.telemetry.metrics import Metric
 from tidemill.workflows.firing_trigger import FiringTrigger
 from tidemill.workflows.task_options import OPTION_NAMES, OPTION_READERS
 from tidemill.workflows.workflow import Workflow
@@ -17,6 +21,9 @@ from tidemill.workflows.workflow import Workflow
 PAGE = ROOT / "docs" / "development" / "recipes.md"
 MANY = 5
 """A struct, a call or a mapping that names as many options of tasks lists them; a row of a task run has four."""
+
+FORCED = "force_fire"
+SOURCE_MODULES = {getattr(sources, name).__module__ for name in sources.__all__} - {"tidemill.sources.interface"}
 
 
 def recipe(title: str) -> str:
@@ -85,3 +92,65 @@ def test_kinds_of_triggers_are_known_by_their_interface() -> None:
 def test_every_fact_of_a_trigger_is_a_field_of_the_api(trigger: FiringTrigger) -> None:
     """Else a page could not say what starts the workflow."""
     assert set(trigger.facts()) < set(TriggerInfo.__struct_fields__)
+
+
+def _modules_with(wanted: Callable[[ast.AST], bool]) -> set[str]:
+    """Return the paths of the modules in whose code some node is one that is looked for."""
+    return {
+        str(module.path.relative_to(ROOT))
+        for module in modules()
+        if any(wanted(node) for node in ast.walk(module.tree))
+    }
+
+
+def _is_kind(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and ast.unparse(node.value) == AccumulatorKind.__name__
+
+
+def test_kinds_of_accumulators_are_named_in_the_files_of_their_recipe() -> None:
+    """A new kind that another file tells from the others would be forgotten there."""
+    assert _modules_with(_is_kind) | {"src/tidemill/__init__.py"} == source_files("Add an accumulator kind, end to end")
+
+
+def _is_metric(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == Metric.__name__
+
+
+def test_metrics_are_rows_in_the_files_of_their_recipe() -> None:
+    """A metric is described once."""
+    assert _modules_with(_is_metric) == source_files("Add a metric")
+
+
+def _names_a_command(node: ast.AST) -> bool:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text == FORCED
+        case ast.Attribute(attr=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return name == FORCED
+    return False
+
+
+def test_commands_of_reactors_are_named_in_the_files_of_their_recipe() -> None:
+    """One command stands for all."""
+    assert _modules_with(_names_a_command) <= source_files("Add an operator command of reactors")
+
+
+def test_sources_and_durabilities_are_known_by_their_interface() -> None:
+    """No component compares the name of a durability, and the engine knows no source by name."""
+    compared = {
+        module.where(node.lineno)
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Compare) and "durability" in ast.unparse(node.left).rpartition(".")[2]
+        if any(isinstance(one, ast.Constant) and one.value is not None for one in node.comparators)
+    }
+    places = {where.partition(":")[0] for where in compared}
+    assert places <= source_files("Add a durability, end to end"), compared
+    named = {
+        f"{module.name} imports {node.module}"
+        for module in modules()
+        if module.name.startswith("tidemill.engine.")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and node.module in SOURCE_MODULES
+    }
+    assert not named
