@@ -12,7 +12,6 @@ from tidemill.engine.event_feed.feed import EventFeed
 from tidemill.engine.forwarding.router import OwnerRouter
 from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, to_recovery
 from tidemill.engine.graphs.client.graph_client import GraphClient
-from tidemill.engine.graphs.client.local_operations import LocalOperations
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.routing import LocalRouter, OperationRouter
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
@@ -211,8 +210,8 @@ class Node(NodeOperations):
         )
 
     def _make_graph_client(self) -> GraphClient:
-        operations = LocalOperations(self._scheduler, GraphOperations(self._scheduler, self._packages.reclaim))
-        self._router: OperationRouter = LocalRouter(operations)
+        operations = LocalRouter(self._scheduler, GraphOperations(self._scheduler, self._packages.reclaim))
+        self._router: OperationRouter = operations
         if self._store is not None and self._ownership is not None:
             self._router = router = OwnerRouter(operations, self._scheduler, self._store, self._ownership)
             self._ownership.on_renewed = self._standby.on_loaded = router.on_mail

@@ -13,8 +13,8 @@ from tidemill.api.services import NodeServices, Services
 from tidemill.engine.access.services import AccessServices
 from tidemill.engine.event_feed.changes import publish_change
 from tidemill.engine.graphs.client.graph_client import GraphClient
-from tidemill.engine.graphs.client.local_operations import LocalOperations
 from tidemill.engine.graphs.client.partitioned_handle import PartitionedHandle
+from tidemill.engine.graphs.client.routing import LocalRouter
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.loaded_graphs import PushNow, check_whole, partition_named_error
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -58,7 +58,7 @@ class NodeOperations:
     _is_open: bool
     _liveness: ProcessLiveness
     _metrics: Metrics
-    _operations: LocalOperations
+    _operations: LocalRouter
     _owner: Owner
     spans: SpanRecorder
     _packages: PackageService

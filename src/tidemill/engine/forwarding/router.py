@@ -4,24 +4,33 @@ An operation on a part that this node runs is a plain call. Otherwise the owner 
 back as if it had been run here. If the owner dies before it has answered, the next owner runs the operation.
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from tidemill.engine.forwarding.receiver import RequestReceiver
 from tidemill.engine.forwarding.sender import RequestSender
-from tidemill.engine.forwarding.wire import RemoteCall, decode_answer, encode_error, encode_result
-from tidemill.engine.graphs.client.local_operations import LocalOperations
+from tidemill.engine.forwarding.wire import decode_answer, decode_push, encode_error, encode_result
+from tidemill.engine.graphs.client.host_operations import HostOperations
 from tidemill.engine.graphs.client.operations import GraphOperations
-from tidemill.engine.graphs.client.routing import OperationRouter
+from tidemill.engine.graphs.client.part_operations import (
+    HOST_OPERATIONS,
+    PART_OPERATIONS,
+    Answer,
+    P,
+    PartOperation,
+    RemoteHostOperations,
+    RemoteOperations,
+)
+from tidemill.engine.graphs.client.routing import LocalRouter, OperationRouter, PartOperations
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.partitions.membership import HostOffer
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.tasks import wait_until
 from tidemill.graphs.outcomes import Receipt
-from tidemill.graphs.pushes import ProducerPosition, PushSummary, decode_runs
+from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.kernel.author_errors import describe
-from tidemill.kernel.errors import OperationError, TidemillError
+from tidemill.kernel.errors import OperationError, RequestError, TidemillError
 from tidemill.storage.graph_ports import PartKey, PartKind
 from tidemill.storage.mailbox_port import StoredRequest
 from tidemill.storage.store import Store
@@ -31,9 +40,9 @@ class OwnerRouter(OperationRouter):
     """Runs operations on the reactors and accumulators of every node of the store."""
 
     def __init__(
-        self, operations: LocalOperations, scheduler: GraphScheduler, store: Store, ownership: ReactorOwnership
+        self, local: LocalRouter, scheduler: GraphScheduler, store: Store, ownership: ReactorOwnership
     ) -> None:
-        self._operations = operations
+        self._local = local
         self._scheduler = scheduler
         self._store = store
         self._ownership = ownership
@@ -62,27 +71,39 @@ class OwnerRouter(OperationRouter):
 
     # -- calling
 
-    def at(self, part: PartKey) -> GraphOperations:
-        return cast(
-            "GraphOperations", self._operations.for_part(part) if self._is_here(part) else RemoteOperations(self, part)
-        )
+    def at(self, part: PartKey) -> PartOperations:
+        return self._local.at(part) if self._scheduler.runs(part) else self._elsewhere(part)
+
+    def at_partition(self, part: PartKey) -> GraphOperations | RemoteOperations:
+        return self._local.at_partition(part) if self._scheduler.runs(part) else self._elsewhere(part)
+
+    def at_host(self, host: PartKey) -> HostOperations | RemoteHostOperations:
+        return self._local.at_host(host) if self._is_here(host) else RemoteHostOperations(partial(self._ask, host))
+
+    def _elsewhere(self, part: PartKey) -> RemoteOperations:
+        return RemoteOperations(partial(self._ask, part))
 
     def _is_here(self, part: PartKey) -> bool:
         """Return whether this node runs a part, or is the host that the part addresses."""
         offer = HostOffer.parse(part.name)
         return self._scheduler.runs(part) if offer is None else offer.host == self._ownership.owner_id
 
+    def _here(self, part: PartKey) -> PartOperations | HostOperations:
+        """Return the operations of this node on a part, or on its share of a keyed reactor."""
+        return self._local.at(part) if HostOffer.parse(part.name) is None else self._local.at_host(part)
+
     async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:
         return await self._store.part_owners.owned_names(tenant, kind)
 
-    async def call(self, target: PartKey, name: str, *arguments: Any, **keywords: Any) -> Any:
-        """Run an operation at the owner of its target; if there is none, here, where the error says so."""
-        operation = getattr(self._operations.for_part(target), name)
-        if not await self._is_elsewhere(target):
-            return await operation(*arguments, **keywords)
-        call = RemoteCall.of(operation)
-        answer = await self._sender.ask(target, name, call.encode_arguments(*arguments, **keywords))
-        return decode_answer(answer, call.result_type)
+    async def _ask(
+        self, part: PartKey, operation: PartOperation[P, Answer], /, *arguments: P.args, **keywords: P.kwargs
+    ) -> Answer:
+        """Return the answer of the owner of a part; if there is none, that of this node, which says so."""
+        if not await self._is_elsewhere(part):
+            return await operation.of(self._here(part))(*arguments, **keywords)
+        payload = await self._sender.ask(part, operation.name, operation.encode(*arguments, **keywords))
+        answer: Answer = decode_answer(payload, operation.answer_type)
+        return answer
 
     async def _is_elsewhere(self, target: PartKey) -> bool:
         """Return whether another node owns a part, or did and is about to be replaced."""
@@ -110,16 +131,16 @@ class OwnerRouter(OperationRouter):
 
     async def _run_operation(self, request: StoredRequest) -> Any:
         """Run an operation. A push is numbered by its request, so that the next owner does not apply it again."""
-        operation = getattr(self._operations.for_part(request.target), request.operation)
-        call = RemoteCall.of(operation)
+        target = request.target
+        operation = _find_operation(request)
         if request.applied is not None:
-            return call.to_push_result(decode_runs(request.applied))
-        arguments = call.decode_arguments(request.payload)
-        if call.takes_position and arguments.get("position") is None:
-            arguments["position"] = ProducerPosition(request.id, 1)
-            if not self._scheduler.is_partitioned(request.target):
-                self._scheduler.accumulator(request.target.tenant, request.target.name).add_new_producer(request.id)
-        return await operation(**arguments)
+            return decode_push(request.applied, operation.answer_type)
+        fields = operation.decode(request.payload)
+        if operation.is_push and fields["position"] is None:
+            fields["position"] = ProducerPosition(request.id, 1)
+            if not self._scheduler.is_partitioned(target):
+                self._scheduler.accumulator(target.tenant, target.name).add_new_producer(request.id)
+        return await operation.of(self._here(target))(**fields)
 
     def _owns(self, target: PartKey) -> bool:
         """Return whether this node owns a part, also while it finishes what it has begun to serve for it."""
@@ -134,12 +155,12 @@ def _is_rejected(result: Any) -> bool:
     return isinstance(result, PushSummary) and result.is_rejected
 
 
-class RemoteOperations:
-    """The operations on a part that another node runs: each attribute is the one of that name."""
-
-    def __init__(self, router: OwnerRouter, part: PartKey) -> None:
-        self._router = router
-        self._part = part
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        return partial(self._router.call, self._part, name)
+def _find_operation(request: StoredRequest) -> PartOperation[..., Any]:
+    """Return the operation of a request; RequestError if this version of Tidemill does not have it."""
+    target = request.target
+    known = PART_OPERATIONS if HostOffer.parse(target.name) is None else HOST_OPERATIONS
+    if (operation := known.get(request.operation)) is None:
+        subject = f"the node that owns {target.kind} '{target.name}'"
+        message = f"{subject} runs another version of Tidemill, which has no operation '{request.operation}'"
+        raise RequestError(f"{message}: upgrade all nodes", code="unknown_operation", status=501)
+    return operation

@@ -1,9 +1,6 @@
-"""Operations, results and errors as they pass between nodes: msgpack, and the same error is raised at the caller."""
+"""Answers and errors as they pass between nodes: msgpack, and the same error is raised at the caller."""
 
-import inspect
-from collections.abc import Awaitable, Callable
-from functools import cache
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 
@@ -55,52 +52,6 @@ class Answer(msgspec.Struct, frozen=True):
     error: ErrorReport | None = None
 
 
-class RemoteCall(msgspec.Struct, frozen=True):
-    """The signature of an operation that other nodes ask for."""
-
-    signature: inspect.Signature
-    hints: dict[str, Any]
-
-    @classmethod
-    @cache
-    def of_function(cls, function: Callable[..., Awaitable[Any]]) -> "RemoteCall":
-        """Read the signature of an operation, once."""
-        return cls(inspect.signature(function), get_type_hints(function))
-
-    @classmethod
-    def of(cls, operation: Any) -> "RemoteCall":
-        """Return the signature of an operation, a bound method."""
-        return cls.of_function(operation.__func__)
-
-    @property
-    def result_type(self) -> Any:
-        """The type of what the operation returns."""
-        return self.hints["return"]
-
-    @property
-    def takes_position(self) -> bool:
-        """Whether the operation is a push, which a producer may number."""
-        return "position" in self.hints
-
-    def to_push_result(self, runs: tuple[ReceiptRun, ...]) -> Receipt | PushSummary:
-        """Return what a push returns that got these receipts."""
-        return runs[0].receipt(0) if self.result_type is Receipt else PushSummary(runs)
-
-    def encode_arguments(self, *arguments: Any, **keywords: Any) -> bytes:
-        """Encode arguments by name; RequestError if a value cannot be sent."""
-        named = self.signature.bind(None, *arguments, **keywords).arguments
-        try:
-            return msgspec.msgpack.encode({name: value for name, value in named.items() if name != "self"})
-        except (TypeError, ValueError, OverflowError) as error:
-            message = f"another node owns the accumulator or reactor, and the value cannot be sent there: {error}"
-            raise RequestError(message, code="invalid_value") from error
-
-    def decode_arguments(self, payload: bytes) -> dict[str, Any]:
-        """Return arguments by name."""
-        named: dict[str, Any] = msgspec.msgpack.decode(payload)
-        return {name: msgspec.convert(value, self.hints[name]) for name, value in named.items()}
-
-
 class _EncodedPush(msgspec.Struct, frozen=True):
     """The result of a push: receipts in their stored form, which is short and keeps their classes."""
 
@@ -131,5 +82,10 @@ def decode_answer(payload: bytes, result_type: Any) -> Any:
     if result_type not in (Receipt, PushSummary):
         return msgspec.msgpack.decode(answer.result, type=result_type)
     push = msgspec.msgpack.decode(answer.result, type=_EncodedPush)
-    runs = decode_runs(push.receipts)
-    return runs[0].receipt(0) if result_type is Receipt else PushSummary(runs, push.is_duplicate)
+    return decode_push(push.receipts, result_type, is_duplicate=push.is_duplicate)
+
+
+def decode_push(receipts: bytes, result_type: Any, *, is_duplicate: bool = False) -> Receipt | PushSummary:
+    """Return what a push returns that got these receipts."""
+    runs = decode_runs(receipts)
+    return runs[0].receipt(0) if result_type is Receipt else PushSummary(runs, is_duplicate)

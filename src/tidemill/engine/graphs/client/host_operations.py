@@ -1,7 +1,7 @@
 """Operations on the partitions of a keyed reactor that this node runs: other nodes ask for all of them at once."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 from tidemill.engine.graphs.client.local_firings import LocalFirings
 from tidemill.engine.graphs.client.merged_states import merge_reports
@@ -17,6 +17,8 @@ from tidemill.graphs.state import Recovery
 from tidemill.graphs.views import AccumulatorDetails, FiringView, ReactorCommand, ReplayResult
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.storage.graph_ports import PartKey, PartKind
+
+_T = TypeVar("_T")
 
 
 class HostOperations:
@@ -117,25 +119,33 @@ class HostOperations:
 
     async def dead_letter(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> DeadLetter | None:
         """Return one dead letter; None if no partition here has it."""
-        found: DeadLetter | None = await self._with_dead_letter("dead_letter", kind, tenant, name, dead_letter)
-        return found
+        found = await self._with_dead_letter(self._operations.dead_letter, kind, tenant, name, dead_letter)
+        return found[0] if found else None
 
     async def replay(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> ReplayResult | None:
         """Process a dead letter again; None if no partition here has it."""
-        found: ReplayResult | None = await self._with_dead_letter("replay", kind, tenant, name, dead_letter)
-        return found
+        found = await self._with_dead_letter(self._operations.replay, kind, tenant, name, dead_letter)
+        return found[0] if found else None
 
     async def drop(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> bool:
         """Delete a dead letter; return whether a partition here had it."""
-        return await self._with_dead_letter("drop", kind, tenant, name, dead_letter) is not None
+        return bool(await self._with_dead_letter(self._operations.drop, kind, tenant, name, dead_letter))
 
-    async def _with_dead_letter(self, operation: str, kind: PartKind, tenant: str, name: str, dead_letter: str) -> Any:
+    async def _with_dead_letter(
+        self,
+        operation: Callable[[PartKind, str, str, str], Awaitable[_T]],
+        kind: PartKind,
+        tenant: str,
+        name: str,
+        dead_letter: str,
+    ) -> list[_T]:
+        """Return what an operation on a dead letter returns; nothing if no partition here has it."""
         for one in self._names(kind, tenant, name):
             try:
-                return await getattr(self._operations, operation)(kind, tenant, one, dead_letter) or ReplayResult()
+                return [await operation(kind, tenant, one, dead_letter)]
             except NotFoundError:
                 continue
-        return None
+        return []
 
     def _names(self, kind: PartKind, tenant: str, name: str) -> Iterable[str]:
         return self._reactors(tenant, name) if kind == "reactor" else self._accumulators(tenant, name)

@@ -5,8 +5,8 @@ of each partition.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec.structs import asdict, replace
 
@@ -18,8 +18,8 @@ from tidemill.engine.graphs.client.merged_states import (
     merge_states,
     state_in_whole,
 )
-from tidemill.engine.graphs.client.operations import check_command, schema_of
-from tidemill.engine.graphs.client.routing import OperationRouter
+from tidemill.engine.graphs.client.operations import GraphOperations, check_command, schema_of
+from tidemill.engine.graphs.client.part_operations import RemoteHostOperations, RemoteOperations
 from tidemill.engine.graphs.client.values import FiringPage, HealthReport, KnownFiring, ReactorObservation
 from tidemill.engine.graphs.dead_letters import unknown_dead_letter_error
 from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
@@ -40,11 +40,23 @@ HOST_TIMEOUT = 2.0
 
 _T = TypeVar("_T")
 
+AnyHost: TypeAlias = HostOperations | RemoteHostOperations
+
+
+class PartitionRouter(Protocol):
+    """Finds the nodes that run the partitions of keyed reactors."""
+
+    def at_partition(self, part: PartKey) -> GraphOperations | RemoteOperations:
+        """Return the operations of the node that runs a partition."""
+
+    def at_host(self, host: PartKey) -> AnyHost:
+        """Return the operations of the node that made an offer to host partitions."""
+
 
 class KeyedOperations:
     """What can be done with keyed reactors and their accumulators, wherever their partitions run."""
 
-    def __init__(self, scheduler: GraphScheduler, router: OperationRouter) -> None:
+    def __init__(self, scheduler: GraphScheduler, router: PartitionRouter) -> None:
         self._scheduler = scheduler
         self._router = router
 
@@ -56,15 +68,15 @@ class KeyedOperations:
             raise NotFoundError("accumulator", name, f"unknown accumulator '{name}'")
         return keyed
 
-    async def _ask_hosts(self, keyed: PartitionedReactor, ask: Callable[[HostOperations], Awaitable[_T]]) -> list[_T]:
+    async def _ask_hosts(self, keyed: PartitionedReactor, ask: Callable[[AnyHost], Awaitable[_T]]) -> list[_T]:
         """Ask each host of a reactor; return their answers. Raises if one does not answer."""
         view = await self._scheduler.sharing.view(keyed)
-        return await asyncio.gather(*(ask(self._at_host(part)) for part in view.parts.values()))
+        return await asyncio.gather(*(ask(self._router.at_host(part)) for part in view.parts.values()))
 
     async def _read_hosts(
         self,
         keyed: PartitionedReactor,
-        read: Callable[[HostOperations], Awaitable[_T]],
+        read: Callable[[AnyHost], Awaitable[_T]],
         view: ClusterView | None = None,
     ) -> list[_T]:
         """Ask each host of a reactor; return the answers of those that answer in time. A frozen one delays no page."""
@@ -73,15 +85,12 @@ class KeyedOperations:
         async def read_in_time(part: PartKey) -> list[_T]:
             try:
                 async with asyncio.timeout(HOST_TIMEOUT):  # real time: a page waits for it
-                    return [await read(self._at_host(part))]
+                    return [await read(self._router.at_host(part))]
             except (TimeoutError, OperationError, RequestError):
                 return []
 
         found = await asyncio.gather(*(read_in_time(part) for part in view.parts.values()))
         return [one for some in found for one in some]
-
-    def _at_host(self, part: PartKey) -> HostOperations:
-        return cast("HostOperations", self._router.at(part))
 
     # -- reactors
 
@@ -94,7 +103,7 @@ class KeyedOperations:
         keyed = self._keyed(tenant, name)
         if key is not None:
             part = keyed.part_of_key(key)
-            return state_in_whole(await self._router.at(part).reactor_state(tenant, part.name, key), name)
+            return state_in_whole(await self._router.at_partition(part).reactor_state(tenant, part.name, key), name)
         view = await self._scheduler.sharing.view(keyed)
         found = await self._read_hosts(keyed, lambda host: host.states(tenant, name), view)
         states = [state for host in found for state in host.partitions]
@@ -122,7 +131,7 @@ class KeyedOperations:
         keyed = self._keyed(tenant, name)
         if key is not None:
             part = keyed.part_of_key(key)
-            return await self._router.at(part).firings(tenant, part.name, limit, after, key)
+            return await self._router.at_partition(part).firings(tenant, part.name, limit, after, key)
         return merge_firings(
             await self._read_hosts(keyed, lambda host: host.firings(tenant, name, asked)), limit, after
         )
@@ -150,7 +159,7 @@ class KeyedOperations:
         check_command(command, inputs, key)
         if command in FIRING_COMMANDS:
             part = keyed.part_of_key(key)
-            result = await self._router.at(part).command(tenant, part.name, command, inputs, key)
+            result = await self._router.at_partition(part).command(tenant, part.name, command, inputs, key)
             return replace(result, state=state_in_whole(result.state, name))
         if command in ("pause", "resume"):  # first: partitions that move now follow the store
             await self._scheduler.runtime.durability.set_paused(tenant, name, paused=command == "pause")
@@ -162,7 +171,7 @@ class KeyedOperations:
 
         async def give(part: PartKey) -> str | None:
             try:
-                await self._at_host(part).command(keyed.tenant, keyed.name, command)
+                await self._router.at_host(part).command(keyed.tenant, keyed.name, command)
             except (OperationError, RequestError) as error:
                 return str(error)
             return None
@@ -218,11 +227,11 @@ class KeyedOperations:
         routed = keyed.partitioners[name].route(event, encoding)
         part = keyed.accumulator_part(name, routed.partition)
         while self._scheduler.runs(part):
-            operations, value = self._router.at(part), _local_value(routed, event)
+            operations, value = self._router.at_partition(part), _local_value(routed, event)
             receipt = await operations.push(tenant, part.name, value, encoding, patience, position)
             if receipt.outcome != "rejected" or self._scheduler.runs(part):
                 return receipt
-        return await self._router.at(part).push(tenant, part.name, event, encoding, patience, position)
+        return await self._router.at_partition(part).push(tenant, part.name, event, encoding, patience, position)
 
     async def push_many(
         self,
@@ -269,22 +278,24 @@ class KeyedOperations:
         """Push events of one partition; those that it rejects because it leaves this node go to its next owner."""
         receipts: list[Receipt] = []
         if self._scheduler.runs(part):
-            operations = self._router.at(part)
-            summary = await operations.push_many(part.tenant, part.name, values, encoding, position, patience)
+            here = self._router.at_partition(part)
+            summary = await here.push_many(part.tenant, part.name, values, encoding, position, patience)
             receipts = list(summary.receipts)
             while receipts and receipts[-1].outcome == "rejected" and not self._scheduler.runs(part):
                 receipts.pop()
             if len(receipts) == len(originals):
                 return summary
         rest = originals[len(receipts) :]
-        later = await self._router.at(part).push_many(part.tenant, part.name, rest, encoding, position, patience)
+        later = await self._router.at_partition(part).push_many(
+            part.tenant, part.name, rest, encoding, position, patience
+        )
         return PushSummary.of((*receipts, *later.receipts), is_duplicate=later.is_duplicate and not receipts)
 
-    async def relay(
+    async def bring(
         self, part: PartKey, events: Sequence[Any], encoding: str, numbers: Sequence[int], after: int
     ) -> RelayProgress:
         """Bring a partition the numbered events of a source; return how far the partition is."""
-        return await self._router.at(part).relay(part.tenant, part.name, events, encoding, numbers, after)
+        return await self._router.at_partition(part).relay(part.tenant, part.name, events, encoding, numbers, after)
 
     async def mark_source(self, keyed: PartitionedReactor, accumulator: str, *, is_lost: bool) -> None:
         """Tell all hosts whether the source of an accumulator is lost; raises if one does not answer."""
@@ -318,19 +329,13 @@ class KeyedOperations:
         """Return one dead letter, with all its values."""
         keyed = self._of_kind(kind, tenant, name)
         found = await self._ask_hosts(keyed, lambda host: host.dead_letter(kind, tenant, name, dead_letter))
-        for one in found:
-            if one is not None:
-                return one
-        raise unknown_dead_letter_error(dead_letter)
+        return _only(found, dead_letter)
 
     async def replay(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> ReplayResult:
         """Process a dead letter again."""
         keyed = self._of_kind(kind, tenant, name)
         found = await self._ask_hosts(keyed, lambda host: host.replay(kind, tenant, name, dead_letter))
-        for one in found:
-            if one is not None:
-                return one
-        raise unknown_dead_letter_error(dead_letter)
+        return _only(found, dead_letter)
 
     async def drop(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> None:
         """Delete a dead letter."""
@@ -340,6 +345,14 @@ class KeyedOperations:
 
     def _of_kind(self, kind: PartKind, tenant: str, name: str) -> PartitionedReactor:
         return self._keyed(tenant, name) if kind == "reactor" else self._of_accumulator(tenant, name)
+
+
+def _only(found: Iterable[_T | None], dead_letter: str) -> _T:
+    """Return what the host answers that has a dead letter."""
+    for one in found:
+        if one is not None:
+            return one
+    raise unknown_dead_letter_error(dead_letter)
 
 
 def _local_value(routed: RoutedEvent, event: Any) -> Any:

@@ -1,22 +1,23 @@
 """Routing of operations: which node runs a reactor or an accumulator."""
 
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
+from tidemill.engine.graphs.client.accumulator_front import AccumulatorFront
+from tidemill.engine.graphs.client.host_operations import HostOperations
+from tidemill.engine.graphs.client.keyed_operations import KeyedOperations, PartitionRouter
 from tidemill.engine.graphs.client.operations import GraphOperations
+from tidemill.engine.graphs.client.part_operations import RemoteOperations
+from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.storage.graph_ports import PartKey, PartKind
 
-
-class NodeOperationsByPart(Protocol):
-    """The operations of one node."""
-
-    def for_part(self, part: PartKey) -> Any:
-        """Return the operations for a part: those of keyed reactors have the same methods, those of hosts others."""
+PartOperations: TypeAlias = GraphOperations | KeyedOperations | RemoteOperations
+"""The operations on a reactor or an accumulator: here, on all partitions of a keyed reactor, or on another node."""
 
 
-class OperationRouter(Protocol):
+class OperationRouter(PartitionRouter, Protocol):
     """Finds the node that runs a reactor or an accumulator."""
 
-    def at(self, part: PartKey) -> GraphOperations:
+    def at(self, part: PartKey) -> PartOperations:
         """Return the operations of the node that runs a part."""
 
     async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:
@@ -33,12 +34,32 @@ class OperationRouter(Protocol):
 class LocalRouter(OperationRouter):
     """The router of a node without a store: it runs everything itself."""
 
-    def __init__(self, operations: NodeOperationsByPart) -> None:
-        self._operations = operations
+    keyed: KeyedOperations
 
-    def at(self, part: PartKey) -> GraphOperations:
-        operations: GraphOperations = self._operations.for_part(part)
-        return operations
+    def __init__(self, scheduler: GraphScheduler, operations: GraphOperations) -> None:
+        self._scheduler = scheduler
+        self._operations = operations
+        self._host_operations = HostOperations(scheduler, operations)
+
+    def connect(self, router: PartitionRouter) -> None:
+        """Let the operations on keyed reactors reach all hosts."""
+        self.keyed = KeyedOperations(self._scheduler, router)
+        self._scheduler.find_front = self._find_front
+        relays = self._scheduler.sharing.relays
+        relays.bring, relays.mark_source = self.keyed.bring, self.keyed.mark_source
+
+    def _find_front(self, tenant: str, name: str) -> AccumulatorFront | None:
+        keyed = self._scheduler.keyed_accumulators.get((tenant, name))
+        return None if keyed is None else AccumulatorFront(keyed, name, self.keyed)
+
+    def at(self, part: PartKey) -> GraphOperations | KeyedOperations:
+        return self.keyed if self._scheduler.is_partitioned(part) else self._operations
+
+    def at_partition(self, part: PartKey) -> GraphOperations:  # noqa: ARG002 - this node runs every part
+        return self._operations
+
+    def at_host(self, host: PartKey) -> HostOperations:  # noqa: ARG002 - as above
+        return self._host_operations
 
     async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:  # noqa: ARG002 - as above
         return []
