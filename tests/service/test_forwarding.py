@@ -6,14 +6,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import tidemill as tm
 from tests.service.samples import Sample, single, slow
 from tidemill.access.principal import Caller
 from tidemill.engine.forwarding import sender
+from tidemill.engine.forwarding.wire import decode_answer
 from tidemill.engine.graphs.client import graph_client
 from tidemill.storage.graph_ports import PartKey
+from tidemill.storage.mailbox_port import StoredRequest
 
 PUBLIC = Caller("public", "test")
 PATIENCE = 20.0  # seconds until a test gives up
@@ -137,6 +140,26 @@ async def test_a_name_that_no_node_owns_is_not_found(address: str) -> None:
         assert raised.value.code == "invalid_value"
         with pytest.raises(tm.RequestError, match="unknown accumulator 'a'"):
             await stranger.push("a", 1, tenant="other")
+
+
+@pytest.mark.parametrize("name", ["evict", "__class__", "_reactor", "states"])
+async def test_an_operation_that_the_owner_does_not_have_is_refused(address: str, name: str) -> None:
+    """G-31: a node of a later version may ask for it, and gets an error that says so."""
+    async with nodes(address, single(durability="interval")) as (owner, _, stranger):
+        request = StoredRequest(
+            id="1",
+            target=PartKey("public", "reactor", "r"),
+            sender="a later version",
+            operation=name,
+            payload=msgspec.msgpack.encode({"tenant": "public", "name": "r"}),
+            at=owner.clock.now(),
+        )
+        await stranger.database.mailbox.send(request)
+        while not (answers := await stranger.database.mailbox.read_answers(request.sender)):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        with pytest.raises(tm.RequestError, match=f"reactor 'r' .* has no operation '{name}'") as raised:
+            decode_answer(answers[0].payload, None)
+        assert (raised.value.code, raised.value.status) == ("unknown_operation", 501)
 
 
 async def test_a_full_queue_holds_back_pushers_at_other_nodes(address: str) -> None:
