@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tidemill.engine.forwarding.wire import decode_answer, decode_push, encode_error, encode_result
 from tidemill.engine.graphs.client.keyed_operations import KeyedOperations
+from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.part_operations import HOST_OPERATIONS, PART_OPERATIONS, PartOperation
 from tidemill.graphs.outcomes import Receipt, Rejection
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptRun
@@ -117,7 +118,7 @@ def test_a_request_of_an_older_version_is_read(
 def test_an_older_version_reads_a_request(
     operation: PartOperation[..., Any], payload: bytes, fields: dict[str, Any]
 ) -> None:
-    """G-31: it is told the same, and takes its own defaults, which are the same, for the fields that are left out."""
+    """G-31: it gets the same values, and uses its defaults for the fields that are left out."""
     before, now = (msgspec.msgpack.decode(one) for one in (payload, operation.encode(**fields)))
     left_out = before.keys() - now.keys()
     assert before == now | {name: before[name] for name in left_out}
@@ -172,16 +173,18 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=3)
     if origin is tuple:
         return st.lists(values(arguments[0]), min_size=1, max_size=3).map(tuple)
+    if annotation in PRIMITIVES:
+        return PRIMITIVES[annotation]
     if issubclass(annotation, msgspec.Struct):
         hints = get_type_hints(annotation)
         names = [one.name for one in msgspec.structs.fields(annotation)]
         return st.builds(annotation, **{name: values(hints[name]) for name in names})
-    if issubclass(annotation, enum.Enum):
-        return st.sampled_from(annotation)
-    return PRIMITIVES[annotation]
+    assert issubclass(annotation, enum.Enum), annotation
+    return st.sampled_from(annotation)
 
 
 PRIMITIVES: dict[Any, st.SearchStrategy[Any]] = {
+    None: st.none(),
     type(None): st.none(),
     bool: st.booleans(),
     int: st.integers(0, 2**60),
@@ -240,12 +243,18 @@ def test_a_value_that_cannot_be_sent_is_refused() -> None:
 
 def test_keyed_reactors_have_every_operation_of_reactors() -> None:
     """With the same fields and answers; only partitions are brought the events of a source."""
-    for name, operation in PART_OPERATIONS.items():
-        if name != "relay":
-            assert form(getattr(KeyedOperations, name)) == form(operation._method), name
+    for name in PART_OPERATIONS.keys() - {"relay"}:
+        assert form(getattr(KeyedOperations, name)) == form(getattr(GraphOperations, name)), name
 
 
-def form(method: Callable[..., Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the parameters of a method, and the types of these and of its result."""
-    parameters = [(one.name, one.kind, one.default) for one in inspect.signature(method).parameters.values()]
-    return parameters, get_type_hints(method)
+def form(method: Callable[..., Any]) -> list[tuple[Any, ...]]:
+    """Return the parameters of a method and its result, with their types."""
+    signature = inspect.signature(method)
+    parameters = [(one.name, one.kind, one.default, one.annotation) for one in signature.parameters.values()]
+    return [*parameters, ("return", signature.return_annotation)]
+
+
+def test_an_operation_on_another_node_has_the_name_of_its_request() -> None:
+    """G-31: `remote.push` asks for "push"."""
+    for table in (PART_OPERATIONS, HOST_OPERATIONS):
+        assert {name: one.name for name, one in table.items()} == {name: name for name in table}

@@ -11,18 +11,16 @@ from typing import Any
 from tidemill.engine.forwarding.receiver import RequestReceiver
 from tidemill.engine.forwarding.sender import RequestSender
 from tidemill.engine.forwarding.wire import decode_answer, decode_push, encode_error, encode_result
-from tidemill.engine.graphs.client.host_operations import HostOperations
-from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.part_operations import (
     HOST_OPERATIONS,
     PART_OPERATIONS,
-    Answer,
-    P,
+    AnyHost,
+    AnyPartition,
     PartOperation,
     RemoteHostOperations,
     RemoteOperations,
 )
-from tidemill.engine.graphs.client.routing import LocalRouter, OperationRouter, PartOperations
+from tidemill.engine.graphs.client.routing import AnyPart, LocalRouter, OperationRouter
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.partitions.membership import HostOffer
 from tidemill.engine.graphs.scheduler import GraphScheduler
@@ -71,13 +69,13 @@ class OwnerRouter(OperationRouter):
 
     # -- calling
 
-    def at(self, part: PartKey) -> PartOperations:
+    def at(self, part: PartKey) -> AnyPart:
         return self._local.at(part) if self._scheduler.runs(part) else self._elsewhere(part)
 
-    def at_partition(self, part: PartKey) -> GraphOperations | RemoteOperations:
+    def at_partition(self, part: PartKey) -> AnyPartition:
         return self._local.at_partition(part) if self._scheduler.runs(part) else self._elsewhere(part)
 
-    def at_host(self, host: PartKey) -> HostOperations | RemoteHostOperations:
+    def at_host(self, host: PartKey) -> AnyHost:
         return self._local.at_host(host) if self._is_here(host) else RemoteHostOperations(partial(self._ask, host))
 
     def _elsewhere(self, part: PartKey) -> RemoteOperations:
@@ -88,22 +86,19 @@ class OwnerRouter(OperationRouter):
         offer = HostOffer.parse(part.name)
         return self._scheduler.runs(part) if offer is None else offer.host == self._ownership.owner_id
 
-    def _here(self, part: PartKey) -> PartOperations | HostOperations:
+    def _here(self, part: PartKey) -> AnyPart | AnyHost:
         """Return the operations of this node on a part, or on its share of a keyed reactor."""
         return self._local.at(part) if HostOffer.parse(part.name) is None else self._local.at_host(part)
 
     async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:
         return await self._store.part_owners.owned_names(tenant, kind)
 
-    async def _ask(
-        self, part: PartKey, operation: PartOperation[P, Answer], /, *arguments: P.args, **keywords: P.kwargs
-    ) -> Answer:
+    async def _ask(self, part: PartKey, operation: PartOperation[..., Any], *arguments: Any, **keywords: Any) -> Any:
         """Return the answer of the owner of a part; if there is none, that of this node, which says so."""
         if not await self._is_elsewhere(part):
             return await operation.of(self._here(part))(*arguments, **keywords)
-        payload = await self._sender.ask(part, operation.name, operation.encode(*arguments, **keywords))
-        answer: Answer = decode_answer(payload, operation.answer_type)
-        return answer
+        answer = await self._sender.ask(part, operation.name, operation.encode(*arguments, **keywords))
+        return decode_answer(answer, operation.answer_type)
 
     async def _is_elsewhere(self, target: PartKey) -> bool:
         """Return whether another node owns a part, or did and is about to be replaced."""

@@ -6,11 +6,10 @@ of each partition.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import asdict, replace
 
-from tidemill.engine.graphs.client.host_operations import HostOperations
 from tidemill.engine.graphs.client.merged_states import (
     merge_accumulators,
     merge_firings,
@@ -18,8 +17,8 @@ from tidemill.engine.graphs.client.merged_states import (
     merge_states,
     state_in_whole,
 )
-from tidemill.engine.graphs.client.operations import GraphOperations, check_command, schema_of
-from tidemill.engine.graphs.client.part_operations import RemoteHostOperations, RemoteOperations
+from tidemill.engine.graphs.client.operations import check_command, schema_of
+from tidemill.engine.graphs.client.part_operations import AnyHost, AnyPartition
 from tidemill.engine.graphs.client.values import FiringPage, HealthReport, KnownFiring, ReactorObservation
 from tidemill.engine.graphs.dead_letters import unknown_dead_letter_error
 from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
@@ -40,13 +39,11 @@ HOST_TIMEOUT = 2.0
 
 _T = TypeVar("_T")
 
-AnyHost: TypeAlias = HostOperations | RemoteHostOperations
-
 
 class PartitionRouter(Protocol):
     """Finds the nodes that run the partitions of keyed reactors."""
 
-    def at_partition(self, part: PartKey) -> GraphOperations | RemoteOperations:
+    def at_partition(self, part: PartKey) -> AnyPartition:
         """Return the operations of the node that runs a partition."""
 
     def at_host(self, host: PartKey) -> AnyHost:

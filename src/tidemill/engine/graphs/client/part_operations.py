@@ -7,7 +7,7 @@ versions ask each other during an upgrade, so names and fields stay, and a new f
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property, partial
 from inspect import signature
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
+from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,8 +23,12 @@ class PartOperation(Generic[P, Answer]):
     """One operation that a node may ask another one for. As an attribute of `Remote` it asks."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], Awaitable[Answer]]) -> None:
+        form = signature(method)
         self.name = method.__name__
-        self._method = method
+        self.answer_type: Any = form.return_annotation
+        self.is_push = "position" in form.parameters
+        """Whether a producer may number it."""
+        self._fields = list(form.parameters.values())[1:]
 
     def __get__(self, remote: "Remote", _: type) -> Callable[P, Awaitable[Answer]]:
         """Return what asks another node for the operation."""
@@ -36,30 +40,11 @@ class PartOperation(Generic[P, Answer]):
         return method
 
     @cached_property
-    def _hints(self) -> dict[str, Any]:
-        return get_type_hints(self._method)
-
-    @property
-    def answer_type(self) -> Any:
-        """The type of the answer."""
-        return self._hints["return"]
-
-    @property
-    def is_push(self) -> bool:
-        """Whether the operation is a push, which a producer may number."""
-        return "position" in self._hints
-
-    @cached_property
     def request_type(self) -> Callable[P, msgspec.Struct]:
         """The struct of a request. A field that has its default is not sent: an older node need not know it."""
-        _, *fields = signature(self._method).parameters.values()
-        defaults = [msgspec.field() if one.default is one.empty else one.default for one in fields]
-        return msgspec.defstruct(
-            self.name,
-            [(one.name, self._hints[one.name], default) for one, default in zip(fields, defaults, strict=True)],
-            omit_defaults=True,
-            forbid_unknown_fields=True,
-        )
+        defaults = [msgspec.field() if one.default is one.empty else one.default for one in self._fields]
+        fields = [(one.name, one.annotation, default) for one, default in zip(self._fields, defaults, strict=True)]
+        return msgspec.defstruct(self.name, fields, omit_defaults=True, forbid_unknown_fields=True)
 
     def encode(self, *arguments: P.args, **keywords: P.kwargs) -> bytes:
         """Encode a request; RequestError if a value cannot be sent."""
@@ -130,10 +115,16 @@ class RemoteHostOperations(Remote):
     drop = PartOperation(HostOperations.drop)
 
 
+AnyPartition: TypeAlias = GraphOperations | RemoteOperations
+"""The operations on a partition, or on a reactor without keys, wherever it runs."""
+AnyHost: TypeAlias = HostOperations | RemoteHostOperations
+"""The operations on a host's partitions of a keyed reactor, whichever node that is."""
+
+
 def _declared_by(remote: type[Remote]) -> Mapping[str, PartOperation[..., Any]]:
     return {name: one for name, one in vars(remote).items() if isinstance(one, PartOperation)}
 
 
 PART_OPERATIONS = _declared_by(RemoteOperations)
-"""By the names that stored requests have."""
+"""By name; a request in the store is for one of these, or, if it addresses a host, for one of the others."""
 HOST_OPERATIONS = _declared_by(RemoteHostOperations)

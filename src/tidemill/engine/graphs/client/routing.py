@@ -6,18 +6,18 @@ from tidemill.engine.graphs.client.accumulator_front import AccumulatorFront
 from tidemill.engine.graphs.client.host_operations import HostOperations
 from tidemill.engine.graphs.client.keyed_operations import KeyedOperations, PartitionRouter
 from tidemill.engine.graphs.client.operations import GraphOperations
-from tidemill.engine.graphs.client.part_operations import RemoteOperations
+from tidemill.engine.graphs.client.part_operations import AnyPartition
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.storage.graph_ports import PartKey, PartKind
 
-PartOperations: TypeAlias = GraphOperations | KeyedOperations | RemoteOperations
-"""The operations on a reactor or an accumulator: here, on all partitions of a keyed reactor, or on another node."""
+AnyPart: TypeAlias = AnyPartition | KeyedOperations
+"""The operations on a reactor or an accumulator, with keys or without, wherever it runs."""
 
 
 class OperationRouter(PartitionRouter, Protocol):
     """Finds the node that runs a reactor or an accumulator."""
 
-    def at(self, part: PartKey) -> PartOperations:
+    def at(self, part: PartKey) -> AnyPart:
         """Return the operations of the node that runs a part."""
 
     async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:
