@@ -93,7 +93,7 @@ class OwnerRouter(OperationRouter):
     async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:
         return await self._store.part_owners.owned_names(tenant, kind)
 
-    async def _ask(self, part: PartKey, operation: PartOperation[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    async def _ask(self, part: PartKey, operation: PartOperation[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
         """Return the answer of the owner of a part; if there is none, that of this node, which says so."""
         if not await self._is_elsewhere(part):
             return await operation.of(self._here(part))(*arguments, **keywords)
