@@ -197,7 +197,7 @@ class NodeOperations:
         caller, key = self._caller(request.tenant), call.key_for(request.key)
         with trace_scope(None if request.trace is None else TraceContext.parse(request.trace)):
             run = await self._workflows.client.start(
-                caller, call.workflow, call.params, once=key, origin=RunOrigin.TASK
+                caller, call.workflow, call.params, once=key, origin=RunOrigin.TASK, cause=request.workflow
             )
         return AsyncRun(self._api(caller), run)
 
@@ -223,11 +223,20 @@ class NodeOperations:
         since: datetime | None = None,
         until: datetime | None = None,
         text: str = "",
+        tag: str = "",
+        cause: str = "",
+        key: str = "",
         tenant: str | None = None,
     ) -> list[AsyncRun]:
-        """Return the newest runs, newest first; `limit=None` for all. `text` is a part of an id, a note, or a param."""
+        """Return the newest runs, newest first; `limit=None` for all.
+
+        `text` is a part of an id, a workflow, a note, or a param; `tag` is one of the workflow. `cause` is what started
+        the run, such as "schedule", or its name, such as that of a trigger or reactor. `key` is that of a schedule,
+        what `dedup` says, or the id of a backfill.
+        """
         name, api = None if workflow is None else _definition_name(workflow), self._api(self._caller(tenant))
         fields = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
+        fields |= {"tag": tag, "cause": cause, "key": key}
         return [AsyncRun(api, one.id, one) for one in await api.collect(list_runs, fields, limit)]
 
     async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:

@@ -62,17 +62,48 @@ async def test_lists_are_filtered_by_workflow_state_and_time(store: Store) -> No
     for number, state in enumerate(states):
         row = run_row(f"r{number}", workflow=f"w{number % 2}", state=state, created_at=after(number))
         await make(store, creation(row))
-    assert await listed(store, workflow="w1") == ("31", 2)
-    assert await listed(store, workflow="w9") == ("", 0)
+    assert await listed(store, workflows=["w1"]) == ("31", 2)
+    assert await listed(store, workflows=["w9"]) == ("", 0)
+    assert await listed(store, workflows=[]) == ("", 0)
+    assert await listed(store, workflows={"w0", "w1", "w9"}) == ("43210", 5)
     assert await listed(store, states=[RunState.SUCCESS]) == ("41", 2)
     assert await listed(store, states=[RunState.QUEUED, RunState.RUNNING]) == ("30", 2)
     assert await listed(store, states=[RunState.QUEUED, RunState.FAILED], limit=1) == ("2", 2)
-    assert await listed(store, workflow="w0", states={RunState.SUCCESS, RunState.QUEUED}) == ("40", 2)
-    assert await listed(store, workflow="w1", states=[RunState.RUNNING]) == ("3", 1)
+    assert await listed(store, workflows=["w0"], states={RunState.SUCCESS, RunState.QUEUED}) == ("40", 2)
+    assert await listed(store, workflows=["w1"], states=[RunState.RUNNING]) == ("3", 1)
     assert await listed(store, since=after(1), until=after(3)) == ("321", 3)
     assert await listed(store, until=NOON_ELSEWHERE) == ("0", 1)
     assert await listed(store, since=after(1), until=after(3), limit=1, after=RunPosition(after(3), "r3")) == ("2", 3)
     assert await listed(store, since=after(2), until=after(1)) == ("", 0)
+
+
+async def test_lists_are_filtered_by_what_started_a_run_and_what_it_is_about(store: Store) -> None:
+    """By the kind of what started it or its name, by its key or its backfill; the total counts what matches."""
+    facts: list[dict[str, Any]] = [
+        {"origin": "trigger", "cause": "new_files"},
+        {"origin": "firing", "cause": "desk", "about": "naïve 'kitchen'"},
+        {"origin": "backfill", "about": "nightly", "backfill": "b1"},
+        {"origin": "schedule", "about": "nightly"},
+        {"origin": "manual"},
+    ]
+    for number, one in enumerate(facts):
+        await make(store, creation(run_row(f"r{number}", created_at=after(number), workflow=f"w{number % 2}", **one)))
+    row = (await store.runs.load(["r1"]))[0].run
+    assert (row.cause, row.about) == ("desk", "naïve 'kitchen'")
+    for wanted, found in [
+        ({"cause": "trigger"}, "0"),
+        ({"cause": "new_files"}, "0"),
+        ({"cause": "desk", "key": "naïve 'kitchen'"}, "1"),
+        ({"cause": "backfill"}, "2"),
+        ({"key": "nightly"}, "32"),
+        ({"key": "nightly", "cause": "schedule"}, "3"),
+        ({"key": "nightly", "workflows": ["w0"]}, "2"),
+        ({"key": "b1"}, "2"),
+        ({"cause": "unknown"}, ""),
+        ({"key": "unknown"}, ""),
+    ]:
+        assert await listed(store, **wanted) == (found, len(found)), wanted
+    assert await listed(store, key="nightly", limit=1) == ("3", 2)
 
 
 async def test_a_list_follows_the_state_of_its_runs(store: Store) -> None:
@@ -106,7 +137,7 @@ async def test_lists_are_searched_for_a_text(store: Store) -> None:
         "'; drop table runs--": "",
     }.items():
         assert await listed(store, text=text) == (found, len(found)), text
-    assert await listed(store, text="abc", workflow="Flow.r1") == ("1", 1)
+    assert await listed(store, text="abc", workflows=["Flow.r1"]) == ("1", 1)
 
 
 async def test_notes_are_read_for_many_runs(store: Store) -> None:
@@ -142,7 +173,7 @@ samples = st.lists(
 )
 queries = st.fixed_dictionaries(
     {
-        "workflow": st.sampled_from([None, "w1"]),
+        "workflows": st.sampled_from([None, ["w1"], ["w1", "w2"], []]),
         "states": st.sampled_from([(), (RunState.SUCCESS,), (RunState.QUEUED,)]),
         "since": st.sampled_from([after(0), after(1)]),
         "until": st.sampled_from([after(2), after(99)]),
@@ -200,7 +231,8 @@ def row_of(tenant: str, number: int, at: int, workflow: str, state: RunState) ->
 
 def matches(row: RunRow, query: RunQuery) -> bool:
     """Return whether a list has a run."""
-    is_selected = query.workflow in (None, row.workflow) and (not query.states or row.state in query.states)
+    is_of_workflow = query.workflows is None or row.workflow in query.workflows
+    is_selected = is_of_workflow and (not query.states or row.state in query.states)
     return is_selected and query.since <= row.created_at <= query.until
 
 

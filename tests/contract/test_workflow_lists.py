@@ -18,7 +18,9 @@ from tidemill.workflows.states import RunState, TaskState
 BACKFILL = Backfill(
     id="b1", tenant="public", workflow="flow", limit=4, created_at=NOON, range_start=after(-9), range_end=NOON_ELSEWHERE
 )
-VERSION = WorkflowVersion(key=VersionKey("public", "flow", "v1"), spec=b"{}", seen_at=NOON, source="naïve = 1\n")
+VERSION = WorkflowVersion(
+    key=VersionKey("public", "flow", "v1"), spec=b"{}", seen_at=NOON, source="naïve = 1\n", tags=("etl", "desk")
+)
 
 
 async def test_the_activity_of_workflows_is_read_at_once(store: Store) -> None:
@@ -110,7 +112,7 @@ async def test_a_version_of_schema_14_has_no_source(database: ContractDatabase) 
     await database.make_older(14, rows)
     store = database.store()
     await store.open()
-    assert await store.versions.get(VERSION.key) == replace(VERSION, source="")
+    assert await store.versions.get(VERSION.key) == replace(VERSION, source="", tags=())
     assert await store.check_integrity() == []
     await store.close()
 
@@ -138,3 +140,10 @@ async def test_the_states_of_the_runs_of_backfills_are_counted(store: Store) -> 
         "b2": {RunState.RUNNING: 1},
     }
     assert await store.runs.count_backfill_states([]) == {}
+
+
+async def test_the_tags_of_a_version_are_those_that_were_loaded_last(store: Store) -> None:
+    """They are not part of the version: a change of the tags alone makes no new one."""
+    await store.versions.upsert(VERSION)
+    await store.versions.upsert(replace(VERSION, tags=("other",)))
+    assert [one.tags for one in await store.versions.for_tenant("public")] == [("other",)]

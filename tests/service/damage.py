@@ -15,6 +15,7 @@ from tidemill.engine.graphs.durability.journal_blocks import unpack_blocks
 from tidemill.graphs.snapshot import journal_checksum_seed
 from tidemill.kernel.clock import DEFAULT_START
 from tidemill.storage.queries import build_block
+from tidemill.storage.sqlite.connections import APPLICATION_ID, MIGRATIONS
 from tidemill.storage.sqlite.store import SqliteStore
 
 SAME_DAY = DEFAULT_START + timedelta(hours=12)
@@ -70,13 +71,26 @@ def make_version_20(path: Path) -> None:
         )
         for one in unpack_blocks(found)
     ]
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DELETE FROM journal")
-        connection.execute("ALTER TABLE journal DROP COLUMN layout")
-        connection.execute("DROP INDEX fires_by_request")
+    older = path.with_suffix(".older")
+    with closing(sqlite3.connect(older)) as connection:
+        for migration in MIGRATIONS[:20]:
+            for statement in migration.statements:
+                connection.execute(statement)
+        connection.execute("ATTACH DATABASE ? AS newer", (str(path),))
+        for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
+            common = ", ".join(_columns(connection, "main", table) & _columns(connection, "newer", table))
+            connection.execute(f"DELETE FROM {table}")
+            if table != "journal":
+                connection.execute(f"INSERT INTO {table} ({common}) SELECT {common} FROM newer.{table}")
         connection.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", entries)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA user_version = 20")
         connection.commit()
+    older.replace(path)
+
+
+def _columns(connection: sqlite3.Connection, schema: str, table: str) -> set[str]:
+    return {name for _, name, *_ in connection.execute(f"PRAGMA {schema}.table_info({table})")}
 
 
 def rows(path: Path, question: str) -> Sequence[Any]:

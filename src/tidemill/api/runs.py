@@ -15,13 +15,25 @@ from tidemill.api.errors import require_offset
 from tidemill.api.etags import check_etag
 from tidemill.api.fields import Header, Positional, WireName
 from tidemill.api.operation import GET, POST, PUT, Message, RequestKey, StreamForm, StreamItem, operation
-from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor, page_in_order
+from tidemill.api.paging import Page, PageRequest, page_in_order
 from tidemill.api.plain_values import to_plain
+from tidemill.api.run_filters import (
+    Cause,
+    Key,
+    Since,
+    States,
+    Tag,
+    Text,
+    Until,
+    WorkflowName,
+    decode_position,
+    next_position,
+)
 from tidemill.api.services import Services
 from tidemill.api.tasks import TaskInfo, TaskLogLine, read_tasks
 from tidemill.kernel.errors import RequestError
 from tidemill.storage.request_ports import FIRE_PREFIX
-from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage, RunPosition
+from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import EventRow, RunRecord, RunRow
 from tidemill.workflows.result import RunResult, TaskResult
@@ -30,13 +42,6 @@ from tidemill.workflows.states import RunState, TaskState
 if TYPE_CHECKING:
     from tidemill.engine.workflows.client.values import ClearResult
 
-WorkflowName = Annotated[str | None, Meta(description="Only runs of this workflow."), Positional()]
-States = Annotated[list[RunState] | None, Meta(description="Repeat it for several states."), Positional()]
-Since = Annotated[datetime | None, Meta(description="Runs created at this time or later."), WireName("from")]
-Until = Annotated[datetime | None, Meta(description="Runs created at this time or earlier."), WireName("to")]
-Text = Annotated[
-    str, Meta(description="A part of the id, the workflow or the note, or of a text in the params."), WireName("q")
-]
 Outputs = Annotated[bool, Meta(description="Whether tasks have their outputs, and their elements.")]
 Reason = Annotated[str, Meta(description="Why the run is cancelled."), Positional()]
 From = Annotated[
@@ -81,6 +86,10 @@ class RunInfo(Message, frozen=True, kw_only=True):
     slot: datetime | None
     """The slot of the schedule that it runs for."""
     backfill: str | None
+    cause: str | None = None
+    """The name of what started it: of a trigger, a reactor, or the workflow of a task; null if it has none."""
+    key: str | None = None
+    """What it is about: the key of its schedule, or what `dedup` of `tm.on_output` says."""
     params: dict[str, Any] | None
     """By name; null if they cannot be read any more, or are omitted."""
     note: str | None
@@ -99,6 +108,7 @@ class RunInfo(Message, frozen=True, kw_only=True):
             note=note,
             omitted={"params": large_params} if large_params else {},
             etag=etag_of(row, note),
+            key=row.about,
             **{name: getattr(row, name) for name in _SHARED},
         )
 
@@ -253,20 +263,6 @@ def _find_failure(result: RunResult) -> RunFailure | None:
     return None
 
 
-def next_position(page: RunPage, limit: int) -> str | None:
-    """Return the cursor after the first `limit` runs of a page; None if it has no more."""
-    last = page.runs[limit - 1] if len(page.runs) > limit else None
-    return None if last is None else encode_cursor((last.created_at, last.id))
-
-
-def decode_position(cursor: str | None) -> RunPosition | None:
-    """Return the position of a cursor of a list of runs; None without one."""
-    if cursor is None:
-        return None
-    created_at, run = decode_cursor(cursor, tuple[Annotated[datetime, Meta(tz=True)], str])
-    return RunPosition(created_at, run)
-
-
 async def read_etag(services: Services, caller: Principal, run: str) -> str:
     """Return the ETag of a run; its tasks, maybe many, are not read."""
     row = await services.workflows.load_run(caller, run)
@@ -322,15 +318,21 @@ async def list_runs(
     since: Since = None,
     until: Until = None,
     text: Text = "",
+    tag: Tag = "",
+    cause: Cause = "",
+    key: Key = "",
 ) -> Page[RunInfo]:
     """List runs, newest first; `omitted` names params that are too large for a list."""
     found = await services.workflows.list_runs(
         caller,
         workflow=workflow,
+        tag=tag,
+        cause=cause,
+        key=key,
+        text=text,
         states=state or (),
         since=require_offset("from", since) or EARLIEST,
         until=require_offset("to", until) or LATEST,
-        text=text,
         after=decode_position(page.cursor),
         limit=page.limit + 1,
     )
@@ -339,9 +341,8 @@ async def list_runs(
 
 
 async def _read_infos(services: Services, found: RunPage, limit: int) -> list[RunInfo]:
-    shown = found.runs[:limit]
-    notes = await services.workflows.read_notes(shown)
-    return [RunInfo.of_row(row, notes.get(row.id), found.large_params.get(row.id)) for row in shown]
+    notes = await services.workflows.read_notes(found.runs[:limit])
+    return [RunInfo.of_row(row, notes.get(row.id), found.large_params.get(row.id)) for row in found.runs[:limit]]
 
 
 @operation(GET("/runs/{run}"), Permission.READ)

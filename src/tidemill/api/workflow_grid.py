@@ -9,7 +9,7 @@ from msgspec import Meta
 from tidemill.access.principal import Permission, Principal
 from tidemill.api.operation import GET, Message, operation
 from tidemill.api.paging import DEFAULT_LIMIT, MAX_LIMIT
-from tidemill.api.runs import decode_position, next_position
+from tidemill.api.run_filters import decode_position, next_position
 from tidemill.api.services import Services
 from tidemill.api.workflows import Name
 from tidemill.storage.run_lists import RunPage, TaskStateCount

@@ -72,7 +72,7 @@ class WorkflowItem(Message, frozen=True, kw_only=True):
         return cls(
             name=entry.name,
             version=entry.version,
-            tags=[] if entry.workflow is None else list(entry.workflow.tags),
+            tags=list(entry.tags),
             paused=entry.is_paused,
             loaded=entry.workflow is not None,
             active_runs=activity.active,
@@ -251,9 +251,8 @@ async def list_workflows(
 
 
 def _is_listed(entry: "CatalogEntry", text: str, tag: str | None, paused: bool | None) -> bool:
-    tags = () if entry.workflow is None else entry.workflow.tags
-    has_text = any(text.casefold() in word.casefold() for word in (entry.name, *tags))
-    return has_text and (tag is None or tag in tags) and paused in (None, entry.is_paused)
+    has_text = any(text.casefold() in word.casefold() for word in (entry.name, *entry.tags))
+    return has_text and (tag is None or tag in entry.tags) and paused in (None, entry.is_paused)
 
 
 @operation(

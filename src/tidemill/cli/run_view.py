@@ -61,7 +61,7 @@ def runs_table(rows: Sequence[RunInfo], width: int) -> Table:
             Text(row.id[-RUN_ID_LENGTH:]),
             Text(row.workflow),
             state_text(row.state),
-            Text(row.origin),
+            Text(_format_cause(row)),
             Text(format_time(row.slot, seconds=any(one.second for one in slots))),
             Text(format_short_time(row.created_at)),
             Text(format_elapsed(row.started_at, row.ended_at)),
@@ -73,6 +73,11 @@ def runs_table(rows: Sequence[RunInfo], width: int) -> Table:
     return build_table(columns, cells, width, droppable=["by", "time", created, slot], folded=["workflow"])
 
 
+def _format_cause(row: RunInfo) -> str:
+    """Return what started a run: "manual", "trigger new_files"."""
+    return row.origin if row.cause is None else f"{row.origin} {row.cause}"
+
+
 def run_title(view: RunView, width: int) -> Text:
     """Return the heading of a run: workflow, state, origin, version, times, params."""
     row, limit = view.info, text_limit(LINE_LIMIT, width)
@@ -82,7 +87,7 @@ def run_title(view: RunView, width: int) -> Text:
         Text.assemble(
             (row.workflow, "bold"), " ", state_text(row.state), _format_reason(row, limit), f"  (run {row.id})"
         ),
-        Text(f"{row.origin}{slot}, version {row.version[:8]}", "dim"),
+        Text(f"{_format_cause(row)}{slot}, version {row.version[:8]}", "dim"),
         Text(f"created {format_zoned_time(row.created_at)}{_format_run_times(row)}", "dim"),
     ]
     return Text("\n").join([*lines, Text(f"params: {one_line(params, limit)}", "dim")] if params else lines)

@@ -29,7 +29,8 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Selects a page of a list of runs."""
 
     tenant: str
-    workflow: str | None = None
+    workflows: Collection[str] | None = None
+    """None for all."""
     states: Collection[RunState] = ()
     """Empty for all."""
     since: datetime = EARLIEST
@@ -38,6 +39,10 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that were created at this time or earlier."""
     text: str = ""
     """A part of the id, the workflow or the note, in letters of either case, or of a text in the params, as written."""
+    cause: str = ""
+    """What started the run, such as "schedule", or the name of what did."""
+    key: str = ""
+    """What the run is about, or the id of its backfill."""
     after: RunPosition | None = None
     """The last run of the page before; None for the first page."""
     limit: int = 50

@@ -225,6 +225,8 @@ class WorkflowVersion(msgspec.Struct, frozen=True, kw_only=True):
     """When a node last loaded it."""
     source: str = ""
     """The source of the file that declares it, as it was first loaded; empty if it has none. Lists leave it out."""
+    tags: tuple[str, ...] = ()
+    """The tags of the workflow, as they were last loaded."""
 
 
 class LoadedVersion(NamedTuple):

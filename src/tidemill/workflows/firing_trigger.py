@@ -43,6 +43,9 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     context: Mapping[str, Any] = {}
     """What `ctx["name"]` finds beside the params."""
     dedup: str | None = None
+    """A digest of what the run is about: while such a run is active, no other starts."""
+    about: str | None = None
+    """What the run is about, as lists show it; None if nothing says so, or if it is long."""
     cooldown: timedelta | None = None
 
 

@@ -12,6 +12,7 @@ from tidemill.annotations.signatures import caller_location
 from tidemill.annotations.variants import Variant, admits, expand_variants, full_name, label
 from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, OperationError, Problem
+from tidemill.kernel.limits import make_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.cel_types import STRING, CelType, type_of, union_of
 from tidemill.workflows.definition import Expression, describe_expression
@@ -32,6 +33,9 @@ from tidemill.workflows.graph_calls import CallableGraph, is_callable_graph
 
 PARAM_NAMES = ("output", "inputs", "firing_id")
 """The params of a run that the value of a node starts, unless the value itself is the params."""
+
+KEY_LENGTH_LIMIT = 200
+"""Characters of what a run is about; lists do not show a longer one."""
 
 _TIME_PRECISION = timedelta(milliseconds=1)
 """Firing times are computed from floats: of two that are exactly a cooldown apart, one may seem too early."""
@@ -175,11 +179,13 @@ class _OutputDecision:
         if self._condition is not None and not self._condition.holds(value, variables):
             return None
         is_typed = self._is_typed
+        dedup, about = self._find_keys(value, variables)
         return Start(
             key=f"output:{self._name}:{firing.id}",
             params=value if is_typed else declared_params(self._params, variables),
             context={name: variables[name] for name in ("inputs", "firing_id")} if is_typed else {},
-            dedup=self._dedup_key(value, variables),
+            dedup=dedup,
+            about=about,
             cooldown=self._cooldown,
         )
 
@@ -193,13 +199,22 @@ class _OutputDecision:
             message = f"the value that {self._name} returned is no {label(self._params)}: {error}"
             raise OperationError(message) from error
 
-    def _dedup_key(self, value: Any, variables: Mapping[str, Any]) -> str | None:
-        """Return a digest of the node and of what the value is about; None if repeated values are not suppressed."""
+    def _find_keys(self, value: Any, variables: Mapping[str, Any]) -> tuple[str | None, str | None]:
+        """Return a digest of the node and of what the value is about, and the latter as text.
+
+        Both are None if repeated values are not suppressed.
+        """
         if self._dedup is None and self._cooldown is None:
-            return None
+            return None, None
         about = None if self._dedup is None else self._dedup.find_key(value, variables)
         encoded = msgspec.json.encode([self._name, about], order="deterministic", enc_hook=repr)
-        return sha256(encoded).hexdigest()
+        return sha256(encoded).hexdigest(), _to_text(about)
+
+
+def _to_text(about: Any) -> str | None:
+    if not isinstance(about, str | None):
+        about = msgspec.json.encode(about, order="deterministic", enc_hook=repr).decode()
+    return None if about is None or len(about) > KEY_LENGTH_LIMIT else make_storable(about)
 
 
 def _is_params(params: ParamsClass | None, variant: Variant) -> bool:

@@ -136,6 +136,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The limit of concurrent runs of the workflow when the run was created."""
     backfill: str | None = None
     """The id of its backfill."""
+    cause: str | None = None
+    """The name of what started it: of a trigger, a reactor, or the workflow of a task; None if it has none."""
+    about: str | None = None
+    """What it is about, so that it starts once: the key of its schedule, or what `dedup` of a subscription says."""
     trace: str | None = None
     """The span of the run and its parent, as `telemetry.tracing.StoredTrace` encodes them; None if it is not traced."""
     revision: int = 0

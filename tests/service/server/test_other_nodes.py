@@ -81,7 +81,7 @@ async def test_a_workflow_that_is_not_loaded_here_is_shown_as_the_store_knows_it
     async with tm.Node(address) as node, served(node) as server:
         http = server.http
         (item,) = (await http.get("/workflows")).json()["items"]
-        assert (item["name"], item["loaded"], item["tags"]) == ("report", False, [])
+        assert (item["name"], item["loaded"], item["tags"]) == ("report", False, ["daily", "größe"])
         details = (await http.get("/workflows/report")).json()
         assert [task["name"] for task in details["tasks"]] == ["fetch", "clean", "load"]
         assert (details["params"], details["schedules"], details["versions"][0]["nodes"]) == (None, [], 0)

@@ -2764,7 +2764,7 @@ export interface components {
         /** RetryRunRequest */
         RetryRunRequest: {
             /**
-             * @description The task, or tasks, from which on it reruns; null for everything that failed.
+             * @description The task, or tasks, to rerun from; null: everything that failed.
              * @example load
              */
             from?: string | string[] | null;
@@ -2805,6 +2805,8 @@ export interface components {
             ended_at: string | null;
             slot: string | null;
             backfill: string | null;
+            cause?: string | null;
+            key?: string | null;
             params: {
                 [key: string]: unknown;
             } | null;
@@ -2848,6 +2850,8 @@ export interface components {
             ended_at: string | null;
             slot: string | null;
             backfill: string | null;
+            cause?: string | null;
+            key?: string | null;
             params: {
                 [key: string]: unknown;
             } | null;
@@ -4137,6 +4141,12 @@ export interface operations {
                 to?: string | null;
                 /** @description A part of the id, the workflow or the note, or of a text in the params. */
                 q?: string;
+                /** @description Only runs of workflows with this tag. */
+                tag?: string;
+                /** @description What started the run: manual, schedule, trigger, firing, backfill or task; or its name, that of a trigger, a reactor, or the workflow of a task. */
+                cause?: string;
+                /** @description The key of a run: that of its schedule, what `dedup` says it is about, or its backfill. */
+                key?: string;
             };
             header?: never;
             path?: never;

@@ -9,6 +9,7 @@ export interface RunFilter {
   from?: string;
   to?: string;
   q?: string;
+  cause?: string;
 }
 
 /** Runs, newest first, read as far as they are looked at. */

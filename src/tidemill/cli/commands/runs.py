@@ -53,6 +53,25 @@ BulkWorkflowOption = Annotated[
 BulkStateOption = Annotated[
     RunState | None, typer.Option("--state", help="All runs in this state.", show_default=False)
 ]
+TextOption = Annotated[
+    str, typer.Option(help="Only runs with this in the id, the workflow, the note or a param.", show_default=False)
+]
+TagOption = Annotated[str, typer.Option(help="Only runs of workflows with this tag.", show_default=False)]
+CauseOption = Annotated[
+    str,
+    typer.Option(
+        help="Only runs that this started: manual, schedule, trigger, firing, backfill, task, or the name of a "
+        "trigger, a reactor, or the workflow of a task.",
+        show_default=False,
+    ),
+]
+KeyOption = Annotated[
+    str,
+    typer.Option(
+        help="Only runs of this key of a schedule, of this backfill, or about what `dedup` of tm.on_output says.",
+        show_default=False,
+    ),
+]
 SinceOption = Annotated[
     datetime | None, typer.Option(help="Only runs created at this time or later, of this zone.", show_default=False)
 ]
@@ -92,9 +111,10 @@ def list_runs(
     store: StoreOption = None,
     workflow: Annotated[str | None, typer.Option(help="Only runs of this workflow.", show_default=False)] = None,
     state: Annotated[RunState | None, typer.Option(help="Only runs in this state.", show_default=False)] = None,
-    text: Annotated[
-        str, typer.Option(help="Only runs with this in the id, the workflow, the note or a param.", show_default=False)
-    ] = "",
+    text: TextOption = "",
+    tag: TagOption = "",
+    cause: CauseOption = "",
+    key: KeyOption = "",
     since: SinceOption = None,
     until: UntilOption = None,
     limit: Annotated[
@@ -109,12 +129,10 @@ def list_runs(
     from tidemill.api import runs
     from tidemill.cli.run_view import runs_table
 
+    times = {"since": since, "until": until}
     fields = {
-        "workflow": workflow,
-        "state": state,
-        "text": text,
-        "since": None if since is None else since.astimezone(),
-        "until": None if until is None else until.astimezone(),
+        **{"workflow": workflow, "state": state, "text": text, "tag": tag, "cause": cause, "key": key},
+        **{name: None if at is None else at.astimezone() for name, at in times.items()},
     }
 
     async def find() -> list[runs.RunInfo]:

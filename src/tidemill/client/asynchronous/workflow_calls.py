@@ -43,8 +43,17 @@ class AsyncWorkflowCalls:
         since: datetime | None = None,
         until: datetime | None = None,
         text: str = "",
+        tag: str = "",
+        cause: str = "",
+        key: str = "",
     ) -> list[AsyncRun]:
-        """Return the newest runs, newest first; `limit=None` for all. `text` is a part of an id, a note, or a param."""
+        """Return the newest runs, newest first; `limit=None` for all.
+
+        `text` is a part of an id, a workflow, a note, or a param; `tag` is one of the workflow. `cause` is what started
+        the run, such as "schedule", or its name, such as that of a trigger or reactor. `key` is that of a schedule,
+        what `dedup` says, or the id of a backfill.
+        """
         name = workflow.name if isinstance(workflow, Workflow) else workflow
         fields = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
+        fields |= {"tag": tag, "cause": cause, "key": key}
         return [AsyncRun(self._api, one.id, one) for one in await self._api.collect(list_runs, fields, limit)]

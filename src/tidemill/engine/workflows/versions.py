@@ -53,7 +53,8 @@ class WorkflowVersions:
         known = None if self._decides_newest else await self._version_store.get(key)
         seen_at = self._clock.now() if known is None else known.seen_at
         source = "".join(linecache.getlines(workflow.location.file))
-        version = WorkflowVersion(key=key, spec=msgspec.json.encode(spec), seen_at=seen_at, source=source)
+        encoded, tags = msgspec.json.encode(spec), workflow.tags
+        version = WorkflowVersion(key=key, spec=encoded, seen_at=seen_at, source=source, tags=tags)
         await self._version_store.upsert(version, self._owner)
         self._seen_at[key] = version.seen_at
         self.loaded[key] = workflow

@@ -108,9 +108,11 @@ class MemoryRuns(MemoryTable, Runs):
     def _is_listed(self, row: RunRow, query: RunQuery) -> bool:
         return (
             row.tenant == query.tenant
-            and query.workflow in (None, row.workflow)
+            and (query.workflows is None or row.workflow in query.workflows)
             and (not query.states or row.state in query.states)
             and query.since <= row.created_at <= query.until
+            and (not query.cause or query.cause in (row.origin, row.cause))
+            and (not query.key or query.key in (row.about, row.backfill))
             and (not query.text or self._has_text(row, query.text))
         )
 

@@ -249,7 +249,7 @@ class MemoryVersions(MemoryTable, Versions):
         def write(tables: Tables) -> None:
             known = tables.versions.get(row.key, row)
             seen_at, source = max(known.seen_at, row.seen_at), known.source or row.source
-            tables.put(tables.versions, row.key, replace(known, seen_at=seen_at, source=source))
+            tables.put(tables.versions, row.key, replace(known, seen_at=seen_at, source=source, tags=row.tags))
             if owner is not None:
                 _retire_versions(tables, owner, *row.key[:2])
                 tables.put(tables.loaded_versions, (owner, row.key), True)

@@ -71,10 +71,16 @@ def _select(query: RunQuery) -> _Conditions:
         selected.add("created_at <= {until}", until=query.until)
     if query.is_active_only:  # these are few, and have an index of their own
         selected.add(f"state IN {STATE_FRAGMENTS['active_runs']}")
-    if query.workflow is not None:
-        selected.add("workflow = {workflow}", workflow=query.workflow)
+    if query.workflows is not None and len(query.workflows) == 1:  # in the order of the index
+        selected.add("workflow = {workflow}", workflow=next(iter(query.workflows)))
+    elif query.workflows is not None:
+        selected.add("workflow = ANY({workflows}::text[])", workflows=list(query.workflows))
     if query.states:
         selected.add("state = ANY({states}::text[])", states=list(query.states))
+    if query.cause:
+        selected.add("(origin = {cause} OR cause = {cause})", cause=query.cause)
+    if query.key:
+        selected.add("(about = {key} OR backfill = {key})", key=query.key)
     if query.text:
         selected.add(_HAS_TEXT, pattern=like_pattern(query.text), bytes=query.text.encode())
     return selected

@@ -42,6 +42,8 @@ RUN_COLUMNS = {
     "reason": "text",
     "max_active": "integer",
     "backfill": "text",
+    "cause": "text",
+    "about": "text",
     "trace": "text",
     "revision": "bigint",
     "clears": "bigint",

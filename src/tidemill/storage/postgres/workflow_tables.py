@@ -213,7 +213,8 @@ class PostgresVersions(PostgresTable, Versions):
 
     async def upsert(self, version: WorkflowVersion, owner: str | None = None) -> None:
         check_timezones(version)
-        row = (*version.key, version.spec, version.seen_at, make_storable(version.source))
+        source, tags = make_storable(version.source), list(version.tags)
+        row = (*version.key, version.spec, version.seen_at, source, tags)
 
         async def write(connection: Any) -> None:
             await connection.execute(self._queries.upsert_version, *row)
@@ -235,16 +236,18 @@ class PostgresVersions(PostgresTable, Versions):
 
     async def get(self, key: VersionKey) -> WorkflowVersion | None:
         rows = await self._read(self._queries.version, *key)
-        return WorkflowVersion(key=key, **rows[0]) if rows else None
+        return _decode_version(key, *rows[0]) if rows else None
 
     async def for_tenant(self, tenant: str) -> list[WorkflowVersion]:
         rows = await self._read(self._queries.versions, tenant)
         return [
-            WorkflowVersion(
-                key=VersionKey(tenant, row["workflow"], row["version"]), spec=row["spec"], seen_at=row["seen_at"]
-            )
-            for row in rows
+            _decode_version(VersionKey(tenant, workflow, version), spec, seen_at, "", tags)
+            for workflow, version, spec, seen_at, tags in rows
         ]
+
+
+def _decode_version(key: VersionKey, spec: bytes, seen_at: datetime, source: str, tags: list[str]) -> WorkflowVersion:
+    return WorkflowVersion(key=key, spec=spec, seen_at=seen_at, source=source, tags=tuple(tags))
 
 
 def _decode_beat(row: dict[str, Any]) -> OwnerBeat:

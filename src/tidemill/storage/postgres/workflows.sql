@@ -495,11 +495,12 @@ SELECT run, is_of_task, task, text, at FROM tidemill.notes WHERE run = $1 ORDER 
 SELECT run, text FROM tidemill.notes WHERE run = ANY($1::text[]) AND NOT is_of_task;
 
 -- name: upsert_version
-INSERT INTO tidemill.workflow_versions AS known (tenant, workflow, version, spec, seen_at, source)
-VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO tidemill.workflow_versions AS known (tenant, workflow, version, spec, seen_at, source, tags)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (tenant, workflow, version) DO UPDATE SET
     seen_at = greatest(known.seen_at, excluded.seen_at),
-    source = CASE known.source WHEN '' THEN excluded.source ELSE known.source END;
+    source = CASE known.source WHEN '' THEN excluded.source ELSE known.source END,
+    tags = excluded.tags;
 
 -- name: retire_versions
 UPDATE tidemill.loaded_versions SET is_current = false WHERE owner = $1 AND tenant = $2 AND workflow = $3;
@@ -519,10 +520,11 @@ SELECT owner, tenant, workflow, version, is_current FROM tidemill.loaded_version
 ORDER BY owner, tenant, workflow, version;
 
 -- name: version
-SELECT spec, seen_at, source FROM tidemill.workflow_versions WHERE tenant = $1 AND workflow = $2 AND version = $3;
+SELECT spec, seen_at, source, tags FROM tidemill.workflow_versions
+WHERE tenant = $1 AND workflow = $2 AND version = $3;
 
 -- name: versions
-SELECT workflow, version, spec, seen_at FROM tidemill.workflow_versions WHERE tenant = $1
+SELECT workflow, version, spec, seen_at, tags FROM tidemill.workflow_versions WHERE tenant = $1
 ORDER BY workflow, seen_at, version;
 
 -- name: cursor

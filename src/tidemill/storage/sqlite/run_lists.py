@@ -3,6 +3,7 @@
 Each names only the columns that it needs, so that the index `runs_by_tenant` is enough to find and count the runs.
 """
 
+import json
 from typing import Any, NamedTuple
 
 from tidemill.kernel.limits import LISTED_VALUE_LIMIT
@@ -36,14 +37,19 @@ def build_statements(query: RunQuery) -> ListStatements:
     if query.is_active_only:  # these are few, and have an index of their own
         table = "runs INDEXED BY runs_active"
         conditions.append(f"state IN {STATE_FRAGMENTS['active_runs']}")
-    if query.workflow is not None:
-        conditions.append("workflow = :workflow")
+    if query.workflows is not None:
+        is_one = len(query.workflows) == 1  # it has an index in the order of the list
+        conditions.append("workflow = :workflow" if is_one else "workflow IN (SELECT value FROM json_each(:workflows))")
     if query.states:
         conditions.append(f"state IN {as_sql(query.states)}")  # as text: a table of them takes twice as long
     if query.since > EARLIEST:
         conditions.append("created_at >= :since")
     if query.until < LATEST:
         conditions.append("created_at <= :until")
+    if query.cause:
+        conditions.append("(origin = :cause OR cause = :cause)")
+    if query.key:
+        conditions.append("(about = :key OR backfill = :key)")
     if query.text:
         conditions.append(_HAS_TEXT)
     selection = " AND ".join(conditions)
@@ -53,9 +59,12 @@ def build_statements(query: RunQuery) -> ListStatements:
     )
     values = {
         "tenant": query.tenant,
-        "workflow": query.workflow,
+        "workflow": next(iter(query.workflows or ()), None),
+        "workflows": json.dumps(list(query.workflows or ())),
         "since": to_micros(query.since),
         "until": to_micros(query.until),
+        "cause": query.cause,
+        "key": query.key,
         "text": query.text.encode(),
         "pattern": like_pattern(query.text),
         "end_at": to_micros(query.end.created_at),

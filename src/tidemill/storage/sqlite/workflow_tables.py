@@ -237,7 +237,8 @@ class SqliteVersions(SqliteTable, Versions):
     """The tables `workflow_versions` and `loaded_versions`."""
 
     async def upsert(self, version: WorkflowVersion, owner: str | None = None) -> None:
-        row = (*version.key, version.spec, to_micros(version.seen_at), make_storable(version.source))
+        source, tags = make_storable(version.source), json.dumps(version.tags)
+        row = (*version.key, version.spec, to_micros(version.seen_at), source, tags)
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute(self._queries.upsert_version, row)
@@ -258,16 +259,20 @@ class SqliteVersions(SqliteTable, Versions):
         return [LoadedVersion(owner, VersionKey(*key), bool(is_current)) for owner, *key, is_current in rows]
 
     async def get(self, key: VersionKey) -> WorkflowVersion | None:
-        for spec, seen_at, source in await self._fetch_all(self._queries.version_of, tuple(key)):
-            return WorkflowVersion(key=key, spec=spec, seen_at=from_micros(seen_at), source=source)
-        return None
+        rows = await self._fetch_all(self._queries.version_of, tuple(key))
+        return _decode_version(key, *rows[0]) if rows else None
 
     async def for_tenant(self, tenant: str) -> list[WorkflowVersion]:
         rows = await self._fetch_all(self._queries.versions_of, (tenant,))
         return [
-            WorkflowVersion(key=VersionKey(tenant, workflow, version), spec=spec, seen_at=from_micros(seen_at))
-            for workflow, version, spec, seen_at in rows
+            _decode_version(VersionKey(tenant, workflow, version), spec, seen_at, "", tags)
+            for workflow, version, spec, seen_at, tags in rows
         ]
+
+
+def _decode_version(key: VersionKey, spec: bytes, seen_at: int, source: str, tags: str) -> WorkflowVersion:
+    loaded_at, words = from_micros(seen_at), tuple(json.loads(tags))
+    return WorkflowVersion(key=key, spec=spec, seen_at=loaded_at, source=source, tags=words)
 
 
 def _decode_beat(row: Any, now: datetime) -> OwnerBeat:

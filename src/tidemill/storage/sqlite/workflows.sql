@@ -326,10 +326,12 @@ SELECT run, task, text, at FROM notes WHERE run = ? ORDER BY task;
 SELECT run, text FROM notes WHERE run IN (SELECT value FROM json_each(?)) AND task IS NULL;
 
 -- name: upsert_version
-INSERT INTO workflow_versions (tenant, workflow, version, spec, seen_at, source) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO workflow_versions (tenant, workflow, version, spec, seen_at, source, tags)
+VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tenant, workflow, version) DO UPDATE SET
     seen_at = max(seen_at, excluded.seen_at),
-    source = CASE source WHEN '' THEN excluded.source ELSE source END;
+    source = CASE source WHEN '' THEN excluded.source ELSE source END,
+    tags = excluded.tags;
 
 -- name: retire_versions
 UPDATE loaded_versions SET is_current = 0 WHERE owner = ? AND tenant = ? AND workflow = ?;
@@ -348,10 +350,11 @@ DELETE FROM loaded_versions WHERE owner = ?;
 SELECT owner, tenant, workflow, version, is_current FROM loaded_versions ORDER BY owner, tenant, workflow, version;
 
 -- name: version_of
-SELECT spec, seen_at, source FROM workflow_versions WHERE tenant = ? AND workflow = ? AND version = ?;
+SELECT spec, seen_at, source, tags FROM workflow_versions WHERE tenant = ? AND workflow = ? AND version = ?;
 
 -- name: versions_of
-SELECT workflow, version, spec, seen_at FROM workflow_versions WHERE tenant = ? ORDER BY workflow, seen_at, version;
+SELECT workflow, version, spec, seen_at, tags FROM workflow_versions WHERE tenant = ?
+ORDER BY workflow, seen_at, version;
 
 -- name: cursor_of
 SELECT tenant, workflow, key, rule, last, dropped, armed FROM schedules WHERE tenant = ? AND workflow = ? AND key = ?;

@@ -4,17 +4,17 @@ import { Button } from "@/design/Button/Button";
 import { FilterChips } from "@/design/FilterChips/FilterChips";
 import { SearchInput } from "@/design/SearchInput/SearchInput";
 import { StateMark } from "@/design/StateMark/StateMark";
-import { isFiltered, RUN_STATES, type RunSearch, statesOf, toggleState } from "./filter";
+import { CAUSES, isFiltered, RUN_STATES, type RunSearch, statesOf, toggleState } from "./filter";
 import styles from "./RunFilters.module.css";
 
-const NO_FILTERS: RunSearch = { q: "", workflow: "", state: "", from: "", to: "" };
+const NO_FILTERS: RunSearch = { q: "", workflow: "", state: "", cause: "", from: "", to: "" };
 
 interface Props {
   search: RunSearch;
   onChange: (part: Partial<RunSearch>) => void;
 }
 
-/** What to show of all runs: text, workflow, states, days. */
+/** What to show of all runs: text, workflow, states, what started them, days. */
 export function RunFilters({ search, onChange }: Props) {
   const { data } = useAllWorkflows();
   const type = useCallback((q: string) => onChange({ q }), [onChange]);
@@ -45,6 +45,11 @@ export function RunFilters({ search, onChange }: Props) {
           ),
         }))}
         onToggle={(state) => onChange({ state: toggleState(search.state, state) })}
+      />
+      <FilterChips
+        label="Started by"
+        chips={CAUSES.map((cause) => ({ id: cause, isOn: search.cause === cause, label: cause }))}
+        onToggle={(cause) => onChange({ cause: search.cause === cause ? "" : cause })}
       />
       <span className={styles.days}>
         <label>

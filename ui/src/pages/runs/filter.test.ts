@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { filterOf, isFiltered, toggleState } from "./filter";
 
-const NONE = { q: "", workflow: "", state: "", from: "", to: "" };
+const NONE = { q: "", workflow: "", state: "", cause: "", from: "", to: "" };
 
 test("an empty search asks for everything", () => {
   expect(filterOf(NONE)).toEqual({});

@@ -5,23 +5,28 @@ import type { RunFilter } from "@/api/useRuns";
 
 export const RUN_STATES: RunState[] = ["queued", "running", "success", "failed", "cancelled"];
 
+export const CAUSES = ["manual", "schedule", "trigger", "firing", "backfill", "task"];
+
 export interface RunSearch {
   q: string;
   workflow: string;
   /** States, with commas between them. */
   state: string;
+  /** What started it. */
+  cause: string;
   /** Days, as `2026-01-05`. */
   from: string;
   to: string;
 }
 
 /** What to ask the server for: days are whole, in the time zone of the reader. */
-export function filterOf({ q, workflow, state, from, to }: RunSearch): RunFilter {
+export function filterOf({ q, workflow, state, cause, from, to }: RunSearch): RunFilter {
   const filter: RunFilter = {};
   if (q !== "") filter.q = q;
   if (workflow !== "") filter.workflow = workflow;
   const states = statesOf(state);
   if (states.length > 0) filter.state = states;
+  if (cause !== "") filter.cause = cause;
   if (isDay(from)) filter.from = new Date(`${from}T00:00:00`).toISOString();
   if (isDay(to)) filter.to = new Date(`${to}T23:59:59.999`).toISOString();
   return filter;

@@ -6,12 +6,19 @@ import type { RunSearch } from "./filter";
 export function useRunSearch(): [search: RunSearch, change: (part: Partial<RunSearch>) => void] {
   const found = useSearch({ strict: false }) as Record<string, unknown>;
   const navigate = useNavigate();
-  const [q, workflow, state, from, to] = ["q", "workflow", "state", "from", "to"].map((name) =>
+  const [q, workflow, state, cause, from, to] = ["q", "workflow", "state", "cause", "from", "to"].map((name) =>
     String(found[name] ?? ""),
   );
   const search = useMemo(
-    () => ({ q: q ?? "", workflow: workflow ?? "", state: state ?? "", from: from ?? "", to: to ?? "" }),
-    [q, workflow, state, from, to],
+    () => ({
+      q: q ?? "",
+      workflow: workflow ?? "",
+      state: state ?? "",
+      cause: cause ?? "",
+      from: from ?? "",
+      to: to ?? "",
+    }),
+    [q, workflow, state, cause, from, to],
   );
   const change = useCallback(
     (part: Partial<RunSearch>) => {

@@ -144,6 +144,7 @@ class BackfillRunner:
                 key=f"backfill:{backfill.id}" if is_repeated else schedule.key,
                 slot=slot,
                 backfill=backfill.id,
+                about=schedule.key,
             )
         )
 

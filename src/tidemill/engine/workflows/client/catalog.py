@@ -42,6 +42,11 @@ class CatalogEntry(NamedTuple):
         """The version that new runs get here, else the one that was loaded last."""
         return self.versions[-1].key.version if self.workflow is None else self.workflow.wired().spec.version
 
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags as they were loaded last, here or on another node."""
+        return self.versions[-1].tags if self.workflow is None else self.workflow.tags
+
 
 class WatchedSchedule(NamedTuple):
     """A schedule, and how far it was processed."""
@@ -108,6 +113,10 @@ class WorkflowCatalog:
             CatalogEntry(name, versions, self._current(caller, name), (caller.tenant, name) in paused)
             for name, versions in sorted(by_name.items())
         ]
+
+    async def names_with_tag(self, caller: Caller, tag: str) -> set[str]:
+        """Return the names of the workflows with a tag."""
+        return {entry.name for entry in await self.entries(caller) if tag in entry.tags}
 
     def _current(self, caller: Caller, name: str) -> Workflow | None:
         key = self._versions.current.get((caller.tenant, name))

@@ -116,6 +116,7 @@ class WorkflowClient(RunOperations):
         *,
         once: str | None = None,
         origin: RunOrigin = RunOrigin.MANUAL,
+        cause: str | None = None,
         is_repeated: bool = False,
         audit: PendingEntry | None = None,
     ) -> str:
@@ -135,6 +136,7 @@ class WorkflowClient(RunOperations):
             workflow=loaded,
             params=params,
             origin=origin,
+            cause=cause,
             key=once,
             once_per_key=once is not None,
             audit=None if audit is None else audit.of_run,
@@ -177,19 +179,28 @@ class WorkflowClient(RunOperations):
         since: datetime = EARLIEST,
         until: datetime = LATEST,
         text: str = "",
+        tag: str = "",
+        cause: str = "",
+        key: str = "",
         after: RunPosition | None = None,
         limit: int = 50,
     ) -> RunPage:
         """Return a page of the list of runs, newest first: those after a position, created in [since, until]."""
-        if not (is_storable(text) and (workflow is None or is_storable(workflow))):
+        if not all(map(is_storable, (text, cause, key, workflow or ""))):
             return RunPage([], 0, {})  # no run has what no store can hold
+        workflows = None if workflow is None else {workflow}
+        if tag:
+            tagged = await self.catalog.names_with_tag(caller, tag)
+            workflows = tagged if workflows is None else tagged & workflows
         query = RunQuery(
             tenant=caller.tenant,
-            workflow=workflow,
+            workflows=workflows,
             states=states,
             since=clamp_to_calendar(since),
             until=clamp_to_calendar(until),
             text=text,
+            cause=cause,
+            key=key,
             after=None if after is None else after._replace(created_at=clamp_to_calendar(after.created_at)),
             limit=limit,
         )

@@ -227,11 +227,13 @@ class FiringSubscriptions:
             params=start.params,
             context=start.context,
             origin=RunOrigin.FIRING,
+            cause=delivery.firing.reactor,
             key=start.key,
             once_per_key=True,
             at=delivery.firing.at,
             dedup=start.dedup,
             cooldown=start.cooldown,
+            about=start.about,
             trace=TraceContext.new(delivery.trace) if self._spans.is_enabled else None,
         )
         run = await self._starter.start(request)

@@ -220,6 +220,7 @@ class ScheduleRunner(DueWork):
                 origin=RunOrigin.SCHEDULE,
                 key=watch.schedule.key,
                 slot=slot,
+                about=watch.schedule.key,
             )
             await self._starter.start(request)
         except (StoreError, WorkflowPausedError):

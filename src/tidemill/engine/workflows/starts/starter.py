@@ -57,6 +57,8 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     context: Mapping[str, Any] = {}
     """Values that `ctx["name"]` finds beside the params."""
     origin: RunOrigin = RunOrigin.MANUAL
+    cause: str | None = None
+    """The name of what starts the run."""
     key: str | None = None
     """The schedule, trigger or backfill that starts the run; None for a manual start."""
     slot: datetime | None = None
@@ -71,6 +73,8 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     backfill: str | None = None
     audit: Callable[[str], AuditRow] | None = None
     """Makes the entry of the audit log for the run with an id; it is written with the run."""
+    about: str | None = None
+    """See RunRow."""
     trace: TraceContext | None = None
     """The span that starts the run, if it is another one than that of the current context."""
 
@@ -128,6 +132,8 @@ class RunStarter:
             slot=request.slot,
             max_active=workflow.max_active_runs,
             backfill=request.backfill,
+            cause=request.cause,
+            about=request.about,
             trace=self._new_trace(request) if self._runtime.spans.is_enabled else None,
         )
 

@@ -151,6 +151,7 @@ class TriggerPollers(DueWork):
                 workflow=workflow,
                 params=fire.params,
                 origin=RunOrigin.TRIGGER,
+                cause=trigger.name,
                 key=f"trigger:{trigger.name}",
                 digest=digest,
             )
