@@ -13,12 +13,17 @@ import pytest
 
 from tests.architecture.sources import ROOT, listing
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
     r"(?P<excuse>^<!-- not run: \S[^\n]*-->\n\n?)?"  # an example that cannot run says why
     r"^```python\n(?P<source>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+MAIN = re.compile(r'^if __name__ == "__main__":', re.MULTILINE)
+"""What the README runs as a program; the programs of other pages serve until they are stopped."""
+
+PRINTS = re.compile(r"^ *print\(.*\)  # (?P<printed>.+)$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!\w+:|#)(?P<target>[^)#\s]+)")
 HEADING_LINK = re.compile(r"\]\((?!\w+:)(?P<target>[^)#\s]*)#(?P<heading>[^)\s]+)\)")
@@ -41,15 +46,33 @@ def title(page: Path) -> str:
 @pytest.mark.parametrize("page", [page for page in PAGES if any(examples(page))], ids=title)
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Q-3; the blocks of a page follow one another in one namespace, and may await."""
+    run_examples(page, tmp_path, monkeypatch)
+
+
+def run_examples(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the blocks of a page in an empty folder."""
     monkeypatch.chdir(tmp_path)
     example = ModuleType("example")
     monkeypatch.setitem(sys.modules, example.__name__, example)
     with asyncio.Runner() as runner:
         for source in examples(page):
+            source = MAIN.sub("if True:", source) if page == README else source
             code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             result = eval(code, vars(example))
             if inspect.iscoroutine(result):
                 runner.run(result)
+
+
+def test_the_readme_says_what_its_examples_print(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Q-3; the comment behind a `print`, in which `...` stands for anything."""
+    run_examples(README, tmp_path, monkeypatch)
+    expected = [found["printed"] for source in examples(README) for found in PRINTS.finditer(source)]
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == len(expected) > 0
+    for line, comment in zip(printed, expected, strict=True):
+        assert re.fullmatch(re.escape(comment).replace(r"\.\.\.", ".*"), line), comment
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
