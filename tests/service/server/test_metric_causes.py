@@ -11,7 +11,7 @@ import websockets
 import tidemill as tm
 from tests.service.samples import pair, raising, single
 from tests.service.server.serving_node import served
-from tests.service.workflows.test_figures import STORIES as WORKFLOW_STORIES
+from tests.service.workflows.test_metrics import STORIES as WORKFLOW_STORIES
 from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.graphs.keys import partition_of
 from tidemill.kernel.clock import SystemClock

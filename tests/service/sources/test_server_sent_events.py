@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.service.test_websocket_source import Reading
+from tests.service.sources.test_websocket_source import Reading
 from tidemill.testing.sources.reading import wait_until
 
 HEAD = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nConnection: close\r\n\r\n"

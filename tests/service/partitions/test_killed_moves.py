@@ -9,7 +9,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.keyed_samples import PARTITIONS, keyed, order, running_partitions
-from tests.service.test_shared_partitions import KEYS, is_shared_by, until
+from tests.service.partitions.test_shared_partitions import KEYS, is_shared_by, until
 
 PATIENCE = 30.0  # seconds until a test gives up
 ROUNDS = 3  # events of each key before the move

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import tidemill as tm
+from tests.service.accumulators.test_handles import module
 from tests.service.samples import raising, single
-from tests.service.test_handles import module
 
 
 async def warm_up(node: tm.Node, pushes: int = 3) -> None:

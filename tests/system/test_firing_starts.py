@@ -12,7 +12,7 @@ import pytest
 
 import tidemill as tm
 from tests.architecture.sources import ROOT
-from tests.system.followed_program import definitions
+from tests.system.starting_program import definitions
 from tidemill.storage.workflow_ports import RunFilter
 
 LATENCY = 0.05  # seconds from push to task, in process
@@ -84,7 +84,7 @@ async def test_kill_9_loses_and_doubles_no_run(store: str) -> None:
 
 def live(store: str, first: int, acknowledgements: int) -> list[int]:
     """Let the program live until so many numbers were acknowledged, and kill it; return all of them."""
-    program = [sys.executable, "-m", "tests.system.followed_program", store, str(first)]
+    program = [sys.executable, "-m", "tests.system.starting_program", store, str(first)]
     with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, text=True) as node:
         assert node.stdout is not None
         found = [int(node.stdout.readline()) for _ in range(acknowledgements)]

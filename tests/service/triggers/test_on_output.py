@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.service.alerts import Alert, Plant, Reading, cooler, degrees, heat
+from tests.service.triggers.alerts import Alert, Plant, Reading, cooler, degrees, heat
 from tidemill.engine.workflows.starts.starter import RunStarter
 from tidemill.kernel.errors import StoreError
 

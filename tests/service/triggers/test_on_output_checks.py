@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.service.alerts import Alert, Calm, Plant, Reading, cooler, degrees, heat
+from tests.service.triggers.alerts import Alert, Calm, Plant, Reading, cooler, degrees, heat
 
 
 def flow_of(*triggers: Any, params: Any = None) -> tm.Workflow:

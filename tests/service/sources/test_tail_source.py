@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
-from tests.service.test_websocket_source import Reading
+from tests.service.sources.test_websocket_source import Reading
 from tidemill.testing.sources.reading import wait_until
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.service.fake_host import BROKEN, MARKET, FakeVersion, Harness, harness, states, version
+from tests.service.packages.fake_host import BROKEN, MARKET, FakeVersion, Harness, harness, states, version
 from tidemill.kernel.errors import DefinitionError, OperationError, Problem, RequestError, StoreError
 from tidemill.packages.loading.preparer import PREPARE_LIMIT
 from tidemill.packages.loading.probe import ProbeError

@@ -15,7 +15,7 @@ import pytest
 
 import tidemill as tm
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 Load = Callable[[str], ModuleType]
 START = datetime(2026, 1, 20, 12, tzinfo=UTC)
 

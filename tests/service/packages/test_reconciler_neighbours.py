@@ -1,6 +1,6 @@
 """The reconciler with packages that depend on one another, and with packages that code has loaded."""
 
-from tests.service.fake_host import BROKEN, MARKET, Harness, harness, states, version
+from tests.service.packages.fake_host import BROKEN, MARKET, Harness, harness, states, version
 from tidemill.kernel.errors import StoreError
 
 # -- neighbours

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.service.fake_host import FakeVersion, Harness, key
+from tests.service.packages.fake_host import FakeVersion, Harness, key
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError, StoreError
 
 NAMES = ["a", "b", "c", "d", "e"]

@@ -11,8 +11,8 @@ import pytest
 
 import tidemill as tm
 from tests.service.keyed_samples import PARTITIONS, KeyedSample, Order, keyed, order, running_partitions
-from tests.service.test_killed_moves import kill
-from tests.service.test_shared_partitions import KEYS, is_shared_by, until
+from tests.service.partitions.test_killed_moves import kill
+from tests.service.partitions.test_shared_partitions import KEYS, is_shared_by, until
 from tidemill.graphs.keys import partition_of
 
 PATIENCE = 30.0  # seconds until a test gives up

@@ -3,7 +3,7 @@
 import asyncio
 from datetime import timedelta
 
-from tests.service.fake_host import MARKET, harness, states, version
+from tests.service.packages.fake_host import MARKET, harness, states, version
 from tidemill.packages.loading.preparer import PREPARE_LIMIT, SLOT_TIMEOUT
 from tidemill.packages.reconcile.controller import HANDOVER_PATIENCE
 

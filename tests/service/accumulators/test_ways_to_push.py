@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidemill as tm
-from tests.service.test_handles import report
+from tests.service.accumulators.test_handles import report
 
 SUPPRESSED, RAISES, FAILS, PUSHES = -1, 7, 13, 21
 EVENTS = st.sampled_from([1, 2, 3, SUPPRESSED, RAISES, FAILS, PUSHES, "x", None, b"5", b"{", 4.5, True])
