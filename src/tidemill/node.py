@@ -157,7 +157,7 @@ class Node(NodeOperations):
             default_executor=executor,
             pools=pools,
             liveness=self._liveness,
-            find_trigger=self.registry.trigger,
+            find_trigger=self.registry.triggers.find,
             is_single_node=self._is_single_node,
             assumed_pools=parts.assumed_pools,
             substitutes_executor=parts.substitutes_executor,

@@ -155,11 +155,11 @@ async def traces(node: Node) -> dict[str, Any]:
     in_process = packages.traces()
     in_process["tasks"] = [name for name in in_process["tasks"] if not name.startswith("checkpoints")]
     return in_process | {
-        "reactors": {name: registry.reactor("public", name) for name in registry.reactors()},
-        "graphs": {name: registry.graph("public", name) for name in registry.graphs()},
-        "workflows": {name: registry.workflow("public", name) for name in registry.workflows()},
-        "declared triggers": {name: registry.trigger("public", name) for name in registry.triggers()},
-        "packages": {name: registry.package("public", name) for name in registry.packages()},
+        "reactors": {name: registry.reactors.find("public", name) for name in registry.reactors()},
+        "graphs": {name: registry.graphs.find("public", name) for name in registry.graphs()},
+        "workflows": {name: registry.workflows.find("public", name) for name in registry.workflows()},
+        "declared triggers": {name: registry.triggers.find("public", name) for name in registry.triggers()},
+        "packages": {name: registry.packages.find("public", name) for name in registry.packages()},
         "accumulators": registry.accumulators(),
         "endpoints": registry.endpoints(),
         "rows": await rows(node),

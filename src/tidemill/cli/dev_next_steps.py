@@ -41,7 +41,7 @@ def first_steps(folder: str) -> Iterator[str]:
 
 def next_steps(registry: Registry, tenant: str, store: str, url: str) -> Iterator[str]:
     """Yield one line for each step that a developer can take now, with the store and the URL of the node."""
-    workflows = [one for name in registry.workflows(tenant) if (one := registry.workflow(tenant, name))]
+    workflows = [one for name in registry.workflows(tenant) if (one := registry.workflows.find(tenant, name))]
     if workflows:
         option = f"--store {shlex.quote(store)}"
         yield f"start a run:    {_run_command(min(workflows, key=_is_started_elsewhere))} {option}"
@@ -68,9 +68,9 @@ def _run_command(workflow: Workflow) -> str:
 
 def _find_pushed(registry: Registry, tenant: str) -> Accumulator | None:
     """Return an accumulator whose events come from outside, rather than from a source or from a graph."""
-    graphs = [graph for name in registry.graphs(tenant) if (graph := registry.graph(tenant, name))]
+    graphs = [graph for name in registry.graphs(tenant) if (graph := registry.graphs.find(tenant, name))]
     fed = {node.fed_accumulator for graph in graphs for node in graph.nodes}
-    reactors = [reactor for name in registry.reactors(tenant) if (reactor := registry.reactor(tenant, name))]
+    reactors = [reactor for name in registry.reactors(tenant) if (reactor := registry.reactors.find(tenant, name))]
     accumulators = (one for reactor in reactors for one in reactor.accumulators)
     return next((one for one in accumulators if one.kind in _PUSHED_KINDS and one.name not in fed), None)
 

@@ -159,7 +159,7 @@ class DevView:
         self.print_event(f"{_failure_text(status)}{_fallback_text(status)}", status.name, STYLES["failed"], problems)
 
     def _package_state(self, name: str) -> PackageState:
-        return self._node.registry.package(self._node.tenant, name) or PackageState()
+        return self._node.registry.packages.find(self._node.tenant, name) or PackageState()
 
     def _table(self, statuses: Sequence[PackageStatus]) -> Table:
         rows = [[Text(printable(text), style) for text, style in self._cells(one)] for one in statuses]
@@ -183,7 +183,7 @@ class DevView:
         yield f"{status.state}{waiting}", STYLES.get(status.state, "")
 
     def _with_next_slot(self, name: str) -> str:
-        workflow = self._node.registry.workflow(self._node.tenant, name)
+        workflow = self._node.registry.workflows.find(self._node.tenant, name)
         now = self._clock.now()
         slots = [one.next_after(now) for one in workflow.schedules] if workflow is not None else []
         slot = min((slot for slot in slots if slot is not None), default=None)

@@ -1,6 +1,7 @@
 """The registry: the declarations and endpoints that are loaded now, by name. One per node, no globals."""
 
 from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -10,6 +11,8 @@ from tidemill.workflows.definition import Trigger
 from tidemill.workflows.workflow import Workflow
 
 Key = tuple[str, str]
+
+_T = TypeVar("_T")
 
 
 class PackageState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,72 +39,59 @@ class PackageState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Prefixed with their workflows: "daily_report.large"."""
 
 
+class Names(Generic[_T]):
+    """What is loaded of one kind, by tenant and name. Called, it returns the names."""
+
+    def __init__(self, tenant: str) -> None:
+        self._tenant = tenant
+        self._declared: dict[Key, _T] = {}
+
+    def __call__(self, tenant: str | None = None) -> list[str]:
+        """Return the names of one tenant, by default that of the node."""
+        selected = self._tenant if tenant is None else tenant
+        return sorted(name for owner, name in self._declared if owner == selected)
+
+    def add(self, tenant: str, name: str, declared: _T) -> None:
+        """Register the current declaration behind a name."""
+        self._declared[tenant, name] = declared
+
+    def find(self, tenant: str, name: str) -> _T | None:
+        """Return the current declaration behind a name; None if it is not loaded."""
+        return self._declared.get((tenant, name))
+
+    def drop(self, tenant: str, name: str) -> bool:
+        """Remove a name; return whether it was registered."""
+        return self._declared.pop((tenant, name), self) is not self
+
+    def has_tenant(self, tenant: str) -> bool:
+        """Return whether something is loaded for a tenant."""
+        return any(owner == tenant for owner, _ in self._declared)
+
+
 class Registry:
     """The names of everything that is loaded, per tenant, and the declarations behind them."""
 
     def __init__(self, tenant: str) -> None:
-        self._tenant = tenant
-        self._reactors: dict[Key, Reactor] = {}
+        self.reactors: Names[Reactor] = Names(tenant)
+        self.graphs: Names[Graph] = Names(tenant)
+        self.workflows: Names[Workflow] = Names(tenant)
+        """Workflows with the graphs that they call."""
+        self.triggers: Names[Trigger] = Names(tenant)
+        self.packages: Names[PackageState] = Names(tenant)
+        self.accumulators: Names[None] = Names(tenant)
+        """Those that run."""
+        self.endpoints: Names[None] = Names(tenant)
+        """The keys under which sockets find reactors and accumulators."""
         self._shared: set[Key] = set()
-        self._accumulators: set[Key] = set()
-        self._graphs: dict[Key, Graph] = {}
-        self._workflows: dict[Key, Workflow] = {}
-        self._triggers: dict[Key, Trigger] = {}
-        self._packages: dict[Key, PackageState] = {}
-        self._endpoints: set[Key] = set()
-
-    # -- names
-
-    def reactors(self, tenant: str | None = None) -> list[str]:
-        """Return the names of the loaded reactors."""
-        return self._names(self._reactors, tenant)
-
-    def graphs(self, tenant: str | None = None) -> list[str]:
-        """Return the names of the loaded graphs."""
-        return self._names(self._graphs, tenant)
-
-    def accumulators(self, tenant: str | None = None) -> list[str]:
-        """Return the names of the running accumulators."""
-        return self._names(self._accumulators, tenant)
-
-    def workflows(self, tenant: str | None = None) -> list[str]:
-        """Return the names of the loaded workflows."""
-        return self._names(self._workflows, tenant)
-
-    def triggers(self, tenant: str | None = None) -> list[str]:
-        """Return the names of the loaded triggers."""
-        return self._names(self._triggers, tenant)
-
-    def packages(self, tenant: str | None = None) -> list[str]:
-        """Return the names of the loaded packages."""
-        return self._names(self._packages, tenant)
-
-    def endpoints(self, tenant: str | None = None) -> list[str]:
-        """Return the keys under which sockets find reactors and accumulators."""
-        return self._names(self._endpoints, tenant)
 
     def has_tenant(self, tenant: str) -> bool:
         """Return whether something is loaded for a tenant."""
-        loaded = (self._reactors, self._graphs, self._workflows, self._triggers, self._packages)
-        return any(owner == tenant for keys in loaded for owner, _ in keys)
-
-    def _names(self, keys: Iterable[Key], tenant: str | None) -> list[str]:
-        selected = self._tenant if tenant is None else tenant
-        return sorted(name for owner, name in keys if owner == selected)
-
-    # -- declarations, for the engine
-
-    def add_reactor(self, tenant: str, reactor: Reactor) -> None:
-        """Register a reactor's current declaration."""
-        self._reactors[tenant, reactor.name] = reactor
-
-    def reactor(self, tenant: str, name: str) -> Reactor | None:
-        """Return the current declaration of a reactor; None if it is not loaded."""
-        return self._reactors.get((tenant, name))
+        kinds: tuple[Names[Any], ...] = (self.reactors, self.graphs, self.workflows, self.triggers, self.packages)
+        return any(names.has_tenant(tenant) for names in kinds)
 
     def drop_reactor(self, tenant: str, name: str) -> None:
         """Remove a reactor."""
-        self._reactors.pop((tenant, name), None)
+        self.reactors.drop(tenant, name)
         self._shared.discard((tenant, name))
 
     def set_shared(self, tenant: str, name: str, *, shared: bool) -> None:
@@ -112,66 +102,12 @@ class Registry:
         """Return whether packages of other tenants may bind to a reactor."""
         return (tenant, name) in self._shared
 
-    def add_accumulator(self, tenant: str, name: str) -> None:
-        """Register a running accumulator."""
-        self._accumulators.add((tenant, name))
-
-    def drop_accumulator(self, tenant: str, name: str) -> None:
-        """Remove an accumulator."""
-        self._accumulators.discard((tenant, name))
-
-    def add_graph(self, tenant: str, graph: Graph) -> None:
-        """Register a graph's current declaration."""
-        self._graphs[tenant, graph.name] = graph
-
-    def graph(self, tenant: str, name: str) -> Graph | None:
-        """Return the current declaration of a graph; None if it is not loaded."""
-        return self._graphs.get((tenant, name))
-
-    def drop_graph(self, tenant: str, name: str) -> bool:
-        """Remove a graph; return whether it was registered."""
-        return self._graphs.pop((tenant, name), None) is not None
-
-    def add_workflow(self, tenant: str, workflow: Workflow) -> None:
-        """Register a workflow's current declaration."""
-        self._workflows[tenant, workflow.name] = workflow
-
-    def workflow(self, tenant: str, name: str) -> Workflow | None:
-        """Return the current declaration of a workflow, with the graphs that it calls; None if it is not loaded."""
-        return self._workflows.get((tenant, name))
-
-    def drop_workflow(self, tenant: str, name: str) -> None:
-        """Remove a workflow."""
-        self._workflows.pop((tenant, name), None)
-
-    def add_trigger(self, tenant: str, trigger: Trigger) -> None:
-        """Register a trigger's current declaration."""
-        self._triggers[tenant, trigger.name] = trigger
-
-    def trigger(self, tenant: str, name: str) -> Trigger | None:
-        """Return the current declaration of a trigger; None if it is not loaded."""
-        return self._triggers.get((tenant, name))
-
-    def drop_trigger(self, tenant: str, name: str) -> None:
-        """Remove a trigger."""
-        self._triggers.pop((tenant, name), None)
-
     def add_endpoints(self, tenant: str, keys: Iterable[str]) -> None:
         """Register endpoint keys, all together."""
-        self._endpoints.update((tenant, key) for key in keys)
+        for key in keys:
+            self.endpoints.add(tenant, key, None)
 
     def drop_endpoints(self, tenant: str, keys: Iterable[str]) -> None:
         """Remove endpoint keys."""
-        self._endpoints.difference_update((tenant, key) for key in keys)
-
-    def add_package(self, tenant: str, name: str, state: PackageState) -> None:
-        """Register the parts of a loaded package."""
-        self._packages[tenant, name] = state
-
-    def package(self, tenant: str, name: str) -> PackageState | None:
-        """Return the parts of a loaded package; None if it is not loaded."""
-        return self._packages.get((tenant, name))
-
-    def drop_package(self, tenant: str, name: str) -> None:
-        """Remove a package."""
-        self._packages.pop((tenant, name), None)
+        for key in keys:
+            self.endpoints.drop(tenant, key)

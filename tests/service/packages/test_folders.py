@@ -193,7 +193,7 @@ async def test_a_version_below_the_recorded_one_is_rejected(tmp_path: Path, sqli
         await check_it_works(node, 1)
         await node.load(older)
         assert await node.probe.packages.store.packages.recorded_version("public", "shop") == "1.0.0"
-        assert node.registry.package("public", "shop").version == "1.0.0"
+        assert node.registry.packages.find("public", "shop").version == "1.0.0"
 
 
 async def test_a_version_that_was_slow_to_prepare_does_not_replace_a_newer_one(tmp_path: Path, sqlite: str) -> None:
@@ -227,7 +227,7 @@ async def test_a_load_does_not_undo_a_downgrade_that_was_allowed_meanwhile(tmp_p
         await reconciler.wait_until_settled()
         assert await packages.recorded_version("public", "shop") == "1.0.0"
         await node.advance("1m")
-        await until(lambda: node.registry.package("public", "shop").version == "1.0.0")
+        await until(lambda: node.registry.packages.find("public", "shop").version == "1.0.0")
         assert await packages.recorded_version("public", "shop") == "1.0.0"
         await check_it_works(node, 1)
 

@@ -108,14 +108,14 @@ async def test_bare_definitions_are_packages_of_their_own() -> None:
             ["new_files", "other"],
             ["trigger:other", "workflow:daily", "workflow:ingest"],
         )
-        assert node.registry.workflow("public", "ingest") is ingest
-        assert node.registry.trigger("public", "new_files") is asked
+        assert node.registry.workflows.find("public", "ingest") is ingest
+        assert node.registry.triggers.find("public", "new_files") is asked
         assert engine.names() == ["daily", "ingest"]
         for package in ("workflow:ingest", "workflow:daily", "trigger:other"):
             await node.unload(package)
         assert listed(node) == ([], [], [])
         assert engine.names() == []
-        assert node.registry.workflow("public", "ingest") is None
+        assert node.registry.workflows.find("public", "ingest") is None
 
 
 async def test_a_module_brings_everything_it_holds() -> None:
@@ -212,9 +212,9 @@ async def test_a_load_that_fails_half_way_is_undone() -> None:
         with pytest.raises(tm.OperationError, match="the store is down"):
             await node.load(module("m", flow("old"), flow("new"), trigger(), trigger("more"), flow("worse")))
         assert listed(node) == (["gone", "old"], ["new_files"], ["m"])
-        assert node.registry.trigger("public", "new_files") is first
+        assert node.registry.triggers.find("public", "new_files") is first
         assert engine.running == {("public", "old"): old, ("public", "gone"): gone}
-        assert node.registry.workflow("public", "old") is old
+        assert node.registry.workflows.find("public", "old") is old
 
 
 async def test_a_load_whose_graphs_fail_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +307,7 @@ async def test_a_graph_that_is_called_by_name_is_found_among_what_is_loaded() ->
     async with node_with(engine, daily, scoring) as node:  # definitions come in any order
         placed = engine.running["public", "daily"]
         assert placed.wired().tasks["scored"].task.function.call(work=1) == {"score": 2}
-        assert node.registry.workflow("public", "daily") is placed
+        assert node.registry.workflows.find("public", "daily") is placed
         assert await node.load(module("again", daily)) == "again"  # the same one, merely imported
         await node.load(module("m", caller(), scoring), tenant="acme")
         with pytest.raises(tm.DefinitionError, match="calls graph 'scoring', which is not loaded"):
@@ -330,7 +330,7 @@ async def test_two_of_one_name_are_not_loaded_at_once() -> None:
             pass
     async with tm.testing.node(load=[one, one]) as node:
         await node.load(other)
-        assert node.registry.workflow("public", "daily").declaration is other
+        assert node.registry.workflows.find("public", "daily").declaration is other
 
 
 async def test_another_package_may_not_take_a_name() -> None:

@@ -131,7 +131,7 @@ async def test_a_reactor_that_moves_to_another_package_keeps_its_cache(tmp_path:
 
 
 def _reactors(node: tm.Node, package: str) -> tuple[str, ...]:
-    state = node.registry.package("public", package)
+    state = node.registry.packages.find("public", package)
     return () if state is None else state.reactors
 
 

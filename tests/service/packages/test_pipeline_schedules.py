@@ -128,7 +128,7 @@ async def test_the_record_lists_everything_a_package_has(store: str) -> None:
         [page] = await node.probe.packages.store.package_states.list_all()
         assert (page.tenant, page.name, page.phase) == ("public", "whole", "loaded")
         state = msgspec.json.decode(page.state, type=PackageState)
-        assert state == node.registry.package("public", "whole")
+        assert state == node.registry.packages.find("public", "whole")
         assert state == PackageState(
             schedules=tuple(OLDER),
             triggers=("new_files", "older_files"),

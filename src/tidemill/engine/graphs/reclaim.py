@@ -47,7 +47,8 @@ def _plan_restart(reclaimed: list[RunningReactor], scheduler: GraphScheduler, re
     tenant, names = reclaimed[0].tenant, [one.name for one in reclaimed]
     bound = dict.fromkeys(graph for one in reclaimed for graph in one.firing_loop.graphs)
     feeding = {graph for one in reclaimed for graph in _graphs_feeding(one, reclaimed, scheduler.reactors)}
-    declared = [registry.graph(tenant, graph) for graph in bound]  # a graph of another tenant is not found, and stays
+    # a graph of another tenant is not found, and stays
+    declared = [registry.graphs.find(tenant, graph) for graph in bound]
     return GraphChange(
         tenant=tenant,
         package="",

@@ -197,7 +197,7 @@ class GraphScheduler(LoadedGraphs):
         for name, newer in staged.redefined_accumulators.items():
             self._accumulators[tenant, name].redefine(newer)
         for graph in staged.change.graphs:
-            self._registry.add_graph(tenant, graph)
+            self._registry.graphs.add(tenant, graph.name, graph)
             logger.info(events.GRAPH_BOUND, extra={"graph": graph.name, "reactor": graph.reactor_name})
         for key in tuple(self.keyed):
             self._rebind_keyed(key, staged)
@@ -244,7 +244,7 @@ class GraphScheduler(LoadedGraphs):
         definition = staged.redefined_reactors.get(key[1]) if key[0] == tenant else None
         if definition is not None:
             if not definition.is_partition:
-                self._registry.add_reactor(tenant, definition)
+                self._registry.reactors.add(tenant, definition.name, definition)
             managed.reactor.redefine(definition, subscribers)
         elif subscribers != managed.subscribers:
             managed.reactor.set_graphs(subscribers)
@@ -308,9 +308,9 @@ class GraphScheduler(LoadedGraphs):
         self._publish(events.REACTOR_LOADED, tenant, name)
 
     def _register(self, tenant: str, definition: Reactor, endpoints: Iterable[str]) -> None:
-        self._registry.add_reactor(tenant, definition)
+        self._registry.reactors.add(tenant, definition.name, definition)
         for name in definition.accumulator_names:
-            self._registry.add_accumulator(tenant, name)
+            self._registry.accumulators.add(tenant, name, None)
         self._registry.add_endpoints(tenant, endpoints)
 
     def _publish(self, event: str, tenant: str, reactor: str) -> None:
@@ -358,7 +358,7 @@ class GraphScheduler(LoadedGraphs):
         if not managed.reactor.definition.is_partition:
             self._registry.drop_endpoints(tenant, self._endpoints_to_drop(managed, leaving))
             for one in leaving:
-                self._registry.drop_accumulator(tenant, one.name)
+                self._registry.accumulators.drop(tenant, one.name)
             for graph in managed.subscribers:
                 self._forget_graph(tenant, graph)
             self._registry.drop_reactor(tenant, name)
@@ -415,7 +415,7 @@ class GraphScheduler(LoadedGraphs):
         tenant, names = keyed.tenant, keyed.definition.accumulator_names
         self._registry.drop_endpoints(tenant, keyed.endpoints)
         for name in names:
-            self._registry.drop_accumulator(tenant, name)
+            self._registry.accumulators.drop(tenant, name)
             del self.keyed_accumulators[tenant, name]
         del self.keyed[keyed.key]
         for graph in keyed.subscribers:
@@ -449,7 +449,7 @@ class GraphScheduler(LoadedGraphs):
         self._forget_graph(tenant, name)
 
     def _forget_graph(self, tenant: str, name: str) -> None:
-        if not self.is_bound(tenant, name) and self._registry.drop_graph(tenant, name):
+        if not self.is_bound(tenant, name) and self._registry.graphs.drop(tenant, name):
             logger.info(events.GRAPH_UNBOUND, extra={"graph": name})
 
     # -- lifecycle

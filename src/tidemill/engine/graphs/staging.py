@@ -355,7 +355,7 @@ class GraphStager:
 
     def _find_graph(self, name: str) -> Graph:
         tenant, _, local = name.rpartition("/")
-        graph = self._registry.graph(tenant or self._tenant, local)
+        graph = self._registry.graphs.find(tenant or self._tenant, local)
         assert graph is not None, "a bound graph is registered"
         return graph
 

@@ -313,10 +313,10 @@ def plan_change(
         workflows=workflows,
         rebound_callers=rebound,
         previous_workflows={
-            name: registry.workflow(tenant, name) for name in _names((*before.workflows, *workflows, *rebound))
+            name: registry.workflows.find(tenant, name) for name in _names((*before.workflows, *workflows, *rebound))
         },
-        previous_triggers={name: registry.trigger(tenant, name) for name in _names(triggers)},
-        previous_graphs={name: registry.graph(tenant, name) for name in _names(graphs)},
+        previous_triggers={name: registry.triggers.find(tenant, name) for name in _names(triggers)},
+        previous_graphs={name: registry.graphs.find(tenant, name) for name in _names(graphs)},
         references=frozenset(_iter_referenced(registry, tenant, after)),
         was_loaded=was_loaded,
         handovers=handovers,
@@ -334,14 +334,14 @@ def _make_resolver(
     def find_graph(name: str) -> Graph | None:
         """Return the graph of a name after the change; None also for one that is removed."""
         is_own = name in arriving or name in leaving
-        return arriving.get(name) if is_own else registry.graph(tenant, name)
+        return arriving.get(name) if is_own else registry.graphs.find(tenant, name)
 
     def find_source(trigger: FiringTrigger) -> CallableGraph | ObservedReactor | None:
         """Return the graph or the reactor of a trigger; a reactor that is not loaded, as the author passed it."""
         if trigger.graph_name is not None:
             return find_graph(trigger.graph_name)
         name = trigger.reactor_name or ""
-        return reactors.get(name) or registry.reactor(tenant, name) or trigger.source
+        return reactors.get(name) or registry.reactors.find(tenant, name) or trigger.source
 
     def resolve(workflow: Workflow) -> Workflow:
         called = workflow.with_graphs(find_graph)

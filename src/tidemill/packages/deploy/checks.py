@@ -75,9 +75,9 @@ class LoadChecks:
         registry = self._registry
         graphs, owned_graphs = (*after.triggerless, *after.graphs), _names((*before.triggerless, *before.graphs))
         kinds: list[tuple[str, FindDefinition, Iterable[Graph | Workflow | Trigger], Collection[str]]] = [
-            ("graph", registry.graph, graphs, owned_graphs),
-            ("workflow", registry.workflow, after.workflows, _names(before.workflows)),
-            ("trigger", registry.trigger, after.triggers, _names(before.triggers)),
+            ("graph", registry.graphs.find, graphs, owned_graphs),
+            ("workflow", registry.workflows.find, after.workflows, _names(before.workflows)),
+            ("trigger", registry.triggers.find, after.triggers, _names(before.triggers)),
         ]
         for kind, find, arriving, owned in kinds:
             for one in arriving:

@@ -164,7 +164,7 @@ class Installer(PipelineObserver):
                 self.scheduler.activate(change.progress.staged)
             self._definitions[key] = change.after
             self.loaded_at[key] = self._clock.now()
-            self._registry.add_package(*key, change.after.state)
+            self._registry.packages.add(*key, change.after.state)
             self._finish_handovers(change)
             self._swap_reference(change, reference)
 
@@ -249,7 +249,7 @@ class Installer(PipelineObserver):
     def on_unloaded(self, change: PackageChange) -> None:
         """Forget a package of which nothing is left."""
         del self._definitions[change.key], self.loaded_at[change.key]
-        self._registry.drop_package(*change.key)
+        self._registry.packages.drop(*change.key)
         self._swap_reference(change, None)
 
     async def on_cleanup_done(self) -> None:
@@ -302,7 +302,7 @@ class Installer(PipelineObserver):
         """Leave other packages without what this one has taken over, and keep their code while it is in use."""
         for other, handover in change.handovers.items():
             self._definitions[other] = handover.left
-            self._registry.add_package(*other, handover.left.state)
+            self._registry.packages.add(*other, handover.left.state)
             if (reference := self._references.get(other)) is not None:
                 workflows = (change.previous_workflows.get(one.name) for one in handover.taken.workflows)
                 self._retire(
@@ -342,7 +342,9 @@ class Installer(PipelineObserver):
     ) -> PackageDefinitions:
         """Return a package's definitions without those that it only imported from loaded packages."""
         registry, owned = self._registry, {*before.graphs, *before.triggerless}
-        graphs = [one for one in package.graphs if one.name in owned or registry.graph(tenant, one.name) is not one]
+        graphs = [
+            one for one in package.graphs if one.name in owned or registry.graphs.find(tenant, one.name) is not one
+        ]
         return PackageDefinitions(
             version=package.version,
             digest=package.digest,
@@ -350,7 +352,7 @@ class Installer(PipelineObserver):
             triggers=tuple(
                 one
                 for one in package.triggers
-                if one.name in before.triggers or registry.trigger(tenant, one.name) is not one
+                if one.name in before.triggers or registry.triggers.find(tenant, one.name) is not one
             ),
             reactors=tuple(
                 one
@@ -365,7 +367,7 @@ class Installer(PipelineObserver):
         )
 
     def _is_own_workflow(self, workflow: Workflow, tenant: str, before: PackageState) -> bool:
-        registered = self._registry.workflow(tenant, workflow.name)
+        registered = self._registry.workflows.find(tenant, workflow.name)
         is_other = registered is None or registered.declaration is not workflow.declaration
         return workflow.name in before.workflows or is_other
 

@@ -104,18 +104,18 @@ class TriggersStep(DeployStep):
 
     async def apply(self, change: PackageChange) -> None:
         for trigger in change.after.triggers:
-            self._registry.add_trigger(change.tenant, trigger)
+            self._registry.triggers.add(change.tenant, trigger.name, trigger)
 
     async def roll_back(self, change: PackageChange) -> None:
         for name, previous in change.previous_triggers.items():
             if previous is None:
-                self._registry.drop_trigger(change.tenant, name)
+                self._registry.triggers.drop(change.tenant, name)
             else:
-                self._registry.add_trigger(change.tenant, previous)
+                self._registry.triggers.add(change.tenant, previous.name, previous)
 
     async def remove(self, change: PackageChange) -> None:
         for name in change.removed_triggers:
-            self._registry.drop_trigger(change.tenant, name)
+            self._registry.triggers.drop(change.tenant, name)
 
 
 class ReactorsStep(DeployStep):
@@ -178,20 +178,20 @@ class TriggerlessGraphsStep(DeployStep):
 
     async def apply(self, change: PackageChange) -> None:
         for graph in change.after.triggerless:
-            self._registry.add_graph(change.tenant, graph)
+            self._registry.graphs.add(change.tenant, graph.name, graph)
 
     async def roll_back(self, change: PackageChange) -> None:
         for name, previous in change.previous_graphs.items():
             if previous is None:
-                self._registry.drop_graph(change.tenant, name)
+                self._registry.graphs.drop(change.tenant, name)
             else:
-                self._registry.add_graph(change.tenant, previous)
+                self._registry.graphs.add(change.tenant, previous.name, previous)
 
     async def remove(self, change: PackageChange) -> None:
         kept = {one.name for one in (*change.after.triggerless, *change.after.graphs)}
         for graph in change.before.triggerless:
             if graph.name not in kept:
-                self._registry.drop_graph(change.tenant, graph.name)
+                self._registry.graphs.drop(change.tenant, graph.name)
 
 
 class GraphBindingsStep(DeployStep):
@@ -273,7 +273,7 @@ class WorkflowsStep(DeployStep):
 
     async def _restore_previous(self, change: PackageChange) -> None:
         for name, previous in change.previous_workflows.items():
-            if self._registry.workflow(change.tenant, name) is previous:
+            if self._registry.workflows.find(change.tenant, name) is previous:
                 continue
             if previous is None:
                 await self._deactivate(change.tenant, name)
@@ -292,8 +292,8 @@ class WorkflowsStep(DeployStep):
 
     async def _activate(self, tenant: str, workflow: Workflow) -> None:
         await self._engine.activate(tenant, workflow)
-        self._registry.add_workflow(tenant, workflow)
+        self._registry.workflows.add(tenant, workflow.name, workflow)
 
     async def _deactivate(self, tenant: str, name: str) -> None:
         await self._engine.deactivate(tenant, name)
-        self._registry.drop_workflow(tenant, name)
+        self._registry.workflows.drop(tenant, name)

@@ -73,7 +73,7 @@ class GraphClient:
         if not isinstance(graph.reactor, str):
             return describe_graph(graph, graph.compiled())
         owner, _, local = graph.reactor.rpartition("/")
-        return describe_graph(graph, graph.compile_for(self._registry.reactor(owner or caller.tenant, local)))
+        return describe_graph(graph, graph.compile_for(self._registry.reactors.find(owner or caller.tenant, local)))
 
     async def call_graph(self, caller: Caller, name: str, inputs: Mapping[str, Any]) -> GraphResultView:
         """Call a graph without a reactor once; the error of a node is part of the result."""
@@ -85,7 +85,7 @@ class GraphClient:
         return GraphResultView.of(result if isinstance(result, GraphResult) else await result)
 
     def _graph(self, caller: Caller, name: str) -> Graph:
-        if (graph := self._registry.graph(caller.tenant, name)) is not None:
+        if (graph := self._registry.graphs.find(caller.tenant, name)) is not None:
             return graph
         known = self._registry.graphs(caller.tenant)
         raise NotFoundError("graph", name, f"graph '{name}' is not loaded{did_you_mean(name, known)}", known)
