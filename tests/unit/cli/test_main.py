@@ -19,7 +19,9 @@ from tidemill.cli.main import COMMANDS as LAZY_COMMANDS
 from tidemill.cli.main import RENAMED, SECTIONS, app
 
 SLOW = """
-import sys, time
+import signal, sys, time
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it
 
 class Slow:
     def find_spec(self, name, path=None, target=None):
