@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test installation test-kubernetes test-ray ray-tests browser versions check map api dashboard ui ui-types docs screenshots soak bench bench-check demo lock clean
+.PHONY: help setup format lint test installation test-kubernetes test-ray ray-tests browser versions check map api dashboard ui ui-types docs screenshots soak bench bench-check measure demo lock clean
 
 # `make test PYTHON=python3.13` runs in an environment of its own, .venv-python3.13, and leaves .venv alone.
 PYTHON   :=
@@ -95,6 +95,9 @@ map: $(READY) ## Write the pages that come from the code: code map, routes, comm
 api: $(READY) ## Write what comes from the operations: the Python clients, and the wire that may only grow
 	$(BIN)/python -m scripts.blocking_client
 	$(BIN)/python -m scripts.wire
+
+measure: $(READY) ## Print the measures of the code next to their aims; of another tree with ARGS=path
+	@$(BIN)/python -m scripts.measure $(ARGS)
 
 dashboard: $(READY) ## Write the Grafana dashboard from the table of its panels
 	$(BIN)/python -m scripts.grafana_dashboard

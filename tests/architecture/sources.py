@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from scripts.measure import ROOT, House
+
 SRC = ROOT / "src"
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -36,14 +37,15 @@ class Module:
 
 
 @cache
+def house() -> House:
+    """Return the code that `make measure` measures."""
+    return House()
+
+
+@cache
 def modules() -> tuple[Module, ...]:
     """Return every module of the package."""
-    return tuple(_read(path) for path in sorted(SRC.rglob("*.py")))
-
-
-def _read(path: Path) -> Module:
-    text = path.read_text(encoding="utf-8")
-    return Module(path, tuple(text.splitlines()), ast.parse(text, filename=str(path)))
+    return tuple(Module(path, tuple(text.splitlines()), house().trees[path]) for path, text in house().texts.items())
 
 
 def listing(offenders: list[str]) -> str:

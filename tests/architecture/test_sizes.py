@@ -1,7 +1,6 @@
 """Files and functions stay small."""
 
-import ast
-
+from scripts.measure import function_length
 from tests.architecture.sources import FunctionNode, Module, listing, modules
 
 FILE_LIMIT = 500
@@ -20,23 +19,12 @@ def test_no_file_is_too_long() -> None:
 def test_no_function_is_too_long_without_a_reason() -> None:
     """Q-1: a function has at most 40 lines, or `# long: reason` in the line above it."""
     offenders = [
-        f"{module.where(function.lineno)} {function.name} has {length(function)} lines"
+        f"{module.where(function.lineno)} {function.name} has {function_length(function)} lines"
         for module in modules()
         for function in module.functions
-        if length(function) > FUNCTION_LIMIT and not has_reason(module, function)
+        if function_length(function) > FUNCTION_LIMIT and not has_reason(module, function)
     ]
     assert not offenders, listing(offenders)
-
-
-def length(function: FunctionNode) -> int:
-    """Count the lines from `def` to the end, without the docstring."""
-    assert function.end_lineno is not None
-    lines = function.end_lineno - function.lineno + 1
-    if ast.get_docstring(function, clean=False) is None:
-        return lines
-    docstring = function.body[0]
-    assert docstring.end_lineno is not None
-    return lines - (docstring.end_lineno - docstring.lineno + 1)
 
 
 def has_reason(module: Module, function: FunctionNode) -> bool:
