@@ -75,7 +75,7 @@ class WorkflowProbe:
 
     def waiting_task_count(self) -> int:
         """Return how many tasks wait for a slot."""
-        return sum(len(waiting) for waiting in self.coordinator.slots.executor_slots._waiting.values())
+        return len(self.coordinator.slots.executor_slots.waiting)
 
     def timer_count(self) -> int:
         """Return how many timers the coordinator holds, also outdated ones."""

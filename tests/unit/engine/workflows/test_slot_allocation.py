@@ -1,7 +1,7 @@
 """Slot allocation: claims with a change, pools, pauses, and tasks that this node cannot run."""
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 from tests.unit.engine.workflows.builders import START, VERSION, active_run, attempts_with, run_row, task_row
 from tidemill.engine.workflows.executors.interface import COMMON_SLOTS
@@ -10,6 +10,7 @@ from tidemill.engine.workflows.leader.slots import SlotAllocator
 from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
+from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.settings import Settings
 from tidemill.workflows.plan import UNMAPPED
@@ -19,7 +20,7 @@ from tidemill.workflows.states import RunState, TaskState
 FAST = ("fast", COMMON_SLOTS)
 
 
-def allocator(active: dict[str, ActiveRun], slots: int, **pools: int) -> SlotAllocator:
+def allocator(active: dict[str, ActiveRun], slots: int | LocalAttempts, **pools: int) -> SlotAllocator:
     """Return an allocator for a node with executor `fast`, on which version v1 of `flow` is loaded."""
     runtime = SimpleNamespace(
         clock=VirtualClock(),
@@ -30,7 +31,7 @@ def allocator(active: dict[str, ActiveRun], slots: int, **pools: int) -> SlotAll
         settings=Settings(),
     )
     versions = SimpleNamespace(loaded={VERSION: object()})
-    attempts = attempts_with(fast=slots)
+    attempts = attempts_with(fast=slots) if isinstance(slots, int) else slots
     return SlotAllocator(cast(WorkflowRuntime, runtime), active, cast(WorkflowVersions, versions), attempts)
 
 
@@ -52,6 +53,21 @@ def test_granted_tasks_are_claimed_with_the_next_change_of_their_run() -> None:
         ("b", TaskState.RUNNING, "node"),
     ]
     assert slots.has_waiting
+
+
+def test_the_class_of_a_slot_is_asked_once_for_each_task() -> None:
+    """Also for the elements of a mapped task, and by the change that frees the slot; again once the code is loaded."""
+    active = active_run(run_row(), *(task_row("a", index=number) for number in range(3)))
+    attempts, asked = attempts_with(fast=3), list[str]()
+    cast(Any, attempts.executors["fast"]).slot_class = lambda _, task: asked.append(task) or COMMON_SLOTS
+    slots = allocator({"r1": active}, attempts)
+    slots.enqueue(active, active.waiting_tasks())
+    slots.assign()
+    claimed = slots.claim(active, draft_of(active))
+    slots.keep_freed(active, (claimed[0].task, claimed[0].index))
+    assert asked == ["a"]
+    slots.enqueue_version(VERSION)
+    assert asked == ["a", "a"]
 
 
 def test_a_grant_that_is_not_needed_is_released() -> None:

@@ -74,6 +74,7 @@ class ActiveRun:
         "requests",
         "rows",
         "run",
+        "slot_keys",
         "spec",
         "store_failed",
         "uses_pools",
@@ -86,6 +87,8 @@ class ActiveRun:
         self.requests: list[RunRequest] = []
         self.grants: dict[TaskRef, None] = {}
         """Tasks that were granted a slot and are yet to be claimed, in the order of the grants."""
+        self.slot_keys: dict[str, tuple[str, SlotClass]] = {}
+        """By task: the executor and the class of the slots that it needs, asked once."""
         self.kept_slots: list[tuple[str, SlotClass]] = []
         """The slots that the run has freed, by executor and class, and keeps until its next change is made."""
         self.awaiting_inputs: list[TaskRow] = []
@@ -117,6 +120,7 @@ class ActiveRun:
         """Set the workflow version that the run is pinned to."""
         self.version = version
         self.spec = spec
+        self.slot_keys.clear()
         self.uses_pools = any(task.pool is not None for task in spec.tasks)
         self._mapped_sources = {task.each for task in spec.tasks}
 
@@ -125,6 +129,7 @@ class ActiveRun:
         self.run = record.run
         self.rows = {(row.task, row.index): row for row in record.tasks}
         self.creation = None
+        self.slot_keys.clear()
         self.is_stale = self.is_planned = False
 
     def take_requests(self) -> list[RunRequest]:

@@ -238,7 +238,8 @@ class RunCoordinator(AttemptObserver):
 
     def _process_run(self, active: ActiveRun) -> None:
         """Submit the next change of a run; the run rests when it has no more requests."""
-        self.slots.release_kept(active)
+        if active.kept_slots:
+            self.slots.release_kept(active)
         while not self._tasks.is_closed and (active.awaiting_inputs or self._has_work(active)):
             if active.awaiting_inputs or active.is_stale:
                 self._tasks.start(f"run: {active.run.id}: read", self._read_missing(active))

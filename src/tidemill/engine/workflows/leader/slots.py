@@ -36,23 +36,26 @@ KEPT_SLOT_LIMIT = 1.0
 """Seconds for which a task of an older run may wait while younger runs keep the slots that their tasks free."""
 
 
-class WaitingTask(NamedTuple):
-    """A task that waits for a slot."""
+SlotKey = tuple[str, SlotClass]
+"""An executor, and one of the classes of its slots."""
+
+
+class SlotRequest(NamedTuple):
+    """A task that asks for a slot."""
 
     run: str
     ref: TaskRef
     version: VersionKey
+    key: SlotKey
 
 
-WaitingRank = tuple[int, str, float, int, float, WaitingTask]
+WaitingRank = tuple[int, str, float, int, float, SlotRequest]
 """The order in which tasks of a tenant get slots: by priority, run, the time since when they are ready, and arrival.
 
 Beside the task, the time of its arrival by the monotonic clock.
 """
 NO_SLOTS: Counter[str] = Counter()
 """The slots that tenants use, where it does not matter: only one waits."""
-SlotKey = tuple[str, SlotClass]
-"""An executor, and one of the classes of its slots."""
 
 
 class ExecutorSlots:
@@ -66,9 +69,10 @@ class ExecutorSlots:
         self._reserved: Counter[SlotKey] = Counter()
         self._reserved_for: dict[tuple[str, TaskRef], tuple[SlotKey, str]] = {}
         """By run and task: the slot that is reserved for a task, from its grant until it uses it, and the tenant."""
-        self._waiting: dict[SlotKey, FairQueue[WaitingRank]] = {}
-        self._queued: set[WaitingTask] = set()
-        self._parked: dict[str, list[tuple[WaitingTask, TaskRow]]] = {}
+        self.waiting: set[SlotRequest] = set()
+        """The tasks that wait for a slot."""
+        self._queues: dict[SlotKey, FairQueue[WaitingRank]] = {}
+        self._parked: dict[str, list[tuple[SlotRequest, TaskRow]]] = {}
         self._sequence = count()
 
     def has_executor(self, executor: str) -> bool:
@@ -91,33 +95,33 @@ class ExecutorSlots:
         return 0 if is_blocked else max(0, self._attempts.free_slots(executor) - reserved)
 
     def key_of(self, row: TaskRow, version: VersionKey) -> SlotKey:
-        """Return the executor of a task, and the class of the slot that it needs there."""
+        """Ask the executor of a task for the class of the slot that it needs there."""
         return row.executor, self._executors[row.executor].slot_class(version, row.task)
 
-    def enqueue(self, run: str, row: TaskRow, version: VersionKey) -> None:
+    def enqueue(self, request: SlotRequest, row: TaskRow) -> None:
         """Queue a scheduled task for a slot, unless it is queued already."""
+        if request in self.waiting:
+            return
+        self.waiting.add(request)
         since = row.since.timestamp() if row.since is not None else 0.0
-        waiting = WaitingTask(run, (row.task, row.index), version)
-        if waiting not in self._queued:
-            self._queued.add(waiting)
-            rank = -row.priority, run, since, next(self._sequence), self._clock.monotonic(), waiting
-            if (queue := self._waiting.get(key := self.key_of(row, version))) is None:
-                queue = self._waiting[key] = FairQueue(self._tenant_weights)
-            queue.push(version.tenant, rank)
+        rank = -row.priority, request.run, since, next(self._sequence), self._clock.monotonic(), request
+        if (queue := self._queues.get(request.key)) is None:
+            queue = self._queues[request.key] = FairQueue(self._tenant_weights)
+        queue.push(request.version.tenant, rank)
 
-    def reserve(self, run: str, row: TaskRow, version: VersionKey, freed: list[SlotKey]) -> bool:
+    def reserve(self, request: SlotRequest, row: TaskRow, freed: list[SlotKey]) -> bool:
         """Reserve a slot for a task, if it need not wait: no other task does, or its own run has freed the slot.
 
         `freed` lists the slots that the tasks of its run have just freed; one that is kept is removed.
         """
-        key = self.key_of(row, version)
+        run, ref, version, key = request
         if self.free_slots(key, version) <= 0:
             return False
-        if (waiting := self._waiting.get(key)) is not None and waiting.heaps:
-            if key not in freed or self._goes_first(waiting, run, row, version.tenant):
+        if (queue := self._queues.get(key)) is not None and queue.heaps:
+            if key not in freed or self._goes_first(queue, run, row, version.tenant):
                 return False
             freed.remove(key)
-        self.reserve_for(run, (row.task, row.index), key, version.tenant)
+        self.reserve_for(run, ref, key, version.tenant)
         return True
 
     def reserve_for(self, run: str, ref: TaskRef, key: SlotKey, tenant: str) -> None:
@@ -130,7 +134,7 @@ class ExecutorSlots:
         """Return whether the first waiting task gets a slot before a task of the run that has freed it."""
         is_alone = tenant in queue.heaps and len(queue.heaps) == 1
         used = NO_SLOTS if is_alone else self._used_slots(row.executor)
-        rank, waiting_run, _, _, arrival, (_, _, version) = queue.first(used)
+        rank, waiting_run, _, _, arrival, (_, _, version, _) = queue.first(used)
         if version.tenant != tenant:
             has_waited = self._clock.monotonic() - arrival > KEPT_SLOT_LIMIT
             step, own_step = queue.step(version.tenant), queue.step(tenant)
@@ -145,48 +149,44 @@ class ExecutorSlots:
         used.update(tenant for (name, _), tenant in self._reserved_for.values() if name == executor)
         return used
 
-    def park(self, run: str, row: TaskRow, version: VersionKey) -> None:
+    def park(self, request: SlotRequest, row: TaskRow) -> None:
         """Park a task whose pool is full, until the pool frees a slot."""
         if row.pool is not None:
-            self._parked.setdefault(row.pool, []).append((WaitingTask(run, (row.task, row.index), version), row))
+            self._parked.setdefault(row.pool, []).append((request, row))
 
     def unpark(self, pool: str | None = None) -> None:
         """Requeue the tasks parked on a pool, or on all pools."""
         for name in [pool] if pool is not None else list(self._parked):
-            for waiting, row in self._parked.pop(name, ()):
-                self.enqueue(waiting.run, row, waiting.version)
+            for request, row in self._parked.pop(name, ()):
+                self.enqueue(request, row)
 
     def reserve_for_waiting(
-        self, is_still_wanted: Callable[[WaitingTask], bool], only_run: str | None = None
-    ) -> Iterator[WaitingTask]:
+        self, is_still_wanted: Callable[[SlotRequest], bool], only_run: str | None = None
+    ) -> Iterator[SlotRequest]:
         """Reserve free slots for waiting tasks that are still wanted; `only_run` stops at a task of another run."""
-        for key, waiting in self._waiting.items():
-            is_shared = len(waiting.heaps) > 1
+        for key, queue in self._queues.items():
+            is_shared = len(queue.heaps) > 1
             used = self._used_slots(key[0]) if is_shared else NO_SLOTS
-            while waiting.heaps:
-                task = waiting.first(used)[-1]
-                if only_run not in (None, task.run) or self.free_slots(key, task.version) <= 0:
+            while queue.heaps:
+                request = queue.first(used)[-1]
+                if only_run not in (None, request.run) or self.free_slots(key, request.version) <= 0:
                     break
-                tenant = task.version.tenant
-                gets_slot = (task.run, task.ref) not in self._reserved_for and is_still_wanted(task)
-                waiting.pop(tenant, gets_slot=gets_slot)
-                self._queued.discard(task)
+                tenant = request.version.tenant
+                gets_slot = (request.run, request.ref) not in self._reserved_for and is_still_wanted(request)
+                queue.pop(tenant, gets_slot=gets_slot)
+                self.waiting.discard(request)
                 if gets_slot:
-                    self.reserve_for(task.run, task.ref, key, tenant)
+                    self.reserve_for(request.run, request.ref, key, tenant)
                     if is_shared:
                         used[tenant] += 1
-                    yield task
-
-    def has_waiting(self) -> bool:
-        """Return whether a task waits for a slot."""
-        return bool(self._queued)
+                    yield request
 
     def has_waiting_for_dispatch(self) -> bool:
         """Return whether a task is next that its executor gets through the dispatch queue."""
         return any(
             not self.starts_now(executor, first[-1].version)
-            for (executor, _), waiting in self._waiting.items()
-            for first in waiting.heads()
+            for (executor, _), queue in self._queues.items()
+            for first in queue.heads()
         )
 
     def hold(self, key: SlotKey) -> None:
@@ -227,7 +227,13 @@ class SlotAllocator:
     def enqueue(self, active: ActiveRun, rows: Collection[TaskRow]) -> None:
         """Queue scheduled tasks of a run for a slot, if this node can run them."""
         for row in self._runnable_here(active, rows):
-            self.executor_slots.enqueue(active.run.id, row, active.version)
+            self.executor_slots.enqueue(self._request(active, row), row)
+
+    def _request(self, active: ActiveRun, row: TaskRow) -> SlotRequest:
+        """Return the request of a task for a slot; its executor is asked once for the class."""
+        if (key := active.slot_keys.get(row.task)) is None:
+            key = active.slot_keys[row.task] = self.executor_slots.key_of(row, active.version)
+        return SlotRequest(active.run.id, (row.task, row.index), active.version, key)
 
     def _runnable_here(self, active: ActiveRun, rows: Collection[TaskRow]) -> list[TaskRow]:
         """Return those of some scheduled tasks that this node can run."""
@@ -262,6 +268,7 @@ class SlotAllocator:
         """Queue the scheduled tasks of all runs of a version whose code has been loaded."""
         for active in self._active_runs.values():
             if active.version == version:
+                active.slot_keys.clear()  # they were asked for without the code
                 self.enqueue(active, active.waiting_tasks())
 
     # -- grants
@@ -271,18 +278,18 @@ class SlotAllocator:
         granted: dict[str, ActiveRun] = {}
         if self._blocked:
             self._enqueue_unblocked()
-        for run, ref, _ in self.executor_slots.reserve_for_waiting(self._is_still_wanted):
+        for run, ref, *_ in self.executor_slots.reserve_for_waiting(self._is_still_wanted):
             active = granted[run] = self._active_runs[run]
             active.grants[ref] = None
         if self.executor_slots.has_waiting_for_dispatch() and self._attempts.dispatcher.free_queue_slots <= 0:
             self._runtime.metrics.increment("dispatch_at_capacity")
         return list(granted.values())
 
-    def _is_still_wanted(self, waiting: WaitingTask) -> bool:
-        active = self._active_runs.get(waiting.run)
-        if active is None or waiting.ref in active.grants or self.admission.is_paused(active.run):
+    def _is_still_wanted(self, request: SlotRequest) -> bool:
+        active = self._active_runs.get(request.run)
+        if active is None or request.ref in active.grants or self.admission.is_paused(active.run):
             return False
-        row = active.rows.get(waiting.ref)
+        row = active.rows.get(request.ref)
         if row is not None and self._is_blocked(row.executor, active.run.tenant):
             return False
         return row is None or row.state is TaskState.SCHEDULED or active.is_busy
@@ -300,7 +307,7 @@ class SlotAllocator:
             grants, active.grants = active.grants, {}
             claimed += [row for ref in grants if (row := self._claim(active, draft, ref, room)) is not None]
             self._reserve_for_run(active)
-        self.has_waiting = self.executor_slots.has_waiting()
+        self.has_waiting = bool(self.executor_slots.waiting)
         return claimed
 
     def _reserve_or_enqueue(self, active: ActiveRun, draft: RunDraft, ended: Collection[AttemptKey]) -> None:
@@ -312,10 +319,11 @@ class SlotAllocator:
         freed = [key for ref in refs if (key := self._slot_of(active, ref)) is not None]
         rows.sort(key=lambda row: -row.priority)
         for row in rows:
-            if self.executor_slots.reserve(active.run.id, row, active.version, freed):
-                active.grants[row.task, row.index] = None
+            request = self._request(active, row)
+            if self.executor_slots.reserve(request, row, freed):
+                active.grants[request.ref] = None
             else:
-                self.executor_slots.enqueue(active.run.id, row, active.version)
+                self.executor_slots.enqueue(request, row)
 
     def keep_freed(self, active: ActiveRun, ref: TaskRef) -> None:
         """Keep the slot that a task has freed until the next change of its run, which is made in this turn."""
@@ -328,7 +336,7 @@ class SlotAllocator:
         row = active.rows.get(ref)
         if row is None or row.executor not in self._attempts.executors:
             return None
-        return self.executor_slots.key_of(row, active.version)
+        return self._request(active, row).key
 
     def release_kept(self, active: ActiveRun) -> None:
         """Release the slots that were kept for a run: its change is made now, or not at all."""
@@ -338,9 +346,9 @@ class SlotAllocator:
 
     def _reserve_for_run(self, active: ActiveRun) -> None:
         """Grant free slots to the tasks of a run that is being changed, while they are next in the queue."""
-        if self.executor_slots.has_waiting():
+        if self.executor_slots.waiting:
             slots = self.executor_slots.reserve_for_waiting(self._is_still_wanted, only_run=active.run.id)
-            active.grants |= dict.fromkeys(waiting.ref for waiting in slots)
+            active.grants |= dict.fromkeys(request.ref for request in slots)
 
     def _claim(self, active: ActiveRun, draft: RunDraft, ref: TaskRef, room: dict[str, int]) -> TaskRow | None:
         row = draft.rows.get(ref)
@@ -350,7 +358,7 @@ class SlotAllocator:
         if row.pool is not None:
             if self._pool_room(active, row.pool, room) <= 0:
                 self.executor_slots.release(active.run.id, ref)
-                self.executor_slots.park(active.run.id, row, active.version)
+                self.executor_slots.park(self._request(active, row), row)
                 return None
             room[row.pool] -= 1
         starts_now = self.executor_slots.starts_now(row.executor, active.version)
