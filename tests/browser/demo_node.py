@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -43,3 +45,12 @@ def demo_node(folder: Path, packages: Path = EXAMPLES, port: int = 0) -> Iterato
             yield DemoNode(found.group(), process)
         finally:
             process.kill()
+
+
+def wait_for_reactor(api: httpx.Client, name: str) -> None:
+    """Wait until the node has loaded the package of a reactor: it answers before that."""
+    stream = {"accept": "text/event-stream"}
+    with api.stream("GET", "/events", params={"types": "reactor.loaded"}, headers=stream, timeout=20) as events:
+        if api.get(f"/reactors/{name}").is_success:
+            return
+        next(line for line in events.iter_lines() if line.startswith("data:"))

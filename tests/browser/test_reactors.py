@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.axe import violations
-from tests.browser.demo_node import DemoNode, demo_node
+from tests.browser.demo_node import DemoNode, demo_node, wait_for_reactor
 from tests.browser.test_connection import free_port
 from tests.browser.views import open_page
 
@@ -53,19 +53,8 @@ def shop_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMILL_TEST_FEED_LOST", str(folder / "lost"))
         with demo_node(folder, PACKAGES) as node, httpx.Client(base_url=f"{node.url}/api/v1") as api:
-            wait_for_reactor(api)
+            wait_for_reactor(api, "shop")
             yield Shop(node, folder / "lost", api)
-
-
-def wait_for_reactor(api: httpx.Client) -> None:
-    """Wait until the node has loaded the package: it answers before that."""
-    with api.stream("GET", "/events", params={"types": "reactor.loaded"}, headers=EVENT_STREAM, timeout=20) as events:
-        if api.get("/reactors/shop").is_success:
-            return
-        next(line for line in events.iter_lines() if line.startswith("data:"))
-
-
-EVENT_STREAM = {"accept": "text/event-stream"}
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 /** The nodes and edges of a graph, as React Flow takes them. */
 
-import { type Edge, MarkerType, type Node } from "@xyflow/react";
+import { type Edge, MarkerType, type Node, type NodeHandle, Position } from "@xyflow/react";
 import type { GraphEdge, GraphNode } from "./GraphView";
 import styles from "./GraphView.module.css";
 import { type Direction, edgeId, type Layout, type Point } from "./layout";
@@ -17,15 +17,32 @@ export function toFlowNode(
   direction: Direction,
   isButton: boolean,
 ): Node<FlowData> {
+  const size = { width: node.width ?? BOX_WIDTH, height: node.height ?? BOX_HEIGHT };
   return {
     id: node.id,
     type: "box",
     position: positions.get(node.id) ?? { x: 0, y: 0 },
-    width: node.width ?? BOX_WIDTH,
-    height: node.height ?? BOX_HEIGHT,
+    ...size,
+    // React Flow draws no edge to a node whose size and handles it does not know. Nodes that are replaced
+    // before it has measured them would lose their edges, and live nodes are replaced all the time.
+    measured: size,
+    handles: handlesOf(size, direction),
     ariaRole: isButton ? "button" : "group",
     data: { node, direction },
   };
+}
+
+function handlesOf({ width, height }: { width: number; height: number }, direction: Direction): NodeHandle[] {
+  const [x, y] = [width / 2, height / 2];
+  return direction === "LR"
+    ? [
+        { type: "target", position: Position.Left, x: 0, y },
+        { type: "source", position: Position.Right, x: width, y },
+      ]
+    : [
+        { type: "target", position: Position.Top, x, y: 0 },
+        { type: "source", position: Position.Bottom, x, y: height },
+      ];
 }
 
 export function toFlowEdge(edge: GraphEdge, { routes }: Layout, direction: Direction): Edge<RouteData> {
