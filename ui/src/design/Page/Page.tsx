@@ -22,7 +22,9 @@ export function Page({ title, mark, subtitle, actions, isFull = false, children 
     <div className={styles.page} data-full={isFull || undefined}>
       <header className={styles.header}>
         <div className={styles.heading}>
-          <h1 className={styles.title}>{title}</h1>
+          <h1 className={styles.title} title={title}>
+            {title}
+          </h1>
           {mark}
           {subtitle !== undefined && <div className={styles.subtitle}>{subtitle}</div>}
         </div>

@@ -1,7 +1,7 @@
-import { keepPreviousData } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useCallback, useMemo } from "react";
 import { api } from "@/api/client";
+import { itemsOf, PAGED, useMore } from "@/api/paging";
 import type { Schema } from "@/api/types";
 import { useAllSchedules } from "@/api/wholeLists";
 import { useMayWrite } from "@/app/useMe";
@@ -13,31 +13,40 @@ import { Page } from "@/design/Page/Page";
 import { Panel } from "@/design/Panel/Panel";
 import { SearchInput } from "@/design/SearchInput/SearchInput";
 import { StateBadge } from "@/design/StateBadge/StateBadge";
-import { type Column, Table } from "@/design/Table/Table";
 import { Time } from "@/design/Time/Time";
-import { formatCount, plural } from "@/format/number";
+import { type VirtualColumn, VirtualTable } from "@/design/VirtualTable/VirtualTable";
+import { plural } from "@/format/number";
 import { useListNavigation } from "@/keyboard/useListNavigation";
 import { PauseButton } from "./PauseButton";
 import { RecentRuns } from "./RecentRuns";
+import styles from "./WorkflowsPage.module.css";
 
 type Workflow = Schema<"WorkflowItem">;
 type Schedule = Schema<"ScheduleInfo">;
 
-/** Every workflow: how its last runs went, what it does now, and when it runs next. */
+/** Every workflow by name: how its last runs went, what it does now, and when it runs next. */
 export function WorkflowsPage() {
   const [text, setText] = useSearchParam("q", "");
-  const workflows = api.useQuery(
+  const query = api.useInfiniteQuery(
     "get",
     "/api/v1/workflows",
-    { params: { query: { q: text, limit: 200, recent: 20 } } },
-    { placeholderData: keepPreviousData },
+    { params: { query: { q: text, limit: 100, recent: 20 } } },
+    { ...PAGED, placeholderData: (previous) => previous },
   );
+  const { data } = query;
+  const workflows = useMemo(() => itemsOf(data), [data]);
+  const total = data?.pages[0]?.total ?? 0;
+  const loadMore = useMore(query);
   return (
-    <Page title="Workflows" actions={<SearchInput label="Search workflows" value={text} onChange={setText} />}>
-      <Panel title="All workflows" aside={workflows.data && extentOf(workflows.data)} isFlush>
-        <Answer query={workflows}>
-          {({ items }) =>
-            items.length > 0 ? <WorkflowTable workflows={items} /> : <NoWorkflows isSearch={text !== ""} />
+    <Page title="Workflows" isFull actions={<SearchInput label="Search workflows" value={text} onChange={setText} />}>
+      <Panel title="All workflows" aside={data && plural(total, "workflow")} isFlush className={styles.panel}>
+        <Answer query={query}>
+          {() =>
+            workflows.length > 0 ? (
+              <WorkflowTable workflows={workflows} total={total} onEnd={loadMore} />
+            ) : (
+              <NoWorkflows isSearch={text !== ""} />
+            )
           }
         </Answer>
       </Panel>
@@ -45,13 +54,13 @@ export function WorkflowsPage() {
   );
 }
 
-/** How many there are; the list ends where people would search instead of reading on. */
-function extentOf({ items, total }: { items: Workflow[]; total: number }): string {
-  if (items.length === total) return plural(total, "workflow");
-  return `the first ${formatCount(items.length)} of ${plural(total, "workflow")}: search for the others`;
+interface Props {
+  workflows: Workflow[];
+  total: number;
+  onEnd: () => void;
 }
 
-function WorkflowTable({ workflows }: { workflows: Workflow[] }) {
+function WorkflowTable({ workflows, total, onEnd }: Props) {
   const navigate = useNavigate();
   const mayWrite = useMayWrite();
   const { data } = useAllSchedules();
@@ -61,13 +70,16 @@ function WorkflowTable({ workflows }: { workflows: Workflow[] }) {
     [navigate, workflows],
   );
   const selected = useListNavigation(workflows.length, open);
+  const columns = useMemo(() => columnsOf(schedules, mayWrite), [schedules, mayWrite]);
   return (
-    <Table
+    <VirtualTable
       label="Workflows"
-      columns={columnsOf(schedules, mayWrite)}
+      columns={columns}
       rows={workflows}
       rowKey={({ name }) => name}
       selected={selected}
+      total={total}
+      onEnd={onEnd}
     />
   );
 }
@@ -84,38 +96,43 @@ function soonestOf(schedules: Schedule[]): Map<string, Schedule> {
   return found;
 }
 
-function columnsOf(schedules: Map<string, Schedule>, mayWrite: boolean): Column<Workflow>[] {
-  const columns: Column<Workflow>[] = [
-    { header: "Workflow", cell: (workflow) => <Name workflow={workflow} /> },
+function columnsOf(schedules: Map<string, Schedule>, mayWrite: boolean): VirtualColumn<Workflow>[] {
+  const columns: VirtualColumn<Workflow>[] = [
+    { header: "Workflow", width: "minmax(190px, 1fr)", cell: (workflow) => <Name workflow={workflow} /> },
     {
       header: "Last 20 runs",
-      width: "160px",
+      width: "152px",
       isSecondary: true,
       cell: ({ recent_runs }) => <RecentRuns runs={recent_runs} />,
     },
     {
       header: "Last run",
-      width: "120px",
+      width: "104px",
       cell: ({ last_run }) => (last_run ? <LastRun run={last_run} /> : "never"),
     },
     {
       header: "When",
-      width: "110px",
+      width: "92px",
       isSecondary: true,
       cell: ({ last_run }) => last_run && <Time at={last_run.created_at} isRelative />,
     },
-    { header: "Active", width: "70px", align: "right", cell: ({ active_runs }) => active_runs },
-    { header: "Schedule", isSecondary: true, cell: ({ name }) => schedules.get(name)?.rule },
+    { header: "Active", width: "60px", align: "right", cell: ({ active_runs }) => active_runs },
+    {
+      header: "Schedule",
+      width: "minmax(96px, 160px)",
+      isSecondary: true,
+      cell: ({ name }) => schedules.get(name)?.rule,
+    },
     {
       header: "Next slot",
-      width: "120px",
+      width: "96px",
       isSecondary: true,
       cell: (workflow) => <Next workflow={workflow} schedules={schedules} />,
     },
   ];
-  const pause: Column<Workflow> = {
+  const pause: VirtualColumn<Workflow> = {
     header: "Actions",
-    width: "110px",
+    width: "96px",
     align: "right",
     isSecondary: true,
     cell: ({ name, paused }) => <PauseButton name={name} isPaused={paused} />,
@@ -123,17 +140,19 @@ function columnsOf(schedules: Map<string, Schedule>, mayWrite: boolean): Column<
   return mayWrite ? [...columns, pause] : columns;
 }
 
+/** A long name ends in an ellipsis; what is said about the workflow stays in sight. */
 function Name({ workflow: { name, tags, paused, loaded } }: { workflow: Workflow }) {
   return (
-    <>
-      <Link to="/workflows/$name" params={{ name }}>
+    <span className={styles.name}>
+      <Link to="/workflows/$name" params={{ name }} title={name}>
         {name}
-      </Link>{" "}
+      </Link>
       {tags.map((tag) => (
         <Badge key={tag}>{tag}</Badge>
-      ))}{" "}
-      {paused && <StateBadge state="paused" />} {!loaded && <Badge tone="amber">not loaded</Badge>}
-    </>
+      ))}
+      {paused && <StateBadge state="paused" />}
+      {!loaded && <Badge tone="amber">not loaded</Badge>}
+    </span>
   );
 }
 
