@@ -31,7 +31,7 @@ from tidemill.api.run_filters import (
 )
 from tidemill.api.services import Services
 from tidemill.api.tasks import TaskInfo, TaskLogLine, read_tasks
-from tidemill.kernel.errors import RequestError
+from tidemill.kernel.errors import RequestError, after_change
 from tidemill.storage.request_ports import FIRE_PREFIX
 from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage
 from tidemill.workflows.plan import UNMAPPED
@@ -442,7 +442,8 @@ async def cancel_run(
     """Cancel a run and its active tasks; running code is stopped."""
     check = await _make_check(services, caller, run, if_match)
     await services.workflows.cancel(caller, run, reason, check=check)
-    return await read_run(services, caller, run)
+    with after_change(f"run '{run}' was cancelled"):
+        return await read_run(services, caller, run)
 
 
 @operation(POST("/runs/{run}/retry", errors=(412,)), Permission.WRITE, audit="run.retry")

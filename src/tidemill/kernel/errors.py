@@ -15,7 +15,8 @@ TidemillError
     └── IllegalTransitionError  a state change that the transition table does not allow
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -139,6 +140,15 @@ class FullStoreError(StoreError):
 
 class FencedError(StoreError):
     """Another node owns what was to be written: repeating the call does not help."""
+
+
+@contextmanager
+def after_change(change: str) -> Iterator[None]:
+    """Read the answer to a change that was made: an error of this block must not say that nothing was changed."""
+    try:
+        yield
+    except (StoreError, RequestError) as error:
+        raise OperationError(f"{change}, but the answer about it could not be read") from error
 
 
 class IllegalTransitionError(OperationError):

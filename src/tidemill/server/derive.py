@@ -153,8 +153,8 @@ def _judging(operation: Operation[Any, Any], keyed: KeyedRequest | None) -> Iter
     """Note what an error says about the effect of a request, for those who repeat it with its key.
 
     A request that was lost is not carried out again if its effect cannot be found, and a second one would count. A
-    store error says that a reactor has not fired, and invites others to repeat the request. Operations that make
-    something find it by the id of the request, also after a store error behind the commit.
+    store error says that nothing was changed, and invites others to repeat the request: see `after_change`. Operations
+    that make something find it by the id of the request, also after a store error behind the commit.
     """
     try:
         if keyed is not None and keyed.was_lost and not (operation.makes_once or operation.http.is_idempotent):

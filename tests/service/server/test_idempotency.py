@@ -1,5 +1,6 @@
 """Idempotency keys and the audit log, over HTTP."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -7,7 +8,10 @@ import pytest
 
 import tidemill as tm
 from tests.service.server.serving_node import Served, served
+from tidemill.engine.access.audit_log import AuditLog
+from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.client.operations import GraphOperations
+from tidemill.engine.workflows.client.operations import RunOperations
 from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.server.route_table import ROUTES
 from tidemill.storage.access_ports import AuditFilter
@@ -177,6 +181,41 @@ class FailingStore:
 
 
 FIRE = {"command": "fire_with", "inputs": {"numbers": 1}}
+
+
+async def test_a_store_that_fails_behind_a_change_does_not_let_it_be_made_again(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """http.md: `outcome_unknown`, since the error came after the change; no answer says where the store is."""
+
+    async def fail(*_: Any, **__: Any) -> None:
+        raise StoreError("the store at 127.0.0.1 is away")
+
+    hanging = tm.Workflow("hanging")
+    hanging.task(asyncio.Event().wait, name="wait")
+    await server.node.load(hanging)
+    ended, active = await server.node.start("flow"), await server.node.start("hanging")
+    await ended.wait(10)
+    await server.http.post("/accumulators/numbers/events", json="two")
+    (letter,) = (await server.http.get("/dead-letters")).json()["items"]
+    for path, body, place, name in [
+        (f"/runs/{ended.id}/clear", {"tasks": ["only"]}, RunOperations, "_count_live_nodes"),
+        (f"/runs/{active.id}/cancel", {}, RunOperations, "load_plain_result"),
+        (f"/dead-letters/{letter['id']}/replay", {"event": 2}, GraphClient, "drop"),
+        ("/keys", {"role": "read"}, AuditLog, "record"),
+    ]:
+        key = {"Idempotency-Key": path}
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, fail)
+            first = await server.http.post(path, json=body, headers=key)
+        again = await server.http.post(path, json=body, headers=key)
+        codes = [(one.status_code, one.json()["code"]) for one in (first, again)]
+        assert codes == [(500, "operation_failed"), (409, "outcome_unknown")], path
+        assert "127.0.0.1" not in first.text
+    assert (await ended.wait(10)).tasks["only"].attempts == 2
+    assert (await active.wait(10)).state == "cancelled"
+    assert (await server.http.get("/accumulators/numbers")).json()["emitted"] == 1
+    assert (await server.http.get("/keys")).json()["total"] == 1
 
 
 async def test_a_store_that_was_away_does_not_keep_a_reactor_from_firing(

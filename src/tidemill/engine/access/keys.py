@@ -12,7 +12,7 @@ from tidemill.access.tokens import digest_token, is_token
 from tidemill.engine.access.audit_log import AuditLog
 from tidemill.engine.access.tenants import TenantService
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import NotFoundError, RequestError
+from tidemill.kernel.errors import NotFoundError, RequestError, after_change
 from tidemill.kernel.ids import new_instance_id
 from tidemill.kernel.limits import WORD_RULE, is_storable, is_word
 from tidemill.storage.access_ports import ApiKeys, StoredKey
@@ -79,7 +79,8 @@ class KeyService:
         token = new_key_token(key.id)
         await self._keys.add(key, digest_token(token))
         details = {"role": role, "only": None if key.only is None else sorted(map(str, key.only))}
-        await self._audit.record(principal, "key.create", key.id, details, tenant=owner)
+        with after_change(f"key {key.id} was created"):
+            await self._audit.record(principal, "key.create", key.id, details, tenant=owner)
         return NewKey(key, token)
 
     async def list_for(self, principal: Principal) -> list[ApiKey]:

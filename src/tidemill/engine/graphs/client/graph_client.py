@@ -35,7 +35,7 @@ from tidemill.graphs.views import (
     ReactorCommand,
     ReplayResult,
 )
-from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
+from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, after_change
 from tidemill.kernel.limits import is_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.graph_ports import PartKey, PartKind
@@ -272,7 +272,8 @@ class GraphClient:
         check_editable(letter, (await self.accumulator(caller, letter.source)).kind if is_event else "")
         receipt = await self.push(caller, letter.source, msgspec.json.encode(event), "json", EDIT_PATIENCE)
         if receipt.accepted:
-            await self.drop(caller, kind, name, dead_letter)
+            with after_change(f"the event was pushed in place of dead letter {dead_letter}"):
+                await self.drop(caller, kind, name, dead_letter)
         return ReplayResult(receipt=receipt)
 
     async def all_dead_letters(self, caller: Caller) -> list[DeadLetter]:

@@ -34,7 +34,7 @@ from tidemill.graphs.views import (
     ReactorCommand,
     ReplayResult,
 )
-from tidemill.kernel.errors import OperationError, RequestError, StoreError
+from tidemill.kernel.errors import RequestError, after_change
 from tidemill.storage.graph_ports import PartKind
 from tidemill.telemetry.tracing import CURRENT_TRACE
 
@@ -125,11 +125,8 @@ class GraphOperations:
                 await reactor.restart()
         if firing is None:
             return CommandResult(firing=None, state=await self.reactor_state(tenant, name))
-        try:
+        with after_change(f"reactor '{name}' has fired as {firing.id}"):
             state = await self.reactor_state(tenant, name, key)
-        except (StoreError, RequestError) as error:
-            message = f"reactor '{name}' has fired as {firing.id}, and its state cannot be read: {error}"
-            raise OperationError(message) from error
         return CommandResult(firing=FiringView.of(firing), state=state)
 
     def _reactor(self, tenant: str, name: str) -> ReactorHandle:

@@ -23,12 +23,13 @@ from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.version_switch import find_readable_spec, load_version_switch
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
-from tidemill.kernel.errors import OperationError, RequestError, StoreError
+from tidemill.kernel.errors import OperationError, RequestError, StoreError, after_change
 from tidemill.kernel.limits import MAX_INTEGER, MAX_TEXT_LENGTH, is_storable, make_storable
 from tidemill.storage.note_ports import RunNote
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.change import Applied, Change
 from tidemill.workflows.clearing import (
+    ClearPlan,
     OperatorAction,
     VersionSwitch,
     build_cancel_change,
@@ -360,16 +361,23 @@ class RunOperations:
         spec, named, switch = await self._clear_target(record, tasks, latest=latest)
         plan = plan_clear(record, spec, named, switch)
         missing = [] if switch is None else sorted(record.by_task().keys() - spec.by_name.keys())
-        if not preview:
+        if preview:
+            return await self._describe_clear(record, plan, switch, missing)
 
-            async def build_change(current: RunRecord, action: OperatorAction) -> Change:
-                new_spec, new_named, new_switch = await self._clear_target(current, tasks, latest=latest)
-                if new_switch is not None:
-                    action = replace(action, reason=f"cleared, to continue with version {new_switch.version}")
-                return plan_clear(current, new_spec, new_named, new_switch).build_change(action)
+        async def build_change(current: RunRecord, action: OperatorAction) -> Change:
+            new_spec, new_named, new_switch = await self._clear_target(current, tasks, latest=latest)
+            if new_switch is not None:
+                action = replace(action, reason=f"cleared, to continue with version {new_switch.version}")
+            return plan_clear(current, new_spec, new_named, new_switch).build_change(action)
 
-            await self._apply_action(caller, run, "cleared", build_change, check)
+        await self._apply_action(caller, run, "cleared", build_change, check)
+        with after_change(f"tasks of run '{run}' were cleared"):
             record = await self.load_record(caller, run)  # its state decides what the note advises
+            return await self._describe_clear(record, plan, switch, missing)
+
+    async def _describe_clear(
+        self, record: RunRecord, plan: ClearPlan, switch: VersionSwitch | None, missing: list[str]
+    ) -> ClearResult:
         newest = await self._newest_version(record)
         is_pinned = switch is None and newest != record.run.version_key
         return ClearResult(
