@@ -8,11 +8,10 @@ import pytest
 from scripts.blocking_client import TARGET, render_modules, to_blocking
 from tests.architecture.sources import ROOT
 from tidemill.client import AsyncClient, Client
-from tidemill.client.synchronous.handles import AccumulatorHandle, Run
-from tidemill.client.synchronous.reactor import RemoteReactor
+from tidemill.client.synchronous.handles import AccumulatorHandle, ReactorHandle, Run
 from tidemill.node import Node
 
-SURFACES = (Client, Run, RemoteReactor, AccumulatorHandle)
+SURFACES = (Client, Run, ReactorHandle, AccumulatorHandle)
 
 
 def test_the_blocking_client_is_written_from_the_asynchronous_one() -> None:

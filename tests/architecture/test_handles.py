@@ -3,7 +3,7 @@
 import inspect
 
 import tidemill as tm
-from tidemill.client.asynchronous.reactor import AsyncRemoteReactor
+from tidemill.api.handles import AsyncReactorHandle
 from tidemill.engine.graphs.client.partitioned_handle import PartitionedHandle
 
 ONLY_ON_A_NODE = {
@@ -16,7 +16,7 @@ ONLY_ON_A_CLIENT = {"watch": "a connection to the server"}
 
 def test_reactors_have_the_same_verbs() -> None:
     """Issue 24, table of parity: name, arguments and defaults."""
-    of_node, of_client = signatures(tm.ReactorHandle), signatures(AsyncRemoteReactor)
+    of_node, of_client = signatures(tm.ReactorHandle), signatures(AsyncReactorHandle)
     assert of_node.keys() - of_client.keys() == ONLY_ON_A_NODE.keys() | {"name"}  # the client's is an attribute
     assert of_client.keys() - of_node.keys() == ONLY_ON_A_CLIENT.keys()
     different = {name: (of_node[name], of_client[name]) for name in of_node.keys() & of_client.keys()}

@@ -12,6 +12,7 @@ from tidemill.api.operation import ListOperation, Operation
 from tidemill.api.paging import MAX_LIMIT, PageRequest
 from tidemill.api.runs import get_run
 from tidemill.api.services import Services
+from tidemill.graphs.state import ReactorState
 from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.errors import RequestError
 from tidemill.workflows.result import RunResult
@@ -85,6 +86,14 @@ class LocalApi:
         """Return the result of a run when it has ended; TimeoutError after the timeout."""
         with self._services.workflows.require_open():
             return await self._services.workflows.wait(self._caller, run, _parse_timeout(timeout))
+
+    async def watch_reactor(self, name: str, every: Duration) -> AsyncGenerator[ReactorState, None]:
+        """Yield the state of a reactor whenever it has changed, at most so often."""
+        with self._services.workflows.require_open():
+            changes = self._services.graphs.watch_reactor(self._caller, name, parse_duration(every))
+            async with aclosing(changes) as states:
+                async for state, _ in states:
+                    yield state
 
 
 def _parse_timeout(timeout: Duration | None) -> float | None:

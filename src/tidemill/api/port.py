@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Generator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from tidemill.api.operation import ListOperation, Operation
+from tidemill.graphs.state import ReactorState
 from tidemill.kernel.durations import Duration
 from tidemill.workflows.result import RunResult
 
@@ -31,6 +32,9 @@ class AsyncApi(Protocol):
     async def wait(self, run: str, timeout: Duration | None = None) -> RunResult:
         """Return the result of a run when it has ended; TimeoutError after the timeout."""
 
+    def watch_reactor(self, name: str, every: Duration) -> AsyncGenerator[ReactorState, None]:
+        """Yield the state of a reactor whenever it has changed, at most so often."""
+
 
 class Api(Protocol):
     """The same for code that blocks."""
@@ -49,3 +53,6 @@ class Api(Protocol):
 
     def wait(self, run: str, timeout: Duration | None = None) -> RunResult:
         """Return the result of a run when it has ended; TimeoutError after the timeout."""
+
+    def watch_reactor(self, name: str, every: Duration) -> Generator[ReactorState, None, None]:
+        """Yield the state of a reactor whenever it has changed, at most so often."""

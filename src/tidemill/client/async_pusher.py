@@ -11,9 +11,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 from websockets.typing import Subprotocol
 
-from tidemill.client.answers import read_failed_answer, unreachable
+from tidemill.client.answers import error_of_close, read_failed_answer, unreachable
 from tidemill.client.calls import name_in_path
-from tidemill.client.close_codes import error_of_close
 from tidemill.client.connection import Connection
 from tidemill.client.pauses import async_pause
 from tidemill.client.push_window import Acknowledgement, PusherOptions, PushWindow, encode_event

@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from tidemill.api.handles import AsyncAccumulatorHandle
+from tidemill.api.handles import AsyncAccumulatorHandle, AsyncReactorHandle
 from tidemill.api.port import AsyncApi
 from tidemill.client.async_pusher import AsyncEventPusher
-from tidemill.client.asynchronous.reactor import AsyncRemoteReactor
 from tidemill.client.asynchronous.transport import AsyncTransport
 from tidemill.client.calls import NDJSON, encode, make, name_in_path
 from tidemill.client.push_window import PusherOptions
@@ -51,6 +50,6 @@ class AsyncGraphCalls:
         """Return a handle on an accumulator."""
         return AsyncAccumulatorHandle(self._api, name)
 
-    def reactor(self, name: str) -> AsyncRemoteReactor:
-        """Return a handle on a reactor."""
-        return AsyncRemoteReactor(self._api, self._transport, name)
+    def reactor(self, name: str) -> AsyncReactorHandle:
+        """Return a handle on a reactor; one that another tenant shares is named `tenant/name`."""
+        return AsyncReactorHandle(self._api, name)

@@ -8,8 +8,7 @@ from tidemill.api.port import Api
 from tidemill.client.calls import NDJSON, encode, make, name_in_path
 from tidemill.client.push_window import PusherOptions
 from tidemill.client.pusher import EventPusher
-from tidemill.client.synchronous.handles import AccumulatorHandle
-from tidemill.client.synchronous.reactor import RemoteReactor
+from tidemill.client.synchronous.handles import AccumulatorHandle, ReactorHandle
 from tidemill.client.synchronous.transport import Transport
 from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import list_events
@@ -52,6 +51,6 @@ class GraphCalls:
         """Return a handle on an accumulator."""
         return AccumulatorHandle(self._api, name)
 
-    def reactor(self, name: str) -> RemoteReactor:
-        """Return a handle on a reactor."""
-        return RemoteReactor(self._api, self._transport, name)
+    def reactor(self, name: str) -> ReactorHandle:
+        """Return a handle on a reactor; one that another tenant shares is named `tenant/name`."""
+        return ReactorHandle(self._api, name)

@@ -1,18 +1,23 @@
 # Written by scripts/blocking_client.py from the asynchronous module of this name: change it there.
 """Handles on what a node or a server has: one class for both, over the port that carries operations out."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
 from tidemill.api.accumulators import get_accumulator, restart_accumulator
 from tidemill.api.dead_letters import (
     drop_accumulator_dead_letter,
+    drop_reactor_dead_letter,
     get_accumulator_dead_letter,
+    get_reactor_dead_letter,
     list_accumulator_dead_letters,
+    list_reactor_dead_letters,
     replay_accumulator_dead_letter,
+    replay_reactor_dead_letter,
 )
 from tidemill.api.port import Api
+from tidemill.api.reactors import command_reactor, get_reactor, get_timeseries, list_firings, list_recoveries
 from tidemill.api.runs import (
     Rerun,
     RunDetails,
@@ -28,8 +33,10 @@ from tidemill.api.runs import (
     watch_run,
 )
 from tidemill.api.tasks import AttemptInfo, TaskLogLine, explain_task, list_attempts, list_logs
+from tidemill.graphs.key_forms import format_key, key_to_json
 from tidemill.graphs.outcomes import DeadLetter
-from tidemill.graphs.views import AccumulatorDetails, ReplayResult
+from tidemill.graphs.state import Latency, ReactorState, Recovery
+from tidemill.graphs.views import AccumulatorDetails, CommandResult, FiringView, ReactorCommand, ReplayResult
 from tidemill.kernel.durations import Duration
 from tidemill.kernel.errors import RequestError
 from tidemill.workflows.lookup import split_element, unknown_run
@@ -184,3 +191,95 @@ class AccumulatorHandle:
     def drop(self, dead_letter_id: str) -> None:
         """Delete a dead letter."""
         self._api.call(drop_accumulator_dead_letter, {**self._fields, "id": dead_letter_id})
+
+
+class ReactorHandle:
+    """One reactor of a server, for operators."""
+
+    def __init__(self, api: Api, name: str) -> None:
+        self.name = name
+        self._api = api
+        self._fields = {"name": name}
+
+    def __repr__(self) -> str:
+        return f"<reactor {self.name}>"
+
+    def state(self, key: Any = None) -> ReactorState:
+        """Return the present state of the reactor and its accumulators; of a keyed reactor, also that of one key."""
+        return self._api.call(get_reactor, {**self._fields, "key": _in_query(key)})
+
+    def firings(self, limit: int = 50, key: Any = None) -> list[FiringView]:
+        """Return the newest firings that are kept, newest first; of a keyed reactor, also those of one key."""
+        return self._api.collect(list_firings, {**self._fields, "key": _in_query(key)}, limit)
+
+    def timeseries(self) -> list[int]:
+        """Return the firing counts of the last 60 minutes, oldest first."""
+        return (self._api.call(get_timeseries, self._fields)).per_minute
+
+    def latency(self) -> Latency:
+        """Return median and 99th percentile of the newest firings' durations, in seconds."""
+        state = self.state()
+        return Latency(state.p50, state.p99)
+
+    def events(self, limit: int | None = 50) -> list[Recovery]:
+        """Return what the supervisor did with the reactor and its accumulators, newest first."""
+        return self._api.collect(list_recoveries, self._fields, limit)
+
+    def pause(self) -> ReactorState:
+        """Pause the reactor: it keeps its inputs, and does not fire."""
+        return (self._command("pause")).state
+
+    def resume(self) -> ReactorState:
+        """Resume the reactor."""
+        return (self._command("resume")).state
+
+    def restart(self) -> ReactorState:
+        """Restart the reactor with what is stored of it."""
+        return (self._command("restart")).state
+
+    def force_fire(self, key: Any = None) -> FiringView:
+        """Fire now, with the inputs as they are; of a keyed reactor, those of one key."""
+        return _firing(self._command("force_fire", None, key))
+
+    def fire_with(self, inputs: Mapping[str, Any], key: Any = None) -> FiringView:
+        """Fire now with other inputs, which replace the kept ones; of a keyed reactor, those of one key."""
+        return _firing(self._command("fire_with", inputs, key))
+
+    def _command(
+        self, command: ReactorCommand, inputs: Mapping[str, Any] | None = None, key: Any = None
+    ) -> CommandResult:
+        given = {"inputs": inputs, "key": key_to_json(key)}
+        fields = self._fields | {"command": command} | {name: one for name, one in given.items() if one is not None}
+        return self._api.call(command_reactor, fields)
+
+    def dead_letters(self, limit: int | None = None) -> list[DeadLetter]:
+        """Return the dead letters of the reactor and its accumulators, newest first."""
+        return self._api.collect(list_reactor_dead_letters, self._fields, limit)
+
+    def dead_letter(self, dead_letter_id: str) -> DeadLetter:
+        """Return a dead letter, with values that are too large for a list."""
+        return self._api.call(get_reactor_dead_letter, {**self._fields, "id": dead_letter_id})
+
+    def replay(self, dead_letter_id: str, event: Any = None) -> ReplayResult:
+        """Process a dead letter again, or another event instead of its own."""
+        fields = {**self._fields, "id": dead_letter_id, "event": event}
+        return self._api.call(replay_reactor_dead_letter, fields)
+
+    def drop(self, dead_letter_id: str) -> None:
+        """Delete a dead letter."""
+        self._api.call(drop_reactor_dead_letter, {**self._fields, "id": dead_letter_id})
+
+    def watch(self, every: Duration = 0.25) -> Iterator[ReactorState]:
+        """Yield the state of the reactor whenever it has changed, at most so often, across reconnects."""
+        with closing(self._api.watch_reactor(self.name, every)) as states:
+            for state in states:
+                yield state
+
+
+def _in_query(key: Any) -> str | None:
+    return None if key is None else format_key(key)
+
+
+def _firing(result: CommandResult) -> FiringView:
+    assert result.firing is not None, "a command to fire is answered with the firing"
+    return result.firing

@@ -6,13 +6,17 @@ from contextlib import closing, suppress
 from typing import Any, TypeVar
 
 import msgspec
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.sync.client import connect
 
 from tidemill.api.operation import ListOperation, Operation
 from tidemill.api.runs import get_run, list_run_events
-from tidemill.client.calls import to_call
-from tidemill.client.pauses import Deadline
+from tidemill.client.answers import error_of_close, read_watched_state, unreachable
+from tidemill.client.calls import encode, name_in_path, to_call
+from tidemill.client.pauses import Deadline, pause
 from tidemill.client.synchronous.transport import STREAM_IDLE_LIMIT, Transport
-from tidemill.kernel.durations import Duration
+from tidemill.graphs.state import ReactorState
+from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.workflows.result import RunResult
 from tidemill.workflows.states import RunState
 
@@ -73,3 +77,32 @@ class RemoteApi:
                     return
                 if deadline.remaining(seconds) < seconds:
                     return
+
+    def watch_reactor(self, name: str, every: Duration) -> Generator[ReactorState, None]:
+        """Yield the state of a reactor whenever it has changed, at most so often, across reconnects."""
+        connection, failures = self._transport.connection, 0
+        path = "/".join(map(name_in_path, name.split("/")))
+        request = encode({"id": 1, "command": "watch", "every": parse_duration(every)}).decode()
+        while True:
+            try:
+                with connect(
+                    connection.socket_url(f"/ws/reactors/{path}"),
+                    additional_headers=connection.socket_headers(),
+                    open_timeout=connection.timeout,
+                ) as socket:
+                    socket.send(request)
+                    for text in socket:
+                        failures = 0
+                        if (state := read_watched_state(text)) is not None:
+                            yield state
+                failure: Exception = ConnectionError("it closed the connection")
+            except ConnectionClosed as closed:
+                if (error := error_of_close(closed, "reactor", name)) is not None:
+                    raise error from closed
+                failure = closed
+            except (OSError, TimeoutError, InvalidHandshake) as error_:
+                failure = error_
+            failures += 1
+            if failures > connection.retry.times:
+                raise unreachable(connection.url, failure) from failure
+            pause(connection.retry.delay_after(failures))

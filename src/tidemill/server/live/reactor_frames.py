@@ -1,7 +1,6 @@
 """Frames of reactors: commands and watches from clients, their answers, and states that have changed."""
 
-from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -12,7 +11,7 @@ from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import close_names, did_you_mean
 
 READING_COMMANDS = ("state", "watch", "unwatch")
-CHANGING_COMMANDS: tuple[ReactorCommand, ...] = ("force_fire", "fire_with", "pause", "resume", "restart")
+CHANGING_COMMANDS: tuple[ReactorCommand, ...] = get_args(ReactorCommand)
 COMMANDS = (*CHANGING_COMMANDS, *READING_COMMANDS)
 COMMANDS_OF_KEYS = (*FIRING_COMMANDS, "state")
 DEFAULT_EVERY = 0.25
@@ -81,15 +80,3 @@ class StateFrame(msgspec.Struct, frozen=True):
     id: FrameId
     state: ReactorState
     last_firing: FiringView | None
-
-
-_SOME_TIME = datetime.max.replace(tzinfo=UTC)
-
-
-def without_clock(state: ReactorState) -> ReactorState:
-    """Return a state without the times that are computed anew with each reading: the counters tell the changes."""
-    accumulators = {
-        name: msgspec.structs.replace(one, last_event_at=None, stuck_since=one.stuck_since and _SOME_TIME)
-        for name, one in state.accumulators.items()
-    }
-    return msgspec.structs.replace(state, accumulators=accumulators)

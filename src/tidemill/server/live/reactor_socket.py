@@ -1,6 +1,7 @@
 """`/ws/reactors/{name}`: commands to a reactor, and its state as it changes."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 from litestar.params import FromPath
@@ -8,8 +9,7 @@ from litestar.params import FromPath
 from tidemill.access.principal import Permission, Resource
 from tidemill.api.errors import to_problem
 from tidemill.graphs.key_forms import key_from_json
-from tidemill.graphs.state import ReactorState
-from tidemill.graphs.views import CommandResult, FiringView, ReactorCommand
+from tidemill.graphs.views import CommandResult, ReactorCommand
 from tidemill.kernel.concurrency import FirstErrorGroup
 from tidemill.kernel.errors import NotFoundError, RequestError, TidemillError
 from tidemill.server.injection import InjectedContext
@@ -23,7 +23,6 @@ from tidemill.server.live.reactor_frames import (
     CommandProblem,
     FrameId,
     StateFrame,
-    without_clock,
 )
 from tidemill.server.request_context import request_id_of
 
@@ -128,15 +127,9 @@ class Commander:
 
     async def _watch(self, id: FrameId, every: float) -> None:
         """Send the state now, and again whenever it has changed."""
-        shown: ReactorState | None = None
-        firing: FiringView | None = None
-        while True:
-            try:
-                observed = await self._graph_client.observe_reactor(self._session.caller, self._name, firing)
-            except NotFoundError as error:
-                raise CloseError(CloseCode.UNLOADED, str(error)) from error
-            firing = firing if observed.is_known else observed.last_firing
-            if (now := without_clock(observed.state)) != shown:
-                await self._connection.send(StateFrame(id, observed.state, firing))
-                shown = now
-            await asyncio.sleep(every)  # real time: people watch in real time
+        try:
+            async with aclosing(self._graph_client.watch_reactor(self._session.caller, self._name, every)) as changes:
+                async for state, firing in changes:
+                    await self._connection.send(StateFrame(id, state, firing))
+        except NotFoundError as error:
+            raise CloseError(CloseCode.UNLOADED, str(error)) from error

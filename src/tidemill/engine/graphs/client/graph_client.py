@@ -4,7 +4,8 @@ A reactor of another tenant that its owner has shared is named `tenant/name`: it
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -13,7 +14,7 @@ from tidemill.access.principal import Caller
 from tidemill.engine.graphs.client.describe_graph import describe_graph
 from tidemill.engine.graphs.client.health_report import report_silence
 from tidemill.engine.graphs.client.routing import OperationRouter
-from tidemill.engine.graphs.client.values import FiringPage, HealthReport, KnownFiring, ReactorObservation
+from tidemill.engine.graphs.client.values import FiringPage, HealthReport, KnownFiring
 from tidemill.engine.graphs.dead_letters import check_editable, find_by_end
 from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.loaded_graphs import check_whole, partition_named_error
@@ -45,6 +46,7 @@ EDIT_PATIENCE = 5.0
 REPORT_TIMEOUT = 2.0
 """Seconds within which the owner of a reactor must report its health; afterwards the health is unknown."""
 
+_SOME_TIME = datetime.max.replace(tzinfo=UTC)
 _T = TypeVar("_T")
 
 
@@ -130,11 +132,21 @@ class GraphClient:
         part = self._readable_reactor(caller, name)
         return await self._at(part).reactor_state(part.tenant, part.name, key)
 
-    async def observe_reactor(self, caller: Caller, name: str, known: FiringView | None = None) -> ReactorObservation:
-        """Return the state of a reactor, and its newest firing, unless that is the known one."""
-        part = self._readable_reactor(caller, name)
-        newest = None if known is None else KnownFiring(known.id, known.attempt)
-        return await self._at(part).observe(part.tenant, part.name, newest)
+    async def watch_reactor(
+        self, caller: Caller, name: str, every: float
+    ) -> AsyncGenerator[tuple[ReactorState, FiringView | None], None]:
+        """Yield the state of a reactor and its newest firing, now and whenever the state has changed."""
+        shown: ReactorState | None = None
+        firing: FiringView | None = None
+        while True:
+            part = self._readable_reactor(caller, name)
+            known = None if firing is None else KnownFiring(firing.id, firing.attempt)
+            observed = await self._at(part).observe(part.tenant, part.name, known)
+            firing = firing if observed.is_known else observed.last_firing
+            if (now := _without_clock(observed.state)) != shown:
+                yield observed.state, firing
+                shown = now
+            await asyncio.sleep(every)  # real time: people watch in real time
 
     async def firings(
         self, caller: Caller, name: str, limit: int = 50, after: str | None = None, key: Any = None
@@ -347,6 +359,15 @@ class GraphClient:
         if part.kind == "reactor" and "[" in part.name and self._scheduler.is_partition(part):
             raise partition_named_error(part)
         return check_whole(part)
+
+
+def _without_clock(state: ReactorState) -> ReactorState:
+    """Return a state without the times that are computed with each reading: the counters tell the changes."""
+    accumulators = {
+        name: msgspec.structs.replace(one, last_event_at=None, stuck_since=one.stuck_since and _SOME_TIME)
+        for name, one in state.accumulators.items()
+    }
+    return msgspec.structs.replace(state, accumulators=accumulators)
 
 
 async def _gather_loaded(reads: Iterable[Awaitable[_T]]) -> list[_T]:
