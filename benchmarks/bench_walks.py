@@ -26,6 +26,7 @@ from tidemill.server.serving import LOOPBACK, serving
 SOURCE = str(Path(tm.__file__).parent)
 CALM = tm.Settings(tick_interval="60s")
 LIMITS = {
+    "push of a dict": (15, None, None),
     "durable push to receipt": (None, 16, 35),
     "two-task run": (None, 35, 250),
     "start over HTTP": (500, 45, None),
@@ -50,6 +51,12 @@ START = (
     "content-type: application/json\r\ncontent-length: 13\r\n\r\n"
     '{{"params":{{}}}}'
 )
+
+
+class Quote(tm.Boundary):
+    """An event that pushers may give as a dict."""
+
+    price: float
 
 
 class Walk(NamedTuple):
@@ -128,7 +135,19 @@ async def walk_pushes(repetitions: int) -> dict[str, Walk]:
     async def answer(orders: int) -> int:
         return orders
 
-    async with tm.Node(load=[plain, queued, double, slow], settings=CALM) as node:
+    @tm.passthrough
+    def quotes(event: Quote) -> Quote:
+        return event
+
+    typed = tm.Reactor("typed", [quotes])
+    read = tm.Graph("read", reactor=typed)
+
+    @read.node
+    def price(quotes: Quote) -> float:
+        return quotes.price
+
+    loaded = [plain, queued, typed, double, slow, read]
+    async with tm.Node(load=loaded, settings=CALM) as node:
         await node.settle()
         push = node.handle("prices")
 
@@ -142,6 +161,7 @@ async def walk_pushes(repetitions: int) -> dict[str, Walk]:
         return {
             "push by handle": await record(by_handle, repetitions),
             "push": await record(lambda: node.push("prices", 1), repetitions),
+            "push of a dict": await record(lambda: node.push("quotes", {"price": 1.0}), repetitions),
             "push to firing of an async sequential graph": await record(to_firing, repetitions),
         }
 

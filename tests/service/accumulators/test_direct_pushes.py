@@ -96,6 +96,36 @@ async def test_events_of_one_class_and_of_any_class_are_pushed_directly(annotati
     assert seen == [1, 2, 3, 4, 5]
 
 
+class Reading(tm.Boundary):
+    value: int
+
+
+async def test_an_event_that_fits_the_declared_class_is_converted_and_pushed_directly() -> None:
+    """G-4: the fast path is tried once; an event that does not fit is a dead letter, as in a first push."""
+
+    @tm.passthrough
+    def readings(event: Reading) -> Reading:
+        return event
+
+    reactor = tm.Reactor("r", [readings])
+    graph = tm.Graph("g", reactor=reactor)
+    seen: list[Reading] = []
+
+    @graph.node
+    def note(readings: Reading) -> None:
+        seen.append(readings)
+
+    async with tm.testing.node(load=[reactor, graph]) as node:
+        for value in (1, 2, 3):
+            await node.push("readings", Reading(value))
+        push_now = node.probe.graphs.accumulator("readings").push_now
+        assert push_now({"value": 4}) == tm.Receipt(True, 4, "emitted")
+        assert push_now({"value": "many"}) is None
+        assert (await node.push("readings", {"value": "many"})).outcome == "dead_lettered"
+        assert len(await node.reactor("r").dead_letters()) == 1
+    assert seen == [Reading(value) for value in (1, 2, 3, 4)]
+
+
 async def test_a_direct_push_is_answered_when_its_function_or_its_graph_raises() -> None:
     """G-4, G-15: suppressed; emitted, and the firing has failed."""
     sample = single(raising(when=lambda value: value == 13))

@@ -8,6 +8,9 @@ import pytest
 import tidemill as tm
 from tests.service.keys.market import Market, Tick
 from tidemill.engine.graphs.client.operations import GraphOperations
+from tidemill.engine.graphs.keys import keyed_kinds
+from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
+from tidemill.graphs.definition import AccumulatorKind
 
 
 class Quote(tm.Boundary):
@@ -143,6 +146,35 @@ async def test_a_reactor_without_keys_refuses_one() -> None:
         with pytest.raises(tm.RequestError) as raised:
             await node.reactor("market").force_fire(key="a")
         assert raised.value.code == "no_keys"
+
+
+async def test_a_look_at_the_metrics_changes_no_key() -> None:
+    """G-5: the events that the keys buffer are counted where they are, and the selected key stays."""
+
+    @tm.batch(every="1h")
+    def sizes(events: list[Tick]) -> int:
+        return len(events)
+
+    reactor = tm.Reactor("sizes", [sizes], key="key", partitions=1)
+    async with tm.testing.node(load=[reactor]) as node:
+        await node.push_many("sizes", [Tick("a", 1), Tick("a", 2), Tick("b", 3)])
+        running = node.probe.graphs.reactor("sizes[0]")
+        assert isinstance(running.firing_loop, KeyedFiringLoop)
+        keys = running.firing_loop.keys
+        for key in ("a", "b", None):
+            running.show_key(key)
+            selected = keys.current
+            assert [one.buffered_count for one in running.accumulators] == [3]
+            assert keys.current is selected
+
+
+async def test_a_kind_that_keyed_reactors_do_not_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An accumulator kind that was added without a keyed form fails its load with a sentence, not with a KeyError."""
+    monkeypatch.delitem(keyed_kinds.KEYED_CLASSES, AccumulatorKind.WINDOW)
+    reactor = tm.Reactor("recent", [tm.window("values", Tick, capacity=2)], key="key", partitions=1)
+    async with tm.testing.node() as node:
+        with pytest.raises(tm.OperationError, match="'values': a keyed reactor cannot have one of kind 'window'"):
+            await node.load(reactor)
 
 
 async def test_an_accumulator_of_a_keyed_reactor_belongs_to_it_alone() -> None:

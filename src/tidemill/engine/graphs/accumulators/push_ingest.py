@@ -1,9 +1,9 @@
 """Pushes: events that need not wait take the fast path at once, one by one or many in a loop.
 
 Two reads of the clock and three coroutines cost more than a light graph. `push_now` has neither: it processes an event
-of the declared class while the fast path is open and no pusher waits, and returns None for any other, which `push` then
-takes. It also leaves every 64th event to `push`, which times it and yields to the event loop from time to time. Many
-events run through the push loop, which leaves the unusual ones among them to the same two.
+of the declared class, or one that fits it, while the fast path is open and no pusher waits. It returns None for any
+other, which `push` then takes. It also leaves every 64th event to `push`, which times it and yields to the event loop
+from time to time. Many events run through the push loop, which leaves the unusual ones among them to the same two.
 """
 
 import asyncio
@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.ingest import EventIngest
-from tidemill.engine.graphs.firing.fast_path import BYTES_CLASSES, BYTES_TYPES, FastPathState
+from tidemill.engine.graphs.firing.fast_path import BYTES_CLASSES, FastPathState
 from tidemill.engine.graphs.firing.push_loop import LoopEnd, PushLoop, build_push_loop, decline_next, has_push_loop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
@@ -22,6 +23,10 @@ from tidemill.kernel.errors import PushStoppedError
 
 PUSHES_PER_YIELD = 256  # pushes in a row before the event loop gets a turn
 MAX_UNTIMED = 63  # direct pushes between two that are timed
+
+
+NOT_DIRECT: Any = object()
+"""Instead of an event that the open fast path cannot take."""
 
 
 class AnyEvent:
@@ -111,18 +116,29 @@ class PushIngest(EventIngest):
         return self._direct_class is not None
 
     def _take_now(self, event: Any) -> Receipt | None:
-        """Process an event by the open fast path; None if it must be validated, or may have to wait."""
-        if (event.__class__ is not self._direct_class and not self._is_direct(event)) or self._waiting_pushers:
+        """Process an event by the open fast path; None if it may have to wait, or does not fit."""
+        if self._waiting_pushers:
             return None
         state = self._queueing_state
         if state is not None and not state.credit:  # with credit the queue is empty
             return None
+        if event.__class__ is not self._direct_class and (event := self._to_direct(event)) is NOT_DIRECT:
+            return None
         sequence = self._fast_path.call(event)
         return self._slow_receipt if sequence is None else Receipt(True, sequence, "emitted")
 
-    def _is_direct(self, event: Any) -> bool:
-        """Return whether the open fast path takes an event of any class, except those that it decodes."""
-        return self._direct_class is AnyEvent and event.__class__ not in BYTES_TYPES
+    def _to_direct(self, event: Any) -> Any:
+        """Return an event as the open fast path takes it; NOT_DIRECT for one that is to be decoded, or does not fit."""
+        expected = self._direct_class
+        if expected is None or isinstance(event, BYTES_CLASSES):
+            return NOT_DIRECT
+        if expected is AnyEvent:
+            return event
+        try:
+            value = self.event_validator.validate(event)
+        except TypeMismatchError:  # `push` makes a dead letter of it
+            return NOT_DIRECT
+        return value if value.__class__ is expected else NOT_DIRECT
 
     # -- many events
 
@@ -203,9 +219,9 @@ class PushIngest(EventIngest):
         first = following = self.sequence + 1
         try:
             for event in events:
-                if event.__class__ is not expected and not self._is_direct(event):
-                    return LoopEnd.DECLINED
                 if state is not None and not state.credit:
+                    return LoopEnd.DECLINED
+                if event.__class__ is not expected and (event := self._to_direct(event)) is NOT_DIRECT:
                     return LoopEnd.DECLINED
                 sequence = call(event)
                 if sequence != following:

@@ -142,7 +142,6 @@ class KeyMemory(InactiveKeys):
         self._keys.deselect()
         scanned = islice(self._keys.active.values(), max(2 * excess, _SCANNED_AT_LEAST))
         idle = list(islice((one for one in scanned if self._is_idle(one)), excess))
-        self._keys.deselect()  # a look into buffers selects keys
         for state in idle:
             del self._keys.active[state.key]
 

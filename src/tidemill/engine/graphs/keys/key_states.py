@@ -121,6 +121,12 @@ class KeyStates:
         """Keep something of this accumulator for each key; it has not processed any event yet."""
         self._holders.append(holder)
 
+    def content_of(self, holder: KeyedContent, state: KeyState) -> Any:
+        """Return what an accumulator holds for a key, which stays selected or not; None if the key is new to it."""
+        if state is self.current:
+            return holder.take_content()
+        return None if state.contents is None else state.contents[self._holders.index(holder)]
+
     # -- finding
 
     def find(self, key: Key) -> KeyState | None:

@@ -17,6 +17,7 @@ from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
 from tidemill.graphs.outcomes import Receipt
+from tidemill.kernel.errors import OperationError
 
 
 class KeyedPassthrough(KeyedIngest, Passthrough):
@@ -100,8 +101,8 @@ class KeyedBatch(KeyedIngest, Batch):
         return False
 
     def _buffer_of(self, key_state: KeyState) -> list[Any]:
-        self.keys.select(key_state)
-        return self.buffer
+        content = self.keys.content_of(self, key_state)
+        return [] if content is None else content[0]
 
     def _start_flush(self, flush: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         return super()._start_flush(self.with_key(self.keys.current, flush))
@@ -133,6 +134,7 @@ class KeyedBatch(KeyedIngest, Batch):
         if not self._buffer_of(key_state):
             self.buffering.pop(key_state, None)  # a stop may flush at the same time
             return None
+        self.keys.select(key_state)
         if not self.is_async:
             return self.flush()
         work = self.with_key(key_state, self._flush_in_order())
@@ -147,7 +149,7 @@ class KeyedBatch(KeyedIngest, Batch):
         return self.buffered_count
 
 
-_KEYED_CLASSES: dict[AccumulatorKind, type[KeyedIngest]] = {
+KEYED_CLASSES: dict[AccumulatorKind, type[KeyedIngest]] = {
     AccumulatorKind.PASSTHROUGH: KeyedPassthrough,
     AccumulatorKind.STREAM: KeyedStream,
     AccumulatorKind.POLLING: KeyedPolling,
@@ -157,5 +159,12 @@ _KEYED_CLASSES: dict[AccumulatorKind, type[KeyedIngest]] = {
 
 
 def create_keyed_accumulator(definition: Accumulator, tenant: str, runtime: GraphRuntime) -> KeyedIngest:
-    """Create the running accumulator of a declaration in a keyed reactor; it does nothing until started."""
-    return _KEYED_CLASSES[definition.kind](definition, tenant, runtime)
+    """Create the running accumulator of a declaration in a keyed reactor; it does nothing until started.
+
+    OperationError for a kind that no keyed reactor can have.
+    """
+    keyed_class = KEYED_CLASSES.get(definition.kind)
+    if keyed_class is None:
+        message = f"accumulator '{definition.declared_name}': a keyed reactor cannot have one of kind"
+        raise OperationError(f"{message} '{definition.kind}'")
+    return keyed_class(definition, tenant, runtime)
