@@ -29,6 +29,34 @@ def test_a_run_is_started_with_a_form(page: Page, pipelines: Pipelines) -> None:
     assert (run["params"], run["note"]) == ({"day": "2026-01-05", "rows": 3}, "by hand")
 
 
+@pytest.mark.expects_errors
+def test_what_is_wrong_in_a_long_form_is_in_sight(page: Page, pipelines: Pipelines) -> None:
+    """UD-4: the first field at fault gets the focus, one inside an object and one inside a list too."""
+    page.set_viewport_size({"width": 900, "height": 600})
+    open_page(page, f"{pipelines.url}/workflows/survey")
+    page.get_by_role("button", name="Start…").click()
+    dialog = page.get_by_role("dialog", name="Start survey")
+    day, name, areas = (dialog.get_by_label(label, exact=True) for label in ("day", "name", "areas (optional)"))
+    expect(day).to_be_focused()
+    name.fill("Ada")
+    dialog.get_by_label("Note (optional)").click()
+    dialog.get_by_role("button", name="Start a run").click()
+    expect(dialog.get_by_text("'day' (date) is missing", exact=True)).to_be_in_viewport()
+    expect(day).to_be_focused()
+    day.fill("2026-01-05")
+    name.fill("A")
+    dialog.get_by_role("button", name="Start a run").click()
+    expect(name).to_be_focused()
+    expect(name).to_have_attribute("aria-invalid", "true")
+    expect(dialog.get_by_text("Expected `str` of length >= 2", exact=True)).to_be_in_viewport()
+    assert violations(page) == []
+    name.fill("Ada")
+    areas.fill('[{"name": "Bea", "age": "old"}]')
+    dialog.get_by_role("button", name="Start a run").click()
+    expect(areas).to_be_focused()
+    expect(dialog.get_by_text("[0].age: Expected `int`, got `str`", exact=True)).to_be_in_viewport()
+
+
 def test_the_grid_opens_a_run_at_a_task(page: Page, pipelines: Pipelines) -> None:
     """S-9: arrows move, the line below says what the cell is, Enter opens it."""
     run = pipelines.finish("broken")

@@ -114,14 +114,27 @@ def to_problem(error: TidemillError, request_id: str) -> ProblemDetails:
 
 def _param_problems(params: dict[str, str]) -> list[FieldProblem]:
     """Return the invalid params of a new run as fields of the request; those of all together have no name."""
-    return [FieldProblem(f"params.{name}" if name else "params", message) for name, message in params.items()]
+    return [_param_problem(name, message) for name, message in params.items()]
+
+
+def _param_problem(name: str, message: str) -> FieldProblem:
+    if not name:
+        return FieldProblem("params", message)
+    reason, path = _split_path(message)
+    return FieldProblem(f"params.{name}{path}", reason.partition(": ")[2] if path else message)
+
+
+def _split_path(message: str) -> tuple[str, str]:
+    """Return what is wrong and where: "Expected `int`", ".lines[0].price"."""
+    reason, _, path = message.removesuffix("`").partition(" - at `$")
+    return reason, path
 
 
 def _input_problems(facts: dict[str, Any], message: str) -> list[FieldProblem]:
     """Return the invalid input of a firing or a call as a field of the request, with the path inside its value."""
     if (name := facts.get("input")) is None:
         return []
-    reason, _, path = message.removesuffix("`").partition(" - at `$")
+    reason, path = _split_path(message)
     return [FieldProblem(f"inputs.{name}{path}", reason.partition(": ")[2] or reason)]
 
 

@@ -4,6 +4,9 @@ import asyncio
 import os
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 import tidemill as tm
 
@@ -71,6 +74,36 @@ def transform(extract: int, ctx: tm.Context) -> int:
 def store(transform: int) -> int:
     """Store the result."""
     return transform
+
+
+class Person(msgspec.Struct):
+    """Someone who asks for a survey."""
+
+    name: Annotated[str, msgspec.Meta(min_length=2)]
+    age: int = 30
+
+
+class SurveyParams(tm.Params):
+    """More fields than a dialog shows at once."""
+
+    day: date
+    person: Person
+    first: str = ""
+    second: str = ""
+    third: str = ""
+    fourth: str = ""
+    fifth: str = ""
+    sixth: str = ""
+    areas: list[Person] = msgspec.field(default_factory=list)
+
+
+survey = tm.Workflow("survey", params=SurveyParams)
+
+
+@survey.task
+def ask(params: SurveyParams) -> str:
+    """Ask."""
+    return params.person.name
 
 
 gated = tm.Workflow("gated", max_active_runs=1)

@@ -1,7 +1,7 @@
 import type { ReactNode } from "react";
-import { messageOf } from "@/api/problem";
 import { Button } from "../Button/Button";
 import { Dialog } from "../Dialog/Dialog";
+import { FormError } from "../FormError/FormError";
 import styles from "./ConfirmDialog.module.css";
 
 interface Props {
@@ -30,11 +30,7 @@ export function ConfirmDialog({ title, children, action, onConfirm, onClose, isB
   return (
     <Dialog title={title} onClose={onClose} actions={actions}>
       <div className={styles.text}>{children}</div>
-      {error != null && (
-        <p className={styles.error} role="alert">
-          {messageOf(error)}
-        </p>
-      )}
+      <FormError error={error} />
     </Dialog>
   );
 }

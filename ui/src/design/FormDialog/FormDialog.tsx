@@ -1,7 +1,7 @@
 import { type FormEvent, type ReactNode, useEffect, useId, useRef } from "react";
-import { messageOf } from "@/api/problem";
 import { Button } from "../Button/Button";
 import { Dialog } from "../Dialog/Dialog";
+import { FormError } from "../FormError/FormError";
 import styles from "./FormDialog.module.css";
 
 interface Props {
@@ -44,11 +44,7 @@ export function FormDialog({ title, children, action, onSubmit, onClose, error, 
     <Dialog title={title} onClose={onClose} actions={actions}>
       <form ref={ref} id={form} className={styles.form} onSubmit={submit}>
         {children}
-        {error != null && (
-          <p className={styles.error} role="alert">
-            {messageOf(error)}
-          </p>
-        )}
+        <FormError error={error} />
       </form>
     </Dialog>
   );

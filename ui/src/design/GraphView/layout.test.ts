@@ -20,9 +20,9 @@ test("edges lead to the right, and boxes do not overlap", () => {
 test("a thousand nodes are laid out in a moment", () => {
   const nodes = Array.from({ length: 1000 }, (_, index) => box(String(index)));
   const edges = nodes.slice(10).map(({ id }) => ({ source: String(Number(id) - 10), target: id }));
-  const started = performance.now();
+  const started = process.cpuUsage();
   expect(layoutGraph(nodes, edges, "LR").positions.size).toBe(1000);
-  expect(performance.now() - started).toBeLessThan(5000);
+  expect(process.cpuUsage(started).user / 1e6).toBeLessThan(5);
 });
 
 test("a label has room of its own between its nodes, and the edge passes there", () => {

@@ -1,7 +1,15 @@
 import { useId } from "react";
 import { SchemaField } from "./SchemaField";
 import styles from "./SchemaForm.module.css";
-import { type FormField, fieldsOf, isOptional, type JsonSchema, switchedGroup } from "./schema";
+import {
+  errorAt,
+  type FieldError,
+  type FormField,
+  fieldsOf,
+  isOptional,
+  type JsonSchema,
+  switchedGroup,
+} from "./schema";
 
 type Values = Record<string, unknown>;
 
@@ -10,7 +18,7 @@ interface Props {
   values: Values;
   onChange: (values: Values) => void;
   /** Problems by path, as the server reports them: `params.day`. */
-  errors?: { path: string; message: string }[];
+  errors?: FieldError[];
   /** The path of these values in the request: "params". */
   path?: string;
   /** The definitions that this form is part of. */
@@ -32,7 +40,7 @@ export function SchemaForm({ schema, values, onChange, errors = [], path = "", a
         return field.control === "group" ? (
           <SchemaGroup key={field.name} {...shared} definitions={definitions} errors={errors} path={below} />
         ) : (
-          <SchemaField key={field.name} {...shared} error={errors.find((error) => error.path === below)?.message} />
+          <SchemaField key={field.name} {...shared} error={errorAt(errors, below)} />
         );
       })}
     </div>
@@ -44,16 +52,17 @@ interface GroupProps {
   value: unknown;
   onChange: (value: unknown) => void;
   definitions: Record<string, JsonSchema>;
-  errors: { path: string; message: string }[];
+  errors: FieldError[];
   path: string;
 }
 
 /** An object inside an object; one that may be left out has a checkbox, and no fields until it is given. */
 function SchemaGroup({ field, value, onChange, definitions, errors, path }: GroupProps) {
   const id = useId();
+  const error = errors.find((one) => one.path === path)?.message;
   const isGiven = !isOptional(field) || (value !== undefined && value !== null);
   return (
-    <fieldset className={styles.group}>
+    <fieldset className={styles.group} aria-describedby={`${id}-error`}>
       <legend>
         {isOptional(field) ? (
           <>
@@ -80,6 +89,11 @@ function SchemaGroup({ field, value, onChange, definitions, errors, path }: Grou
         />
       ) : (
         <span className={styles.absent}>left out</span>
+      )}
+      {error !== undefined && (
+        <p id={`${id}-error`} className={styles.error}>
+          {error}
+        </p>
       )}
     </fieldset>
   );

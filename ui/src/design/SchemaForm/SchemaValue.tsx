@@ -1,13 +1,13 @@
 import { useState } from "react";
 import { Field } from "../Field/Field";
 import { SchemaForm } from "./SchemaForm";
-import { type JsonSchema, parseText, resolve, textOf } from "./schema";
+import { errorAt, type FieldError, type JsonSchema, parseText, resolve, textOf } from "./schema";
 
 interface Props {
   schema: JsonSchema;
   value: unknown;
   onChange: (value: unknown) => void;
-  errors?: { path: string; message: string }[];
+  errors?: FieldError[];
   /** The path of this value in the request: "inputs.orderbook". */
   path: string;
 }
@@ -16,13 +16,12 @@ interface Props {
 export function SchemaValue({ schema, value, onChange, errors = [], path }: Props) {
   const { schema: root } = resolve(schema, schema.$defs ?? {});
   const [text, setText] = useState(() => textOf(value, "json"));
-  const own = errors.find((error) => error.path === path || (!root.properties && error.path.startsWith(path)));
   if (root.properties) {
     const values = (value ?? {}) as Record<string, unknown>;
     return <SchemaForm schema={schema} values={values} onChange={onChange} errors={errors} path={path} />;
   }
   return (
-    <Field label="JSON" hint={root.description} error={own?.message}>
+    <Field label="JSON" hint={root.description} error={errorAt(errors, path)}>
       {(attributes) => (
         <textarea
           {...attributes}

@@ -176,3 +176,19 @@ function localTime(time: Date): string {
   const day = [pad(time.getFullYear(), 4), pad(time.getMonth() + 1), pad(time.getDate())].join("-");
   return `${day}T${[time.getHours(), time.getMinutes(), time.getSeconds()].map((part) => pad(part)).join(":")}`;
 }
+
+/** A problem of a request: "params.person.name", and what is wrong there. */
+export interface FieldError {
+  path: string;
+  message: string;
+}
+
+/** The problem of the value at a path, or of a part of it, which has no control of its own. */
+export function errorAt(errors: FieldError[], path: string): string | undefined {
+  const found = errors.find((error) => error.path === path || /^[.[]/.test(partOf(error.path, path)));
+  if (found === undefined) return undefined;
+  const part = partOf(found.path, path).replace(/^\./, "");
+  return part === "" ? found.message : `${part}: ${found.message}`;
+}
+
+const partOf = (whole: string, path: string): string => (whole.startsWith(path) ? whole.slice(path.length) : "");

@@ -1,11 +1,10 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useState } from "react";
 import { api } from "@/api/client";
-import { messageOf, Problem } from "@/api/problem";
+import { Problem } from "@/api/problem";
 import type { Schema } from "@/api/types";
-import { Button } from "@/design/Button/Button";
-import { Dialog } from "@/design/Dialog/Dialog";
 import { Field } from "@/design/Field/Field";
+import { FormDialog } from "@/design/FormDialog/FormDialog";
 import { SchemaForm } from "@/design/SchemaForm/SchemaForm";
 import { initialValues, type JsonSchema } from "@/design/SchemaForm/schema";
 import styles from "./StartDialog.module.css";
@@ -26,39 +25,21 @@ export function StartDialog({ workflow, onClose }: { workflow: Schema<"WorkflowD
     });
   const fields = start.error instanceof Problem ? start.error.fields : [];
   return (
-    <Dialog
+    <FormDialog
       title={`Start ${workflow.name}`}
+      action="Start a run"
+      onSubmit={submit}
       onClose={onClose}
-      actions={
-        <>
-          <Button onClick={onClose}>Cancel</Button>
-          <Button look="primary" isBusy={start.isPending} onClick={submit}>
-            Start a run
-          </Button>
-        </>
-      }
+      isBusy={start.isPending}
+      error={start.error}
     >
-      <form
-        className={styles.form}
-        onSubmit={(event) => {
-          event.preventDefault();
-          submit();
-        }}
-      >
-        {workflow.paused && (
-          <p className={styles.notice}>The workflow is paused, and starts no run before it is resumed.</p>
-        )}
-        <SchemaForm schema={schema} values={values} onChange={setValues} errors={fields} path="params" />
-        <Field label="Note (optional)" hint="Why this run is started; the list of runs shows it.">
-          {(attributes) => <input {...attributes} value={note} onChange={(event) => setNote(event.target.value)} />}
-        </Field>
-        {start.error != null && (
-          <p className={styles.error} role="alert">
-            {messageOf(start.error)}
-          </p>
-        )}
-        <button type="submit" hidden />
-      </form>
-    </Dialog>
+      {workflow.paused && (
+        <p className={styles.notice}>The workflow is paused, and starts no run before it is resumed.</p>
+      )}
+      <SchemaForm schema={schema} values={values} onChange={setValues} errors={fields} path="params" />
+      <Field label="Note (optional)" hint="Why this run is started; the list of runs shows it.">
+        {(attributes) => <input {...attributes} value={note} onChange={(event) => setNote(event.target.value)} />}
+      </Field>
+    </FormDialog>
   );
 }

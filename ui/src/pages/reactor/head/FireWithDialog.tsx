@@ -1,7 +1,8 @@
 import { useState } from "react";
-import { messageOf, Problem } from "@/api/problem";
+import { Problem } from "@/api/problem";
 import { Button } from "@/design/Button/Button";
 import { Dialog } from "@/design/Dialog/Dialog";
+import { FormError } from "@/design/FormError/FormError";
 import type { Firing } from "../firings";
 import { parseKey } from "../keys";
 import type { ReactorState } from "../useLiveReactor";
@@ -52,11 +53,7 @@ export function FireWithDialog({ state, onFired, onClose }: Props) {
         These inputs replace the whole cache{state.keys ? " of the key" : ""}. Inputs that are left out are absent
         afterwards.
       </p>
-      {error !== null && (
-        <p className={styles.error} role="alert">
-          {messageOf(error)}
-        </p>
-      )}
+      <FormError error={error} />
       <div className={styles.inputs}>
         {state.keys && <KeyField value={key} onChange={setKey} />}
         {names.map((name) => (

@@ -1,7 +1,7 @@
 import { api } from "@/api/client";
 import { Answer } from "@/design/Answer/Answer";
 import { SchemaValue } from "@/design/SchemaForm/SchemaValue";
-import { initialValues, type JsonSchema, resolve } from "@/design/SchemaForm/schema";
+import { type FieldError, initialValues, type JsonSchema, resolve } from "@/design/SchemaForm/schema";
 import styles from "./FireWithDialog.module.css";
 
 interface Props {
@@ -9,7 +9,7 @@ interface Props {
   /** `undefined` leaves the input out. */
   value: unknown;
   onChange: (value: unknown) => void;
-  errors: { path: string; message: string }[];
+  errors: FieldError[];
 }
 
 /** One input of a firing: given or left out, as a form made from the boundary that its accumulator emits. */

@@ -6,6 +6,7 @@ import type { Schema } from "@/api/types";
 import { Button } from "@/design/Button/Button";
 import { Dialog } from "@/design/Dialog/Dialog";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
+import { FormError } from "@/design/FormError/FormError";
 import { useToast } from "@/design/Toasts/Toasts";
 import { plural } from "@/format/number";
 import styles from "./BackfillDialog.module.css";
@@ -88,11 +89,7 @@ export function BackfillDialog({ workflow, choice, onChoice, onClose }: Props) {
       <p className={styles.summary} role="status">
         {summaryOf(range, isCurrent ? plan.data : undefined)}
       </p>
-      {(plan.error ?? shown.error) != null && (
-        <p className={styles.error} role="alert">
-          {messageOf(plan.error ?? shown.error)}
-        </p>
-      )}
+      <FormError error={plan.error ?? shown.error} />
     </Dialog>
   );
 }
