@@ -13,10 +13,9 @@ from tidemill.api.operation import CommandForm, ListOperation, Operation
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_FAILED, exit_on_error
 from tidemill.cli.item_list import format_field, show_fields, show_items
-from tidemill.cli.json_input import read_json_object
 from tidemill.cli.opening import open_api
 from tidemill.cli.output import Format, print_text, show_json
-from tidemill.cli.secret_input import read_secret
+from tidemill.cli.value_input import read_json_object, read_secret
 
 
 class CommandOptions(NamedTuple):

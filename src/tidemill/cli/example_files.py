@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 import tidemill
-from tidemill.cli.dev_store import STORE_FOLDER
+from tidemill.cli.stores import STORE_FOLDER
 from tidemill.kernel.errors import OperationError, RequestError
 
 DIGESTS_FILE = f"{STORE_FOLDER}/examples.json"

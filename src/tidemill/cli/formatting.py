@@ -14,8 +14,13 @@ from tidemill.workflows.states import RunState, TaskState
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from tidemill.api.tasks import TaskLogLine
+
 LINE_LIMIT = 500
 """The maximum length of a text in a list or table."""
+
+LOG_LINE_LIMIT = 10_000
+"""The maximum length of the message of a log line, and of its fields."""
 
 _STYLES: Mapping[Tone, str] = {
     "green": "green",
@@ -102,6 +107,14 @@ def format_with_fields(message: str, fields: Mapping[str, Any], limit: int = LIN
     """Return a log message in one line, followed by its fields: "read  rows=3"."""
     pairs = " ".join(f"{name}={_format_field(value)}" for name, value in fields.items())
     return one_line(message, limit) + (f"  {one_line(pairs, limit)}" if pairs else "")
+
+
+def format_log_line(line: "TaskLogLine", number: int) -> str:
+    """Return a log line of a task with time, number of the try, level or stream, and element."""
+    element = "" if line.index is None else f"[{line.index}] "
+    how = line.level if line.stream == "log" else line.stream
+    text = format_with_fields(line.message, line.fields, LOG_LINE_LIMIT)
+    return f"{format_zoned_time(line.at)} #{number} {how:<7} {element}{text}"
 
 
 def _format_field(value: Any) -> str:

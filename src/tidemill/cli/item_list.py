@@ -59,7 +59,7 @@ def _first_of(value: Any) -> Any:
 
 
 def format_field(field: str, value: Any) -> str:
-    """Return the value of a field in one line: a time in local time, an object as JSON."""
+    """Return the value of a field in one line: a time in local time, numbers by name, another object as JSON."""
     if value is None or isinstance(value, bool):
         return "yes" if value else ""
     if isinstance(first := _first_of(value), datetime):
@@ -68,8 +68,10 @@ def format_field(field: str, value: Any) -> str:
         return format_time(_parse_time(value))
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
         return ", ".join(value)
+    if isinstance(value, dict) and value and all(type(one) is int for one in value.values()):
+        return ", ".join(f"{number} {name}" for name, number in value.items())
     if isinstance(value, dict | list | tuple):
-        return one_line(json.dumps(value, default=str))
+        return one_line(json.dumps(value, default=str)) if value else ""
     return one_line(str(value))
 
 

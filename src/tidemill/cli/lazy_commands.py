@@ -93,15 +93,17 @@ class CommandGroup(SharedOptionsGroup):
         if args[0] not in self.commands and not ctx.resilient_parsing:
             least = 1 if did_you_mean(args[0], self.commands) else 0
             for number in range(len(args), least - 1, -1):
-                _fail_if_renamed(ctx, [*command_words(ctx), *args[:number]])
+                _fail_if_renamed(ctx, [*command_words(ctx), *args[:number]], args[number:])
         return super().resolve_command(ctx, args)
 
 
-def _fail_if_renamed(ctx: Any, words: Sequence[str]) -> None:
-    """End with the new spelling of a command, if these words are an old one."""
+def _fail_if_renamed(ctx: Any, words: Sequence[str], rest: Sequence[str] = ()) -> None:
+    """End with the new spelling of a command, if these words are an old one; the verb after a group stays."""
     root = ctx.find_root()
     old = " ".join(words)
     if (new := root.command.renamed.get(old)) is not None and find_command(root.command, new) is not None:
+        if rest and find_command(root.command, f"{new} {rest[0]}") is not None:
+            old, new = f"{old} {rest[0]}", f"{new} {rest[0]}"
         ctx.fail(f"`{root.info_name} {old}` is now `{root.info_name} {new}`")
 
 

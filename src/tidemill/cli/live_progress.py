@@ -1,17 +1,23 @@
-"""Shows the progress of a run on a terminal: one line per task, redrawn in place."""
+"""Shows the progress of a run on a terminal: one line per task, redrawn in place.
 
+`watch_run` does it for any run, and prints a line per event where nothing can be redrawn.
+"""
+
+import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
+import msgspec
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from tidemill.api.handles import AsyncRun
 from tidemill.api.runs import RunSnapshot
 from tidemill.api.tasks import TaskInfo
 from tidemill.cli.formatting import (
@@ -23,9 +29,11 @@ from tidemill.cli.formatting import (
     state_mark,
     state_style,
 )
-from tidemill.cli.progress import Progress
+from tidemill.cli.output import StreamFormat, can_redraw, print_json_line, print_text, progress_console
+from tidemill.cli.progress import PlainProgress, Progress
 from tidemill.cli.run_summary import format_element_progress
-from tidemill.kernel.clock import Clock
+from tidemill.kernel.clock import Clock, SystemClock
+from tidemill.workflows.result import RunResult
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import TaskState
 
@@ -195,3 +203,28 @@ def _line_priority(line: TaskLine) -> int:
 def _last_changed_at(line: TaskLine) -> float:
     at = line.ended_at or line.started_at
     return at.timestamp() if at is not None else 0.0
+
+
+async def watch_run(run: AsyncRun, output: StreamFormat) -> RunResult:
+    """Show a run until it has ended; return its result."""
+    if output.is_for_programs:
+        async for event in run.events(follow=True):
+            print_json_line(msgspec.to_builtins(event))
+    else:
+        await _show_snapshots(run.watch(events=not can_redraw(sys.stderr)))
+    return await run.state()
+
+
+async def _show_snapshots(snapshots: AsyncIterator[RunSnapshot]) -> None:
+    first = await anext(snapshots)
+    with _make_watcher(first.run.workflow) as progress:
+        progress.show(first)
+        async for snapshot in snapshots:
+            progress.show(snapshot)
+
+
+def _make_watcher(workflow: str) -> Progress:
+    clock = SystemClock()
+    if can_redraw(sys.stderr):
+        return LiveProgress(WorkflowSpec(name=workflow, tasks=()), progress_console(), clock, redirects_stdout=False)
+    return PlainProgress(print_text, clock)

@@ -46,7 +46,7 @@ async def open_api(
             try:
                 yield LocalApi(services, caller)
             except RequestError as error:
-                raise (missing_server_error() if error.code == "no_server" else error) from None
+                raise (missing_server_error(store) if error.code == "no_server" else error) from None
 
 
 @asynccontextmanager

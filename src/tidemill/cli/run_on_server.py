@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tidemill.cli.live_progress import watch_run
 from tidemill.cli.output import StreamFormat
 from tidemill.cli.targets import ServerTarget
-from tidemill.cli.watch_run import watch_run
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.result import RunResult
@@ -29,6 +29,11 @@ class ServerRun:
             if quiet:
                 return await run.wait()
             return await watch_run(run, StreamFormat.TABLE)
+
+    async def read_schema(self, workflow: str) -> Mapping[str, Any] | None:
+        """Return the JSON Schema of the params of a workflow; None if the server has not loaded it."""
+        async with self._target.client(self._tenant) as client:
+            return (await client.workflow(workflow)).params
 
     async def cancel(self) -> None:
         """Cancel the run, if it was started."""
@@ -59,6 +64,24 @@ def read_params(schema: Mapping[str, Any] | None, words: Sequence[str], pairs: S
             raise RequestError(f"'{pair}' is no param: write NAME=VALUE", code="invalid_params")
         params[_find_name(name, properties)] = _parse(text, properties.get(name))
     return params
+
+
+def describe_params(schema: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the lines of the help about params: the option of each with its type, and its default."""
+    properties, required = (schema or {}).get("properties", {}), (schema or {}).get("required", ())
+    return [
+        (f"--{name.replace('_', '-')} {_type_of(one)}", "[required]" if name in required else _default_of(one))
+        for name, one in properties.items()
+    ]
+
+
+def _type_of(schema: Mapping[str, Any]) -> str:
+    variants = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"] or [schema]
+    return "|".join(str(one.get("format") or one.get("type") or "JSON") for one in variants)
+
+
+def _default_of(schema: Mapping[str, Any]) -> str:
+    return f"[default: {json.dumps(schema['default'])}]" if schema.get("default") is not None else ""
 
 
 def _find_name(text: str, properties: Mapping[str, Any]) -> str:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DEFAULT_TENANT = "public"
 """The tenant of a command on a store that names none."""
 
+STORE_FOLDER = ".tidemill"
+"""The folder of the store of `tidemill dev` and `demo`; hidden, so that it is not part of a package."""
+
 StoreOption = Annotated[
     str | None,
     typer.Option(
@@ -123,9 +126,25 @@ def cli_caller(tenant: str | None) -> "Caller":
     return Caller(tenant or DEFAULT_TENANT, "cli")
 
 
+def default_store_address(root: Path) -> str:
+    """Return the address of the store that `tidemill dev` and `demo` use by default; create its folder.
+
+    Git ignores the folder.
+    """
+    home = (root if root.is_dir() else root.parent) / STORE_FOLDER
+    try:
+        home.mkdir(exist_ok=True)
+        (home / ".gitignore").write_text("*\n", encoding="utf-8")
+    except OSError as error:
+        message = f"{home} cannot be created ({error.strerror}): name a store with --store sqlite:///FILE"
+        raise OperationError(message) from error
+    return f"sqlite:///{home / 'dev.db'}"
+
+
 def _dev_store_hint(folder: Path) -> str:
     """Return a hint at the store of `tidemill dev`, if there is one in the folder, here, or in a folder here."""
-    stores = [*(home / ".tidemill" / "dev.db" for home in (folder, Path())), *sorted(Path().glob("*/.tidemill/dev.db"))]
+    homes = [folder, Path(), *(one.parent for one in sorted(Path().glob(f"*/{STORE_FOLDER}")))]
+    stores = [home / STORE_FOLDER / "dev.db" for home in homes]
     store = next((store for store in stores if store.exists()), None)
     return f"; `tidemill dev` has one: sqlite:///{store}" if store else ""
 

@@ -121,13 +121,15 @@ def require_server() -> ServerTarget:
     return target
 
 
-def missing_server_error() -> RequestError:
-    """Return the error for a command that needs a server and has a store, or nothing: it says how to name a server."""
-    way = f"name it with --server URL, with {SERVER_VARIABLE}, or with a profile (`tidemill profile add`)"
+def missing_server_error(store: str | None = None) -> RequestError:
+    """Return the error for a command that needs a running server, and has this --store, another store, or nothing."""
+    way = f"name one with --server URL, with {SERVER_VARIABLE}, or with a profile (`tidemill profile add`)"
     current = read_profiles(profiles_file()).current
     if current:  # its server would be in use, if no store went before it
-        way = f"a store goes before the profile in use, so name it with --profile {current}"
-    return RequestError(f"this works with a running server: {way}", code="no_server")
+        way = f"name the profile in use with --profile {current}, because TIDEMILL_STORE goes before it"
+    if store:
+        way = f"leave out --store, and the profile '{current}' is used" if current else f"instead of --store, {way}"
+    return RequestError(f"this works with a running server, not on a store: {way}", code="no_server")
 
 
 def _with_key(profile: Profile) -> Profile:

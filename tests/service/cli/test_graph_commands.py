@@ -101,7 +101,21 @@ async def test_an_event_is_edited_before_it_is_replayed(server: Served, cli: Com
     assert (failed["kind"], failed["inputs"]["orderbook"]["bid"]) == ("firing", 13.0)
     assert "only an event can be edited" in await cli.error("dead-letter", "replay", failed["id"], "--event", "{}")
     assert await cli.code("dead-letter", "replay", failed["id"]) == 1
-    assert "failed" in cli.printed()
+    why = failed["error"]
+    assert cli.printed() == f"firing {failed['firing_id']} failed: {why}\n"
+    assert await cli.code("dead-letter", "replay", "--all") == 1
+    assert cli.printed() == f"{failed['id']}: firing {failed['firing_id']} failed: {why}\n"
+
+
+async def test_an_edited_event_may_come_from_standard_input(
+    server: Served, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for the inputs of `reactor fire-with`: what `dead-letter show` prints can be edited in a pipe."""
+    await server.node.push("orderbook", {"bid": "much"})
+    (letter,) = await cli.json("dead-letter", "list")
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"bid": 12}'))
+    assert await cli.text("dead-letter", "replay", letter["id"], "--event", "-") == "emitted\n"
+    assert "this is not JSON" in await cli.error("dead-letter", "replay", letter["id"], "--event", "{")
 
 
 async def test_accumulators_are_shown_and_restarted(cli: CommandLine) -> None:

@@ -95,6 +95,18 @@ async def test_a_workflow_is_run_on_the_server(cli: CommandLine) -> None:
     assert "did you mean 'rows'" in await cli.error("run", "report", "--day", "2026-01-05", "--rws", "2")
     assert "needs a value" in await cli.error("run", "report", "--day")
     assert "workflow 'reprt'" in await cli.error("run", "reprt")
+    assert "'list'; did you mean `tidemill runs list`?" in await cli.error("run", "list")
+
+
+async def test_the_help_of_run_lists_the_params_of_a_workflow_of_the_server(cli: CommandLine) -> None:
+    """With the types that the JSON Schema names, and the defaults."""
+    params = (await cli.text("run", "report", "--help")).partition("Params of report:")[2]
+    assert [line.split() for line in params.splitlines() if line] == [
+        ["--day", "string", "[required]"],
+        ["--rows", "integer", "[default:", "3]"],
+    ]
+    assert "Params of" not in await cli.text("run", "nightly", "--help")
+    assert "there is no workflow 'reprt'" in await cli.error("run", "reprt", "--help")
 
 
 async def test_schedules_and_triggers_are_listed(cli: CommandLine) -> None:

@@ -49,6 +49,10 @@ async def test_runs_are_listed_and_changed(server: Served, cli: CommandLine) -> 
     assert (shown["note"], shown["notes"]) == ("known", {"load": "odd"})
     assert [one["id"] for one in await cli.json("runs", "list", "--text", "01-06")] == [bad]
     assert await cli.text("runs", "list", "--until", "2026-01-01") == "no runs\n"
+    assert len(await cli.json("runs", "list", "--since", "2h")) == 2
+    assert await cli.json("runs", "list", "--since", "2999-01-01 06:00") == []
+    assert await cli.text("runs", "list", "--until", "1h30m") == "no runs\n"
+    assert "'yesterday' is not a moment: write" in await cli.error("runs", "list", "--since", "yesterday")
 
 
 async def test_many_runs_are_selected_at_once(server: Served, cli: CommandLine) -> None:

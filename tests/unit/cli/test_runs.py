@@ -458,7 +458,7 @@ def test_a_backfill_is_cancelled(file: Path, monkeypatch: Monkey, capsys: Captur
     assert run(monkeypatch, "backfill", "cancel", made, "-o", "json") == 0
     assert json.loads(capsys.readouterr().out)["runs"] == {"cancelled": 3}
     assert run(monkeypatch, "backfill", "list") == 0
-    assert '"cancelled": 3' in capsys.readouterr().out
+    assert "3 cancelled" in capsys.readouterr().out
     assert run(monkeypatch, "backfill", "show", made) == 0
     assert "state: cancelled\n" in capsys.readouterr().out
     assert run(monkeypatch, "backfill", "cancel", "missing") == 2

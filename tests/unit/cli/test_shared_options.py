@@ -134,9 +134,25 @@ def test_what_needs_a_server_says_how_to_name_it(
     """With a profile in use, a store in the environment is what stands in its way; for derived commands too."""
     monkeypatch.setenv("TIDEMILL_STORE", store)
     assert run(monkeypatch, *words) == 2
-    assert "this works with a running server: name it with --server URL" in capsys.readouterr().err
+    assert "works with a running server, not on a store: name one with --server URL" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", StringIO("tm_key"))
     assert run(monkeypatch, "profile", "add", "prod", "--server", "http://127.0.0.1:1") == 0
     capsys.readouterr()
     assert run(monkeypatch, *words) == 2
-    assert "a store goes before the profile in use, so name it with --profile prod" in capsys.readouterr().err
+    assert "name the profile in use with --profile prod, because TIDEMILL_STORE" in capsys.readouterr().err
+    monkeypatch.delenv("TIDEMILL_STORE")
+    assert run(monkeypatch, *words, "--store", store) == 2
+    said = capsys.readouterr().err
+    assert "not on a store" in said
+    assert "leave out --store, and the profile 'prod' is used" in said or "--server or --profile" in said
+
+
+@pytest.mark.parametrize("words", [["list"], ["why", "--help"]])
+def test_a_verb_after_run_names_the_command_about_runs(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`run` is followed by a workflow, and `runs` is the noun of what it starts."""
+    assert run(monkeypatch, "run", *words) == 2
+    assert f"did you mean `tidemill runs {words[0]}`?" in capsys.readouterr().err
+    assert run(monkeypatch, "run", "market") == 2
+    assert "for a workflow of a server, name the server with --server or --profile" in capsys.readouterr().err

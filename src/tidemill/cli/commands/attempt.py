@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from tidemill.cli.arguments import LogFormatChoice, LogFormatOption, LogLevel, LogLevelOption
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.interrupts import HANDLED_SIGNALS
-from tidemill.cli.node_options import LogFormatChoice, LogFormatOption, LogLevel, LogLevelOption
 
 if TYPE_CHECKING:
     from tidemill.attempt.environment import AttemptEnvironment

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import msgspec
 import typer
 
+from tidemill.cli.arguments import LoadOption, WorkflowArgument
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
-from tidemill.cli.file_arguments import LoadOption, WorkflowArgument
 from tidemill.cli.formatting import format_count, format_time, timezone_name
 from tidemill.cli.output import Format, Output, print_text, show_json
 from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client

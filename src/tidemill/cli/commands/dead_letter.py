@@ -33,32 +33,28 @@ def replay(
     source: SourceOption = None,
     event: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="Another event, which is processed instead.", show_default=False),
+        typer.Option(metavar="JSON", help="Another event, which is processed instead; - reads it.", show_default=False),
     ] = None,
     store: StoreOption = None,
     output: Output = Format.TABLE,
     tenant: TenantOption = None,
 ) -> None:
     """Process dead letters again. Exit code 1 if one fails again: then it stays a dead letter."""
-    import json
-
     from msgspec import to_builtins
 
     from tidemill.api.dead_letters import replay_dead_letter
+    from tidemill.cli.value_input import read_json
 
     if event is not None and everything:
         raise typer.BadParameter("--event is for one dead letter: name its ID")
-    try:
-        fields = {} if event is None else {"event": json.loads(event)}
-    except ValueError as error:
-        raise typer.BadParameter(f"--event is not JSON: {error}") from None
+    fields = {} if event is None else {"event": read_json(event)}
 
     async def work(api: "AsyncApi", one: str) -> dict[str, Any]:
         result = await api.call(replay_dead_letter, {"id": one, **fields})
         return {"id": one, "ok": _succeeded(result), **to_builtins(result)}
 
     answers = _for_each(id, everything, source, store, tenant, work)
-    _show(answers, everything, output, _sentence)
+    _show(answers, everything, output, lambda one: f"{one['id']}: {_sentence(one)}" if everything else _sentence(one))
     if not all(one["ok"] for one in answers):
         raise typer.Exit(EXIT_FAILED)
 
@@ -118,7 +114,8 @@ def _sentence(answer: dict[str, Any]) -> str:
     if receipt is not None:
         return f"{receipt['outcome']}: {receipt['reason']}" if receipt["reason"] else str(receipt["outcome"])
     if firing is not None:
-        return f"firing {firing['id']} {'succeeded' if firing['ok'] else 'failed'}"
+        failures = "; ".join(one["error"]["message"] for one in firing["results"].values() if one["error"])
+        return f"firing {firing['id']} failed: {failures}" if failures else f"firing {firing['id']} succeeded"
     return "the firing starts no run now" if run is None else f"run {run} has started"
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.dev_store import default_store_address
 from tidemill.cli.example_files import CopiedExamples, copy_examples
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.output import print_text
+from tidemill.cli.stores import default_store_address
 from tidemill.kernel.settings import Settings
 
 DEFAULT_FOLDER = Path("tidemill-demo")

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.dev_store import STORE_FOLDER, default_store_address
+from tidemill.cli.arguments import ConcurrencyOption, ExecutorOption, PoolOption, parse_pools
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED, exit_on_error
-from tidemill.cli.node_options import ConcurrencyOption, ExecutorOption, PoolOption, parse_pools
+from tidemill.cli.stores import STORE_FOLDER, default_store_address
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 from tidemill.kernel.settings import Settings

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tidemill.cli.arguments import FileArgument, GraphArgument, OptionalFileArgument
 from tidemill.cli.exit_codes import exit_on_error, exit_on_problems, print_check
-from tidemill.cli.file_arguments import FileArgument, GraphArgument, OptionalFileArgument
 from tidemill.cli.formatting import format_count, relative_path
 from tidemill.cli.opening import with_client
 from tidemill.cli.output import Format, Output, show_code, show_rows

@@ -3,11 +3,11 @@
 import json
 from typing import TYPE_CHECKING, Any
 
+from tidemill.cli.arguments import LogFormatChoice, LogFormatOption, LogLevel, LogLevelOption
 from tidemill.cli.commands.worker import LoadOption, NameOption, PackagesOption
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.interrupts import HANDLED_SIGNALS
-from tidemill.cli.node_options import LogFormatChoice, LogFormatOption, LogLevel, LogLevelOption
 from tidemill.cli.output import Format, Output, print_text
 from tidemill.cli.private_process import keep_secrets_private
 from tidemill.cli.stores import StoreOption, resolve_address

@@ -6,7 +6,7 @@ import typer
 
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.output import Format, Output, print_text, show_json
-from tidemill.cli.secret_input import read_secret
+from tidemill.cli.value_input import read_secret
 
 app = typer.Typer(help="Add, use, list and remove servers.", no_args_is_help=True)
 

@@ -102,7 +102,7 @@ def fire_with(
 
     Example: tidemill reactor fire-with market '{"orderbook": {"bid": 1.0, "ask": 1.1}}'
     """
-    from tidemill.cli.json_input import read_json_object
+    from tidemill.cli.value_input import read_json_object
 
     values = read_json_object(inputs)
     _show_firing(with_client(tenant, lambda client: client.reactor(name).fire_with(values, _parse(key))), output)

@@ -4,16 +4,17 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
+from tidemill.cli.arguments import ConcurrencyOption, ExecutorOption, LoadOption, WorkflowArgument
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, exit_on_error
-from tidemill.cli.file_arguments import LoadOption, WorkflowArgument
 from tidemill.cli.interrupts import Interrupts
-from tidemill.cli.node_options import ConcurrencyOption, ExecutorOption
+from tidemill.cli.lazy_commands import find_command
 from tidemill.cli.output import (
     Format,
     can_redraw,
@@ -37,38 +38,51 @@ if TYPE_CHECKING:
     from tidemill.workflows.workflow import Workflow
 
 
-WORKFLOW_KEY = "tidemill.workflow"
-"""Where the context of the command keeps the workflow whose params its help shows."""
+PARAMS_KEY = "tidemill.params"
+"""Where the context of the command keeps the title and the lines of the params that its help shows."""
 
 
 class RunCommand(SharedOptionsCommand):
     """A command whose help also shows the params of the named workflow."""
 
     def prepare(self, ctx: Any, args: list[str]) -> None:
-        """Load the workflow if its help is requested."""
+        """Read the params of the workflow if its help is requested."""
         if set(args).isdisjoint(ctx.help_option_names):
             return
         options, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         place = options.get("place")
         if isinstance(place, str):
-            from tidemill.cli.definitions import importable_from, load_workflow
-
-            with exit_on_error():
-                if find_server_of(place, options.get("store") or given_options.get().store) is None:
-                    with importable_from(place):
-                        ctx.meta[WORKFLOW_KEY] = load_workflow(place)
+            given = given_options.get()
+            with _exit_on_error(ctx, place):
+                server = find_server_of(place, options.get("store") or given.store)
+                tenant = options.get("tenant") or given.tenant
+                lines = _local_params(place, ctx) if server is None else _served_params(server, tenant, place)
+                ctx.meta[PARAMS_KEY] = lines
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the command's own options, and then the workflow's params."""
+        """Write the options of the command, and then the params of the workflow."""
         super().format_options(ctx, formatter)
-        workflow: Workflow | None = ctx.meta.get(WORKFLOW_KEY)
-        if workflow is not None:
-            from tidemill.cli.params import help_options
+        workflow, lines = ctx.meta.get(PARAMS_KEY, ("", ()))
+        if lines:
+            with formatter.section(f"Params of {workflow}"):
+                formatter.write_dl(lines)
 
-            records = [record for one in help_options(workflow) if (record := one.get_help_record(ctx)) is not None]
-            if records:
-                with formatter.section(f"Params of {workflow.name}"):
-                    formatter.write_dl(records)
+
+def _local_params(place: str, ctx: Any) -> tuple[str, list[tuple[str, str]]]:
+    """Return the name of a workflow of a file or a module, and the lines of the help about its params."""
+    from tidemill.cli.definitions import importable_from, load_workflow
+    from tidemill.cli.params import help_options
+
+    with importable_from(place):
+        workflow = load_workflow(place)
+    return workflow.name, [line for one in help_options(workflow) if (line := one.get_help_record(ctx)) is not None]
+
+
+def _served_params(server: ServerTarget, tenant: str | None, name: str) -> tuple[str, list[tuple[str, str]]]:
+    """Return the name of a workflow of a server, and the lines of the help about its params."""
+    from tidemill.cli.run_on_server import ServerRun, describe_params
+
+    return name, describe_params(run_async(ServerRun(server, tenant).read_schema(name)))
 
 
 COMMAND_SETTINGS = {
@@ -113,7 +127,7 @@ def run(
     The workflow is in a file or a module, and runs in this process. If the command works with a server, because of an
     option, the environment or the profile in use, name a workflow of the server, and it runs there.
 
-    Its params are options: --day 2026-01-01; `tidemill run FILE:NAME --help` lists them. Ctrl-C cancels the run, a
+    Its params are options: --day 2026-01-01; `tidemill run NAME --help` lists them. Ctrl-C cancels the run, and a
     second Ctrl-C stops at once. Exit code 0 if the run succeeded, 1 if it failed, 2 if it could not be started.
     """
     options = RunOptions(
@@ -125,12 +139,29 @@ def run(
         output=output,
         quiet=quiet,
     )
-    with exit_on_error():
+    with _exit_on_error(context, place):
         server = find_server_of(place, store)
-    if server is not None:
-        _run_on_server(server, place, context.args, param or (), options)
-    else:
-        _run_here(place, context.args, param or (), options)
+        if server is not None:
+            _run_on_server(server, place, context.args, param or (), options)
+        else:
+            _run_here(place, context.args, param or (), options)
+
+
+@contextmanager
+def _exit_on_error(context: typer.Context, place: str) -> Iterator[None]:
+    """End with a one-line error; if nothing has the name, it says what else could be meant."""
+    with exit_on_error():
+        try:
+            yield
+        except RequestError as error:
+            if error.code not in ("no_file", "workflow_not_found"):
+                raise
+            hint, is_name = "", place.isidentifier() and not Path(place).exists()
+            if is_name and find_command(context.find_root().command, f"runs {place}") is not None:
+                hint = f"; did you mean `tidemill runs {place}`?"
+            elif is_name and error.code == "no_file":
+                hint = "; for a workflow of a server, name the server with --server or --profile"
+            raise RequestError(f"{error}{hint}", code=error.code, status=error.status) from error
 
 
 def _run_here(place: str, words: Sequence[str], pairs: Sequence[str], options: RunOptions) -> None:
@@ -139,7 +170,7 @@ def _run_here(place: str, words: Sequence[str], pairs: Sequence[str], options: R
     from tidemill.cli.params import read_cli_params
     from tidemill.cli.run_locally import run_locally
 
-    with exit_on_error(), importing_graphs(place, options.load) as graphs:
+    with importing_graphs(place, options.load) as graphs:
         workflow = _load_runnable_workflow(place, graphs, options.executor)
         params = read_cli_params(workflow, words, pairs, options.store, options.tenant)
         progress = _make_progress(options, workflow)
@@ -162,12 +193,11 @@ def _run_on_server(
 
     run = ServerRun(server, options.tenant)
     quiet = options.quiet or options.output is Format.JSON
-    with exit_on_error():
-        try:
-            result = run_async(run.execute(workflow, words, pairs, quiet=quiet))
-        except KeyboardInterrupt:
-            run_async(run.cancel())
-            raise typer.Exit(EXIT_INTERRUPTED) from None
+    try:
+        result = run_async(run.execute(workflow, words, pairs, quiet=quiet))
+    except KeyboardInterrupt:
+        run_async(run.cancel())
+        raise typer.Exit(EXIT_INTERRUPTED) from None
     _print_result(result, options)
     if not result.ok:
         raise typer.Exit(EXIT_FAILED)

@@ -1,7 +1,8 @@
 """`tidemill runs`: inspect and control the runs of a server, or of a store, with or without a running node."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -11,7 +12,17 @@ from tidemill.cli.completions import complete_run
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED, exit_on_error
 from tidemill.cli.opening import open_api, open_run
-from tidemill.cli.output import Format, Output, StreamFormat, StreamOutput, print_text, show, show_json, terminal_width
+from tidemill.cli.output import (
+    Format,
+    Output,
+    StreamFormat,
+    StreamOutput,
+    print_json_line,
+    print_text,
+    show,
+    show_json,
+    terminal_width,
+)
 from tidemill.cli.stores import StoreOption, TenantOption
 from tidemill.workflows.states import RunState, TaskState, active_states
 
@@ -72,11 +83,34 @@ KeyOption = Annotated[
         show_default=False,
     ),
 ]
+
+
+def _parse_moment(text: str) -> datetime:
+    """Return a moment: a date or a time of this zone, or a duration before now."""
+    from tidemill.kernel.clock import SystemClock
+    from tidemill.kernel.durations import parse_duration
+
+    with suppress(ValueError, OverflowError):
+        return datetime.fromisoformat(text).astimezone()
+    try:
+        return SystemClock().now().astimezone() - timedelta(seconds=parse_duration(text))
+    except ValueError:
+        message = f"'{text}' is not a moment: write 2026-11-19, '2026-11-19 06:00', or 2h for two hours ago"
+        raise typer.BadParameter(message) from None
+
+
 SinceOption = Annotated[
-    datetime | None, typer.Option(help="Only runs created at this time or later, of this zone.", show_default=False)
+    datetime | None,
+    typer.Option(
+        help="Only runs created then or later: a date, a time of this zone, or 2h for two hours ago.",
+        metavar="TIME",
+        parser=_parse_moment,
+        show_default=False,
+    ),
 ]
 UntilOption = Annotated[
-    datetime | None, typer.Option(help="Only runs created at this time or earlier, of this zone.", show_default=False)
+    datetime | None,
+    typer.Option(help="Only runs created then or earlier.", metavar="TIME", parser=_parse_moment, show_default=False),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask before many runs are changed.")]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Only show which tasks would rerun.")]
@@ -129,10 +163,9 @@ def list_runs(
     from tidemill.api import runs
     from tidemill.cli.run_view import runs_table
 
-    times = {"since": since, "until": until}
     fields = {
         **{"workflow": workflow, "state": state, "text": text, "tag": tag, "cause": cause, "key": key},
-        **{name: None if at is None else at.astimezone() for name, at in times.items()},
+        **{"since": since, "until": until},
     }
 
     async def find() -> list[runs.RunInfo]:
@@ -368,7 +401,9 @@ def logs(
     tenant: TenantOption = None,
 ) -> None:
     """Print the log of a task and, if it failed, the traceback."""
-    from tidemill.cli.task_log import json_line, text_line
+    import msgspec
+
+    from tidemill.cli.formatting import format_log_line
     from tidemill.workflows.lookup import split_element
 
     async def work(run: "AsyncRun") -> None:
@@ -377,7 +412,10 @@ def logs(
             if (key := (line.index, line.attempt)) not in numbers:
                 numbers = {(one.index, one.attempt): one.try_number for one in await run.attempts(task)}
             number = numbers.get(key, line.attempt)
-            print_text(json_line(line, number) if output.is_for_programs else text_line(line, number))
+            if output.is_for_programs:
+                print_json_line({**msgspec.to_builtins(line), "try": number})
+            else:
+                print_text(format_log_line(line, number))
         if not output.is_for_programs:
             name, element = split_element(task)
             _print_failure(await run.state(), name, None if element is None else int(element))
@@ -409,8 +447,8 @@ def watch(
 ) -> None:
     """Show a run live until it has ended. Exit code 1 if it did not succeed; Ctrl-C leaves the run alone."""
     from tidemill.cli.exit_codes import EXIT_FAILED
+    from tidemill.cli.live_progress import watch_run
     from tidemill.cli.run_summary import run_outcome_text
-    from tidemill.cli.watch_run import watch_run
 
     async def work(run: "AsyncRun") -> "RunResult":
         return await watch_run(run, output)

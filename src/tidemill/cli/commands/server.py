@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.event_loop import run_async
-from tidemill.cli.exit_codes import exit_on_error
-from tidemill.cli.interrupts import Interrupts
-from tidemill.cli.node_options import (
+from tidemill.cli.arguments import (
     ConcurrencyOption,
     ExecutorOption,
     LogFormatChoice,
@@ -19,6 +16,9 @@ from tidemill.cli.node_options import (
     PoolOption,
     parse_pools,
 )
+from tidemill.cli.event_loop import run_async
+from tidemill.cli.exit_codes import exit_on_error
+from tidemill.cli.interrupts import Interrupts
 from tidemill.cli.output import Format, Output, print_error, print_text, ready_line
 from tidemill.cli.private_process import keep_secrets_private
 from tidemill.cli.stores import StoreOption, resolve_address

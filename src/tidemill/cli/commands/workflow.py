@@ -2,8 +2,8 @@
 
 import typer
 
+from tidemill.cli.arguments import FileArgument
 from tidemill.cli.exit_codes import exit_on_error, exit_on_problems, print_check
-from tidemill.cli.file_arguments import FileArgument
 from tidemill.cli.formatting import format_count
 from tidemill.cli.output import Format, Output
 
