@@ -11,7 +11,6 @@ from tidemill.api.local import LocalApi
 from tidemill.api.runs import list_runs
 from tidemill.api.services import NodeServices, Services
 from tidemill.engine.access.services import AccessServices
-from tidemill.engine.event_feed.changes import publish_change
 from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.client.partitioned_handle import PartitionedHandle
 from tidemill.engine.graphs.client.routing import LocalRouter
@@ -69,10 +68,14 @@ class NodeOperations:
     @cached_property
     def access(self) -> AccessServices:
         """The tenants, API keys, secrets and audit log of this node's store."""
-        clock = self._graph_runtime.clock
-        access = AccessServices(self._run_store, clock, self.settings, owner=self._owner, liveness=self._liveness)
-        access.audit.on_recorded = partial(publish_change, self._graph_runtime.node_events)
-        return access
+        return AccessServices(
+            self._run_store,
+            self._graph_runtime.clock,
+            self.settings,
+            owner=self._owner,
+            liveness=self._liveness,
+            node_events=self._graph_runtime.node_events,
+        )
 
     @cached_property
     def _direct_pushes(self) -> dict[str, PushNow]:

@@ -28,24 +28,26 @@ class NodeEvent(NamedTuple):
 class NodeEvents:
     """Keeps the newest events from the moment at which someone first asks for them."""
 
-    on_published: Callable[[], None] | None = None
-    """Called after each event."""
-
     def __init__(self, clock: Clock, limit: int = NODE_EVENTS_LIMIT) -> None:
         self._clock = clock
         self._newest: deque[NodeEvent] = deque(maxlen=limit)
+        self._listeners: list[Callable[[], None]] = []
         self.number = 0
         """The number of the newest event."""
         self.is_recorded = False
         """Whether events are kept: not before the first reader comes."""
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a listener after each event."""
+        self._listeners.append(listener)
 
     def publish(self, type: str, tenant: str | None, **fields: Any) -> None:
         """Record an event, if anyone has ever asked for events."""
         if self.is_recorded:
             self.number += 1
             self._newest.append(NodeEvent(self.number, self._clock.now(), type, tenant, fields))
-            if self.on_published is not None:
-                self.on_published()
+            for listener in self._listeners:
+                listener()
 
     def has_all_after(self, number: int) -> bool:
         """Return whether all events with higher numbers are still kept."""

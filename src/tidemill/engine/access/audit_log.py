@@ -1,6 +1,6 @@
 """The audit log: one entry for every change that a principal makes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
@@ -14,7 +14,13 @@ from tidemill.kernel.ids import new_sortable_id
 from tidemill.kernel.limits import make_storable
 from tidemill.kernel.settings import Settings
 from tidemill.storage.access_ports import AuditEntries, AuditFilter
+from tidemill.telemetry import events
+from tidemill.telemetry.node_events import NodeEvents
 
+UNPUBLISHED = frozenset(["graph.call", "run.start", "session.open", "session.close"])
+"""Actions that can be frequent, and whose effects are events of their own or on no page."""
+OF_ALL_TENANTS = frozenset(["pool"])
+"""What belongs to the instance, and every tenant sees."""
 PRUNE_BATCH = 1000  # entries in one transaction
 
 current_request_id: ContextVar[str | None] = ContextVar("current_request_id", default=None)
@@ -22,15 +28,18 @@ current_request_id: ContextVar[str | None] = ContextVar("current_request_id", de
 
 
 class AuditLog:
-    """Writes audit entries, reads them, and deletes those that are older than the retention."""
+    """Writes audit entries, reads them, and deletes those that are older than the retention.
 
-    on_recorded: Callable[[AuditRow], None] | None = None
-    """Called after each entry."""
+    On a node, a page that shows what an entry is about learns of the change as an event.
+    """
 
-    def __init__(self, entries: AuditEntries, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self, entries: AuditEntries, clock: Clock, settings: Settings, node_events: NodeEvents | None = None
+    ) -> None:
         self._entries = entries
         self._clock = clock
         self._settings = settings
+        self._node_events = node_events
 
     async def record(
         self,
@@ -72,8 +81,12 @@ class AuditLog:
         )
 
     def _publish(self, entry: AuditRow) -> None:
-        if self.on_recorded is not None:
-            self.on_recorded(entry)
+        """Publish the change of an entry, without who has made it: the audit log is for admins."""
+        if self._node_events is None or entry.action in UNPUBLISHED:
+            return
+        noun, _, _ = entry.action.partition(".")
+        tenant = None if noun in OF_ALL_TENANTS else entry.tenant
+        self._node_events.publish(events.CHANGE_MADE, tenant, action=entry.action, target=entry.target)
 
     async def find(self, audit_filter: AuditFilter) -> tuple[list[AuditRow], int]:
         """Return entries, newest first, and the number of all that match."""

@@ -21,6 +21,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
+from tidemill.telemetry.node_events import NodeEvents
 
 logger = logging.getLogger(__name__)
 
@@ -40,10 +41,11 @@ class AccessServices:
         *,
         owner: Owner | None = None,
         liveness: ProcessLiveness | None = None,
+        node_events: NodeEvents | None = None,
     ) -> None:
         self._store = store
         self.clock = clock
-        self.audit = AuditLog(store.audit_entries, clock, settings)
+        self.audit = AuditLog(store.audit_entries, clock, settings, node_events)
         self.tenants = TenantService(store, self.audit, clock)
         self.keys = KeyService(store.api_keys, store.sessions, self.tenants, self.audit, clock)
         self.accounts = AccountService(store.accounts, store.sessions, self.tenants, self.audit, clock)

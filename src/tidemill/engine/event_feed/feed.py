@@ -79,7 +79,7 @@ class EventFeed:
         self.clock = clock
         self._tasks = tasks
         self.node_events = node_events
-        node_events.on_published = self._wake_readers
+        node_events.listen(self._wake_readers)
         self.tail = RunEventTail(store.runs, clock, self._wake_readers)
         self._samplers: list[Sampler] = [
             FiringSampler(read_firing_counts, node_events, clock),
@@ -140,7 +140,7 @@ class EventFeed:
             self._is_listening = True
         await self.tail.start()
         self._tail_task = self._tasks.start("event feed: run events", self.tail.run())
-        self._notifier.on_any_change = self.tail.wake
+        self._notifier.listeners.append(self.tail.wake)
 
     async def _resume(self, here: FeedPosition, after: FeedPosition) -> Joined:
         """Return where a reader continues after an earlier event, and why it misses some if it does.
@@ -163,7 +163,7 @@ class EventFeed:
             if not any(sampler.types & one.types for one in self._readers):
                 await cancel_and_wait(self._sampler_tasks.pop(sampler.title, None))
         if not self._readers:
-            self._notifier.on_any_change = None
+            self._notifier.listeners.remove(self.tail.wake)
             tail, self._tail_task = self._tail_task, None
             await cancel_and_wait(tail)
 

@@ -116,7 +116,6 @@ class WorkflowEngine:
         self.remote_reports = RemoteReports(runtime, self.versions, self.leader, self.attempts)
         self._presence = Presence(runtime)
         self._claimer = Claimer(runtime, self.versions, self.attempts)
-        self.attempts.observer = self._claimer
         self._ready = asyncio.Event()
 
     # -- lifecycle
@@ -176,7 +175,8 @@ class WorkflowEngine:
         schedules = ScheduleRunner(runtime, versions, self.starter, admission)
         triggers = TriggerPollers(runtime, versions, self._find_trigger, self.starter, admission)
         scheduler = Scheduler(runtime, versions, coordinator, attempts, [schedules, triggers], self.ticks)
-        leader.coordinator, leader.scheduler, attempts.observer = coordinator, scheduler, coordinator
+        leader.coordinator, leader.scheduler = coordinator, scheduler
+        attempts.observe(coordinator)
         self.metrics.set_gauge("scheduler_leader", 1)
         try:
             await scheduler.tick()
@@ -192,7 +192,7 @@ class WorkflowEngine:
     def _stop_leading(self, coordinator: RunCoordinator) -> None:
         """Stop all changes of the coordinator; attempts report to the store from now on."""
         coordinator.close()
-        self.attempts.observer = self._claimer
+        self.attempts.observe(None)
         self.metrics.set_gauge("scheduler_leader", 0)
 
     async def close(self, timeout: float) -> None:
@@ -297,12 +297,10 @@ class WorkflowEngine:
         await self.versions.remove_current(tenant, name)
         self.ticks.notify()
 
-    async def collect_versions(self, on_collected: Callable[[], None]) -> None:
-        """Discard versions that no run needs; `on_collected` is called now, and whenever one is discarded later."""
-        self.versions.on_collected = on_collected
+    async def collect_versions(self) -> None:
+        """Discard versions that no run needs."""
         in_use = {attempt.run.version_key for attempt in self.attempts.claimed.values()}
         await self.versions.collect(self.runtime.store.runs, in_use)
-        on_collected()
 
     def loaded_workflows(self, tenant: str) -> list[Workflow]:
         """Return the code of a tenant's workflows, in every version that is loaded here."""

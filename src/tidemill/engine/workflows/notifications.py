@@ -27,10 +27,9 @@ class RunSignal(asyncio.Event):
 class RunNotifier:
     """Wakes the callers on this node that wait for a run to change or to end."""
 
-    on_any_change: Callable[[], None] | None = None
-    """Called when this node has changed any run as the leader; None while no one wants to know."""
-
     def __init__(self) -> None:
+        self.listeners: list[Callable[[], None]] = []
+        """Called when this node has changed any run as the leader."""
         self.change_signals: WeakValueDictionary[str, RunSignal] = WeakValueDictionary()
         """By run: the signal of its next change, as long as a waiter references it."""
         self.end_signals: WeakValueDictionary[str, RunSignal] = WeakValueDictionary()

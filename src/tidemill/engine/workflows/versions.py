@@ -35,8 +35,7 @@ class WorkflowVersions:
         """How many runs of each version are being created: the version stays, though no store knows of them yet."""
         self.schedules_on_hold: set[tuple[str, str]] = set()
         """Workflows that are being replaced: their slots wait until it is certain which version stays."""
-        self.on_collected: Callable[[], None] = lambda: None
-        """Called when code was discarded."""
+        self._listeners: list[Callable[[], None]] = []
         self._version_store = versions
         self._clock = clock
         self._owner = owner
@@ -45,6 +44,10 @@ class WorkflowVersions:
         """Whether a version counts as newer for all nodes because it was loaded here; not on a worker."""
         self._seen_at: dict[VersionKey, datetime] = {}
         """When each known version was last loaded, here or on the node that stored it."""
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a listener when code was discarded."""
+        self._listeners.append(listener)
 
     async def set_current(self, tenant: str, workflow: Workflow) -> VersionKey:
         """Make a workflow the current one of its name; runs of the version before keep that version."""
@@ -88,7 +91,8 @@ class WorkflowVersions:
             self.specs.pop(key, None)
             self.starting.pop(key, None)
         if unloaded:
-            self.on_collected()
+            for listener in self._listeners:
+                listener()
             if self._owner is not None:
                 await self._version_store.unload(self._owner, unloaded)
 

@@ -36,6 +36,7 @@ class RetiredVersions:
         self._retired: list[_RetiredVersion] = []
         self._sweep_count = 0
         self._is_sweeping = False
+        engine.versions.listen(self._release_unused)
 
     def add(self, reference: "PackageReference", usage_checks: Iterable[UsageCheck]) -> None:
         """Keep a reference until all usage checks return False."""
@@ -65,7 +66,8 @@ class RetiredVersions:
     async def _collect_unused(self) -> None:
         if self._retired:
             try:
-                await self._engine.collect_versions(self._release_unused)
+                await self._engine.collect_versions()
+                self._release_unused()
             except StoreError as error:  # retired versions are only kept a while longer
                 logger.warning(events.PACKAGE_VERSION_COLLECTION_FAILED, extra={"error": str(error)})
 

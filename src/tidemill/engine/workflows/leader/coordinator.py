@@ -90,8 +90,6 @@ class RunCoordinator(AttemptObserver):
         self.store_retry = StoreRetry(runtime.clock)
         self.accepts_runs = True
         """Whether new runs are begun here; not while the node closes."""
-        self.on_unknown_runs = ticks.notify
-        """Called when the store turns out to have queued runs that are not known here."""
         self.is_closed = self._is_assign_scheduled = False
         self._launcher = ClaimLauncher(runtime, attempts, self.slots)
         self._failures = ChangeFailures(runtime, attempts, self.slots, self.replan)
@@ -391,8 +389,8 @@ class RunCoordinator(AttemptObserver):
             self._notifier.notify_ended(active.run.id, active.as_finished())
         elif active.run.id in self._notifier.change_signals:
             self._notifier.notify_changed(active.run.id)
-        if self._notifier.on_any_change is not None:
-            self._notifier.on_any_change()
+        for listener in self._notifier.listeners:
+            listener()
 
     def _resolve(self, change: InFlightChange) -> None:
         """Resolve the requests of a change; late reports are counted."""
@@ -459,7 +457,7 @@ class RunCoordinator(AttemptObserver):
                 active.is_pool_full = True
             case "not_next":
                 self.slots.admission.is_open = False
-                self.on_unknown_runs()
+                self._ticks.on_remote_change()  # the store has queued runs that are not known here
             case "fired":
                 resolve_requests(active.requests, [False] * len(active.requests))
                 self._remove_run(active)

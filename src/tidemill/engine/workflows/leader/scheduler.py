@@ -88,12 +88,10 @@ class Scheduler:
         self._clock = runtime.clock
         self._metrics = runtime.metrics
         self._runtime = runtime
-        self._has_remote_changes = False
         self._is_fully_loaded = False
         """Whether the coordinator's cache is known to hold all active runs."""
         self._has_failed = False
         self._failures = 0
-        coordinator.on_unknown_runs = self.on_remote_change
         ticks.reset()
 
     @property
@@ -113,8 +111,7 @@ class Scheduler:
 
     def on_remote_change(self) -> None:
         """Refresh the active runs soon: another process changed the store."""
-        self._has_remote_changes = True
-        self._ticks.notify()
+        self._ticks.on_remote_change()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -122,8 +119,7 @@ class Scheduler:
             self._has_failed = False
             if self._ticks.is_due:
                 await self.tick()
-            elif self._has_remote_changes:
-                self._has_remote_changes = False
+            elif self._ticks.take_remote_change():
                 await self.run_phase(Phase.PLAN, self.plan)
             else:
                 await self.run_phase(Phase.DUE, self.run_due)
@@ -187,7 +183,7 @@ class Scheduler:
             await self._versions.discard(superseded - in_use)
             await self.unfinished_runs.review()
         else:
-            self.on_remote_change()  # further runs are yet to be read
+            self._ticks.on_remote_change()  # further runs are yet to be read
         self._metrics.set_gauge("runs_active", len(self._coordinator.active_runs))
         self._coordinator.slots.executor_slots.unpark()
         self._is_fully_loaded = True

@@ -25,6 +25,7 @@ class TickTimer:
         """Whether the next tick is further away than the tick interval."""
         self.interval = self._base_interval
         self.next_tick = self._clock.monotonic()
+        self._has_remote_changes = False
 
     @property
     def is_waiting(self) -> bool:
@@ -39,6 +40,16 @@ class TickTimer:
     def notify(self) -> None:
         """Wake the scheduler."""
         self._wakeup.notify()
+
+    def on_remote_change(self) -> None:
+        """Wake the scheduler to refresh the active runs: another process changed the store."""
+        self._has_remote_changes = True
+        self._wakeup.notify()
+
+    def take_remote_change(self) -> bool:
+        """Return whether another process changed the store since the last call."""
+        has_changes, self._has_remote_changes = self._has_remote_changes, False
+        return has_changes
 
     def speed_up(self) -> None:
         """Return to the regular tick interval after an idle time."""

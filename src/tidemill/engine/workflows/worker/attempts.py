@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tidemill.engine.wakeup import Wakeup
 from tidemill.engine.workflows.executors.interface import (
     AttemptListener,
     AttemptRequest,
@@ -27,6 +28,7 @@ from tidemill.engine.workflows.spans import attempt_span
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.dispatcher import Dispatcher
 from tidemill.engine.workflows.worker.task_logs import TaskLogWriter
+from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled, Deferred, RetryBudgets
@@ -58,10 +60,7 @@ class ClaimedAttempt(msgspec.Struct, kw_only=True):
 
 
 class AttemptObserver:
-    """Acts on what happens to this node's attempts: the coordinator while the node leads, else the claimer.
-
-    This class plans no runs, so all reports go to the store.
-    """
+    """Acts on what happens to this node's attempts. This class plans no runs, so all reports go to the store."""
 
     def begin(self, key: AttemptKey) -> "asyncio.Future[bool] | None":  # noqa: ARG002
         """Record that an attempt starts; None if the observer does not coordinate its run."""
@@ -78,6 +77,16 @@ class AttemptObserver:
         """Use executor slots that may have become free."""
 
 
+class FollowerObserver(AttemptObserver):
+    """The observer while another node leads: wakes the claimer when slots may have become free."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.wakeup = Wakeup(clock)
+
+    def assign_slots(self) -> None:
+        self.wakeup.notify()
+
+
 class LocalAttempts(AttemptListener):
     """The claimed attempts of this node, and the executors that run them."""
 
@@ -91,7 +100,8 @@ class LocalAttempts(AttemptListener):
         self.owner = runtime.owner
         self.executors = executors
         self.task_logs = task_logs
-        self.observer = AttemptObserver()
+        self.follower = FollowerObserver(runtime.clock)
+        self.observer: AttemptObserver = self.follower
         self.claimed: dict[AttemptKey, ClaimedAttempt] = {}
         self.has_claimed = asyncio.Event()
         """Set while the node has claimed attempts."""
@@ -109,6 +119,15 @@ class LocalAttempts(AttemptListener):
         self._metrics = runtime.metrics
         self._spans = runtime.spans
         self._tasks = runtime.tasks
+
+    def observe(self, leader: AttemptObserver | None) -> None:
+        """Let the leader act on what happens to attempts; None if another node leads from now on."""
+        self.observer = leader or self.follower
+
+    @property
+    def is_led_here(self) -> bool:
+        """Whether this node leads, and so assigns its slots itself."""
+        return self.observer is not self.follower
 
     def running(self) -> set[AttemptKey]:
         """Return the attempts that executors still run."""

@@ -11,11 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from tidemill.engine.tasks import run_forever
-from tidemill.engine.wakeup import Wakeup
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.tenant_shares import ask_first
 from tidemill.engine.workflows.versions import WorkflowVersions
-from tidemill.engine.workflows.worker.attempts import AttemptObserver, LocalAttempts
+from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.engine.workflows.worker.launcher import TaskLauncher
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, VersionTask
@@ -28,8 +27,8 @@ logger = logging.getLogger(__name__)
 VERSION_COLLECT_INTERVAL = 60.0  # seconds between collections of unused workflow versions
 
 
-class Claimer(AttemptObserver):
-    """Claims tasks for this node while it observes the node's attempts, that is while another node leads."""
+class Claimer:
+    """Claims tasks for this node while another node leads."""
 
     def __init__(self, runtime: WorkflowRuntime, versions: WorkflowVersions, attempts: LocalAttempts) -> None:
         self._is_running = False
@@ -42,7 +41,7 @@ class Claimer(AttemptObserver):
         self._metrics = runtime.metrics
         self._pools = runtime.pools
         self._executor_for = runtime.executor_for
-        self._wakeup = Wakeup(runtime.clock)
+        self._wakeup = attempts.follower.wakeup
         self._last_served: Counter[str] = Counter()
         """The tenants of the task runs that the last claim got; empty if it left slots free: then no task waits."""
         self._collected_at = self._pools_read_at = self._clock.monotonic()
@@ -66,7 +65,7 @@ class Claimer(AttemptObserver):
 
     async def _wait_and_claim(self) -> None:
         await self._wakeup.wait(self._settings.tick_interval)
-        if self._attempts.observer is not self:
+        if self._attempts.is_led_here:
             return
         await self._claim()  # first: a free slot waits for it
         await self._stop_unwanted()
