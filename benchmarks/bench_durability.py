@@ -24,6 +24,7 @@ import tidemill as tm
 from benchmarks.bare_driver import PAYLOAD
 from benchmarks.market_maker import SOURCES, exposure, ledger, make_event, maker, orderbook, pricing
 from benchmarks.measure import console, keep, percentile, ratio, show, verdict
+from benchmarks.result_files import Verdict
 from tests.postgres import PostgresServer
 
 CHUNK = 200  # events between two turns of the loop
@@ -92,7 +93,7 @@ async def in_turns(contestants: dict[str, Any], events: int, rounds: int) -> dic
     return seconds
 
 
-async def fast_path(stores: dict[str, Callable[[], Awaitable[str]]], rounds: int, events: int) -> list[dict[str, Any]]:
+async def fast_path(stores: dict[str, Callable[[], Awaitable[str]]], rounds: int, events: int) -> list[Verdict]:
     """none, interval and fire through handles, beside a node without a store."""
     async with AsyncExitStack() as nodes:
         contestants = {"no store": Handles(await nodes.enter_async_context(tm.Node(load=load(None, "latest"))))}
@@ -210,7 +211,7 @@ async def databases(folder: Path) -> AsyncIterator[dict[str, Callable[[], Awaita
         await asyncio.to_thread(server.remove)
 
 
-async def run(*, quick: bool) -> list[dict[str, Any]]:
+async def run(*, quick: bool) -> list[Verdict]:
     """Run everything, print tables, return verdicts."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -25,6 +25,7 @@ from benchmarks.market_maker import (
     market,
 )
 from benchmarks.measure import keep, percentile, ratio, show, take_turns, verdict
+from benchmarks.result_files import Verdict
 
 WARM_UP = 2  # events before all three feeds have spoken
 
@@ -107,7 +108,7 @@ def light_by_hand(orderbook: Book, pricing: Price, exposure: Exposure) -> bool:
     return is_open(edge(orderbook, pricing), exposure)
 
 
-async def lighter_nodes(rounds: int, events: int) -> list[dict[str, Any]]:
+async def lighter_nodes(rounds: int, events: int) -> list[Verdict]:
     """The same events through two nodes that do almost nothing, so that the engine is most of what an event costs."""
     async with tm.Node(load=[market, light]) as node:
         contestants = {"bare": Bare(light_by_hand).run, "tidemill": Engine(node).run}
@@ -138,7 +139,7 @@ async def throughput(rounds: int, events: int) -> dict[str, Any]:
     return {"seconds": seconds, "evaluations": ledger.evaluations}
 
 
-def report_throughput(figures: dict[str, Any]) -> list[dict[str, Any]]:
+def report_throughput(figures: dict[str, Any]) -> list[Verdict]:
     """Show throughput and the ratio to the bare loop."""
     seconds = figures["seconds"]
     rows = [
@@ -190,7 +191,7 @@ async def _paced(push: Callable[[int, dict[str, Any]], None], waited: list[float
         push(source, event)
 
 
-def report_latency(waited: dict[str, list[float]]) -> list[dict[str, Any]]:
+def report_latency(waited: dict[str, list[float]]) -> list[Verdict]:
     """Show the percentiles of paced latency."""
     shares = (0.5, 0.99, 1.0)
     rows = [[name, *(f"{percentile(values, share):.1f}" for share in shares)] for name, values in waited.items()]
@@ -202,7 +203,7 @@ def report_latency(waited: dict[str, list[float]]) -> list[dict[str, Any]]:
     ]
 
 
-def direct_calls(rounds: int, events: int) -> list[dict[str, Any]]:
+def direct_calls(rounds: int, events: int) -> list[Verdict]:
     """`graph(...)` beside the nodes called by hand."""
     _, book = make_event(0, 0)
     _, price = make_event(1, 1)

@@ -14,12 +14,13 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tidemill as tm
 from benchmarks.bare_driver import ROWS_PER_COMMIT, BareDriver
 from benchmarks.bench_durability import Pushers, load
 from benchmarks.measure import keep, percentile, ratio, show, verdict
+from benchmarks.result_files import Verdict
 
 PUSHERS = (64, 256, 512)
 MEMORY = Path("/dev/shm")  # Linux has it, and so has CI
@@ -93,7 +94,7 @@ async def measure_folder(parent: Path | None, title: str, rounds: int, events: i
     return figures, [title, *first]
 
 
-async def run(*, quick: bool) -> list[dict[str, Any]]:
+async def run(*, quick: bool) -> list[Verdict]:
     """Measure with a free disk and on the disk, print tables, return verdicts."""
     extent = (5, 4_000) if quick else (12, 20_000)
     in_memory, first_in_memory = await measure_folder(MEMORY, "a file in memory", *extent)

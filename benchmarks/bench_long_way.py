@@ -166,7 +166,7 @@ def with_state() -> Kind:
     """The accumulator of the order book keeps a running state."""
 
     @tm.passthrough(state=Depth)
-    def orderbook(event: dict, state: Depth) -> Depth:  # type: ignore[type-arg]
+    def orderbook(event: dict, state: Depth) -> Depth:
         return Depth(event["t"], event["bid"], event["ask"], state.total + 1)
 
     reactor, graph = _declare("stateful", sources=(orderbook, pricing, exposure))

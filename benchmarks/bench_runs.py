@@ -24,6 +24,7 @@ from benchmarks import flows
 from benchmarks.bench_journal import MEMORY
 from benchmarks.bench_workflows import run_many
 from benchmarks.measure import UNDISTURBED, keep, percentile, ratio, show, verdict
+from benchmarks.result_files import Verdict
 from tidemill.storage.sqlite import database
 
 RUNS = 200
@@ -68,7 +69,7 @@ def recording() -> Iterator[list[Statement]]:
     run_in_transaction = database._run_in_transaction
 
     def record(connection: Any, units: Sequence[Any]) -> list[Any]:
-        return run_in_transaction(RecordingConnection(connection, statements), units)  # type: ignore[arg-type]
+        return run_in_transaction(RecordingConnection(connection, statements), units)
 
     with patch.object(database, "_run_in_transaction", record):
         yield statements
@@ -137,7 +138,7 @@ def _row(title: str, in_node: Costs, alone: Costs) -> list[str]:
     return [title, *(f"{one:,.0f}" for one in figures)]
 
 
-async def run(*, quick: bool) -> list[dict[str, Any]]:
+async def run(*, quick: bool) -> list[Verdict]:
     """Measure both kinds of runs in memory and on the disk, print tables, return verdicts."""
     rows, rounds = [], 3 if quick else 15
     chains, many = [], []

@@ -21,6 +21,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks.bench_workflows import fill_history
 from benchmarks.measure import keep, percentile, ratio, show, verdict
+from benchmarks.result_files import Verdict
 
 BATCH = 256
 TICK = {"price": 100.0}
@@ -62,7 +63,7 @@ async def running(*arguments: str) -> AsyncIterator[Server]:
         await process.communicate(b"")
 
 
-async def single_pushes(node: Server, echo: Server, count: int) -> list[dict[str, Any]]:
+async def single_pushes(node: Server, echo: Server, count: int) -> list[Verdict]:
     """One event per frame, the next after the acknowledgement; the echo does the same with its frames."""
     async with (
         connect(f"{node.socket_url}/ws/accumulators/ticks", compression=None) as pushing,
@@ -108,7 +109,7 @@ async def _take_latencies(node: Server) -> list[float]:
         return taken
 
 
-async def batches(node: Server, echo: Server, frames: int) -> list[dict[str, Any]]:
+async def batches(node: Server, echo: Server, frames: int) -> list[Verdict]:
     """Frames of many events, a few in flight: events per second of the server's CPU time."""
     rows, rates = [], {}
     for name, server, path in (("push", node, "/ws/accumulators/ticks"), ("echo", echo, "/ws")):
@@ -164,7 +165,7 @@ async def idle_connections(node: Server, count: int) -> dict[str, Any]:
     return {"memory of an idle WebSocket, kB": each}
 
 
-async def starts(node: Server, echo: Server, count: int) -> list[dict[str, Any]]:
+async def starts(node: Server, echo: Server, count: int) -> list[Verdict]:
     """Start runs over HTTP, one after the other, beside an echo of the same body."""
     async with httpx.AsyncClient() as http:
         ours, theirs = [], []
@@ -182,7 +183,7 @@ async def _timed(request: Any) -> float:
     return (perf_counter() - began) * 1e6
 
 
-async def lists(folder: Path, runs: int) -> list[dict[str, Any]]:
+async def lists(folder: Path, runs: int) -> list[Verdict]:
     """List 100 runs among many."""
     address = f"sqlite:///{folder / 'history.db'}"
     await fill_history(address, runs)
@@ -195,7 +196,7 @@ async def lists(folder: Path, runs: int) -> list[dict[str, Any]]:
     return [verdict("list of 100 runs, ms", found["newest"], 20, at_least=False)]
 
 
-async def cold_start(folder: Path) -> list[dict[str, Any]]:
+async def cold_start(folder: Path) -> list[Verdict]:
     """From the start of `tidemill dev` to its first answer."""
     taken = []
     for number in range(3):

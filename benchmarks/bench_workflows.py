@@ -27,6 +27,7 @@ import tidemill as tm
 from benchmarks import flows
 from benchmarks.bench_durability import raw_sqlite, report_raw
 from benchmarks.measure import console, keep, percentile, ratio, show, verdict
+from benchmarks.result_files import Verdict
 from tidemill.engine.workflows.executors.interface import (
     AttemptListener,
     AttemptRequest,
@@ -96,7 +97,7 @@ async def run_many(node: tm.Node, name: str, count: int) -> float:
     return seconds
 
 
-async def throughput(folder: Path, rounds: int) -> list[dict[str, Any]]:
+async def throughput(folder: Path, rounds: int) -> list[Verdict]:
     """200 runs of 5 tasks, a chain of 50, and 1 -> 200 -> 1; and the commit rate of the disk in the same rounds."""
     five, chain, fan, raw = [], [], [], []
     many = tm.Node(f"sqlite:///{folder / 'many.db'}", load=[flows.five, flows.chain, flows.fan])
@@ -139,7 +140,7 @@ async def bare_disk(path: Path) -> AsyncIterator[Callable[[int], float]]:
         yield measure
 
 
-async def latency(folder: Path, count: int) -> list[dict[str, Any]]:
+async def latency(folder: Path, count: int) -> list[Verdict]:
     """From `start` to the first line of the first task, on an idle node."""
     waited = []
     async with tm.Node(f"sqlite:///{folder / 'latency.db'}", load=[flows.single]) as node:
@@ -157,7 +158,7 @@ async def latency(folder: Path, count: int) -> list[dict[str, Any]]:
     ]
 
 
-async def fairness(folder: Path, rounds: int) -> list[dict[str, Any]]:
+async def fairness(folder: Path, rounds: int) -> list[Verdict]:
     """A run of one tenant while another has started many: it does not wait for all of them."""
     waited, others = [], []
     async with tm.Node(f"sqlite:///{folder / 'fairness.db'}", load=[flows.five]) as node:
@@ -178,7 +179,7 @@ async def fairness(folder: Path, rounds: int) -> list[dict[str, Any]]:
     return [verdict("a run beside many of another tenant, ms", median(waited), 100, at_least=False)]
 
 
-async def punctuality(folder: Path, seconds: int) -> list[dict[str, Any]]:
+async def punctuality(folder: Path, seconds: int) -> list[Verdict]:
     """Every-second schedules: how late a run exists after its slot."""
     ticking = tm.Workflow("ticking", schedule=tm.Cron("* * * * * *"))
 
@@ -205,7 +206,7 @@ async def _rows(address: str) -> list[RunRow]:
     return found
 
 
-def idleness(folder: Path, seconds: float) -> list[dict[str, Any]]:
+def idleness(folder: Path, seconds: float) -> list[Verdict]:
     """A node with nothing to do, in a process of its own: its share of a core, and its memory."""
     command = [sys.executable, "-c", IDLE, f"sqlite:///{folder / 'idle.db'}", str(seconds)]
     found = subprocess.run(command, check=True, env=ENVIRONMENT, capture_output=True, text=True, cwd=ROOT).stdout
@@ -218,7 +219,7 @@ def idleness(folder: Path, seconds: float) -> list[dict[str, Any]]:
     ]
 
 
-def cold(folder: Path, rounds: int) -> list[dict[str, Any]]:
+def cold(folder: Path, rounds: int) -> list[Verdict]:
     """From the start of a process to the end of its first durable task and its own exit, beside bare Python."""
     contestants = {
         "tidemill": lambda number: (COLD, f"sqlite:///{folder / f'cold{number}.db'}"),
@@ -242,7 +243,7 @@ def cold(folder: Path, rounds: int) -> list[dict[str, Any]]:
     ]
 
 
-async def starts(folder: Path, rounds: int, many: int) -> list[dict[str, Any]]:
+async def starts(folder: Path, rounds: int, many: int) -> list[Verdict]:
     """Task starts of the subprocess executor, by the CPU that all processes together spend on one."""
     address = f"sqlite:///{folder / 'forks.db'}"
     alone = await cost_of_starts(rounds, many, starts_alone)
@@ -356,7 +357,7 @@ async def starts_in_a_node(address: str, count: int) -> float:
         return await run_many(node, "fan", count // (flows.WIDTH + 2))
 
 
-async def history(folder: Path, finished: int, active: int, seconds: int) -> list[dict[str, Any]]:
+async def history(folder: Path, finished: int, active: int, seconds: int) -> list[Verdict]:
     """A tick with a long past and many active runs."""
     address = f"sqlite:///{folder / 'history.db'}"
     await fill_history(address, finished)

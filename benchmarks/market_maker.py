@@ -76,17 +76,17 @@ class Action(tm.Boundary):
 
 
 @tm.passthrough
-def orderbook(event: dict) -> Book:  # type: ignore[type-arg]
+def orderbook(event: dict) -> Book:
     return Book(event["t"], event["bid"], event["ask"])
 
 
 @tm.passthrough
-def pricing(event: dict) -> Price:  # type: ignore[type-arg]
+def pricing(event: dict) -> Price:
     return Price(event["t"], event["fair"], event["vol"])
 
 
 @tm.passthrough
-def exposure(event: dict) -> Exposure:  # type: ignore[type-arg]
+def exposure(event: dict) -> Exposure:
     return Exposure(event["t"], event["position"], event["limit"])
 
 

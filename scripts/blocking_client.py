@@ -14,7 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CLIENT = ROOT / "src" / "tidemill" / "client"
-SOURCE, TARGET = CLIENT / "asynchronous", CLIENT / "synchronous"
+SOURCE: Path = CLIENT / "asynchronous"
+TARGET: Path = CLIENT / "synchronous"
 HANDLES = ROOT / "src" / "tidemill" / "api" / "handles.py"
 """The handles, which nodes have too."""
 

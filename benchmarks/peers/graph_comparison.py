@@ -90,7 +90,7 @@ def pace(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, list[d
 
 def report_evaluated(seconds: Mapping[str, list[float]]) -> list[dict[str, Any]]:
     """Show and return the cost of an event with each engine."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"name": name, "us": median(values) * 1e6, "of the bare loop": ratio(seconds[BARE], values)}
         for name, values in seconds.items()
     ]
@@ -103,7 +103,7 @@ def report_evaluated(seconds: Mapping[str, list[float]]) -> list[dict[str, Any]]
 
 def report_paced(found: Mapping[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
     """Show and return the latencies of each engine."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"name": name, **{share: median(one[share] for one in figures) for share in ("p50", "p99")}}
         for name, figures in found.items()
     ]

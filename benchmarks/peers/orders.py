@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TextIO
 
 Figures = Mapping[str, float]
 Work = Callable[[int], Figures | Awaitable[Figures]]
@@ -29,5 +30,5 @@ async def serve(works: Mapping[str, Work]) -> None:
             _say(answers, await found if inspect.isawaitable(found) else found)
 
 
-def _say(answers: "os._IOBase", content: object) -> None:
+def _say(answers: TextIO, content: object) -> None:
     print(json.dumps(content), file=answers, flush=True)

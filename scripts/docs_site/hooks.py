@@ -43,7 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Adapt what code hosts and the site read differently, and choose template and rank of the page."""
     if page.file.src_uri == START_PAGE:
-        page.meta |= {"template": "start.html", "hide": ["navigation", "toc"]}
+        page.meta.update(template="start.html", hide=["navigation", "toc"])
     if page.file.src_uri.startswith(BACKGROUND):
         page.meta["search"] = {"boost": 0.2}
     if page.file.src_uri not in ROOT_PAGES.values():

@@ -22,7 +22,7 @@ class StateDrawing:
 
     canvas: Canvas
     table: TransitionTable[Any]
-    looks: Mapping[StrEnum, Look] = field(default_factory=dict)
+    looks: Mapping[Any, Look] = field(default_factory=dict)
     _drawn: set[tuple[StrEnum, StrEnum]] = field(default_factory=set)
 
     def state(self, state: StrEnum, x: float, y: float, width: float = 120.0) -> Area:

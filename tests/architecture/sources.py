@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from scripts.measure import ROOT, House
+from scripts.measure import House
 
+ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef

@@ -13,6 +13,7 @@ def test_no_module_imports_a_decoder_that_runs_code() -> None:
         f"{module.where(node.lineno)} {name}"
         for module in modules()
         for node in ast.walk(module.tree)
+        if isinstance(node, ast.stmt)
         for name in imported_names(node)
         if name.partition(".")[0] in FORBIDDEN
     ]

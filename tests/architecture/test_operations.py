@@ -192,8 +192,8 @@ def test_an_operation_names_only_fields_that_it_has() -> None:
 def _named_by(operation: Operation[Any, Any]) -> Iterator[tuple[str, set[str]]]:
     """Yield every name in the path and the texts of an operation, with the names that may stand there."""
     fields = {one.name for one in operation.fields}
-    is_list = isinstance(operation, ListOperation)
-    answered = set(getattr(operation.item if is_list else operation.answer, "__struct_encode_fields__", ()))
+    answer = operation.item if isinstance(operation, ListOperation) else operation.answer
+    answered = set(getattr(answer, "__struct_encode_fields__", ()))
     yield from ((name, fields) for name in _placeholders(operation.http.path))
     yield from ((name, answered) for name in _placeholders(operation.http.location or ""))
     for form in (verb.command for verb in operation.verbs if verb.command is not None):

@@ -102,12 +102,14 @@ def raised_codes() -> Iterator[tuple[str, int]]:
             given = {one.arg: one.value for one in node.keywords} if isinstance(node, ast.Call) else {}
             code, status = given.get("code"), given.get("status", ast.Constant(USUAL_STATUS))
             if isinstance(code, ast.Constant):
-                assert isinstance(status, ast.Constant), f"{module.where(node.lineno)} gives a status that is no number"
+                assert isinstance(status, ast.Constant), (
+                    f"{module.where(status.lineno)} gives a status that is no number"
+                )
                 yield str(code.value), int(str(status.value))
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "NotFoundError":
                 kind = node.args[0]
-                assert isinstance(kind, ast.Constant), f"{module.where(node.lineno)} gives a kind that is no text"
-                yield f"{kind.value}_not_found", 404
+                assert isinstance(kind, ast.Constant), f"{module.where(kind.lineno)} gives a kind that is no text"
+                yield f"{kind.value!s}_not_found", 404
 
 
 def test_every_close_code_is_listed() -> None:

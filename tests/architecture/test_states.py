@@ -38,8 +38,8 @@ def test_the_command_line_shows_every_state(state: RunState | TaskState) -> None
     """A state of runs only, too: lists of runs show it."""
     assert state_text(state).plain == state
     assert state_text(state).style == state_style(state)
-    assert len(state_mark(state).plain) == len(state_mark(state, is_ascii=True).plain) == 1  # type: ignore[arg-type]
-    assert state_mark(state, is_ascii=True).plain.isascii()  # type: ignore[arg-type]
+    assert len(state_mark(state).plain) == len(state_mark(state, is_ascii=True).plain) == 1
+    assert state_mark(state, is_ascii=True).plain.isascii()
 
 
 def test_pages_show_states_in_the_tones_of_the_table() -> None:

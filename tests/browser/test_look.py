@@ -64,7 +64,7 @@ def test_a_page_is_accessible_and_fits(screen: tuple[Page, str], node: DemoNode,
     page.screenshot(path=ARTIFACTS / f"{name}-{kind}.png")
     assert violations(page) == []
     for part in ("html", "main"):
-        assert page.evaluate(f"document.querySelector('{part}').scrollWidth") <= page.viewport_size["width"], part
+        assert page.evaluate(f"document.querySelector('{part}').scrollWidth") <= page.viewport_size["width"], part  # type: ignore[index]
 
 
 @pytest.mark.parametrize("path", ["/runs/{run}", "/reactors/market"])

@@ -22,13 +22,19 @@ def tenant(name: str = "acme", **given: Any) -> TenantRow:
 def api_key(id: str = "k0000001", **given: Any) -> ApiKey:
     """Return a key that is restricted to two endpoints."""
     only = frozenset([Resource("accumulators", "a, b:c"), Resource("reactors", "market")])
-    fields = {"tenant": "acme", "role": Role.WRITE, "only": only, "created_at": NOON, "created_by": "local"}
+    fields: dict[str, Any] = {
+        "tenant": "acme",
+        "role": Role.WRITE,
+        "only": only,
+        "created_at": NOON,
+        "created_by": "local",
+    }
     return ApiKey(id=id, **fields | given)
 
 
 def audit_entry(id: str = "e1", **given: Any) -> AuditRow:
     """Return an audit entry."""
-    fields = {"at": NOON, "tenant": "acme", "actor": "key:1", "action": "run.cancel", "target": "r1"}
+    fields: dict[str, Any] = {"at": NOON, "tenant": "acme", "actor": "key:1", "action": "run.cancel", "target": "r1"}
     return AuditRow(id=id, **fields | given)
 
 
@@ -37,7 +43,7 @@ PRINCIPAL = Principal(tenant="acme", role=Role.WRITE, actor="account:ada", only=
 
 def account(name: str = "ada", **given: Any) -> AccountRow:
     """Return an account."""
-    fields = {"tenant": "acme", "role": Role.WRITE, "created_at": NOON, "created_by": "x"} | given
+    fields: dict[str, Any] = {"tenant": "acme", "role": Role.WRITE, "created_at": NOON, "created_by": "x"} | given
     return AccountRow(name=name, **fields)
 
 
@@ -59,11 +65,17 @@ def variable(name: str = "region", **given: Any) -> VariableRow:
 
 def secret(name: str = "password", **given: Any) -> StoredSecret:
     """Return a secret."""
-    fields = {"tenant": "acme", "version": 1, "key_id": "k1", "wrapped_key": b"\0wrapped", "ciphertext": b"\xffcipher"}
+    fields: dict[str, Any] = {
+        "tenant": "acme",
+        "version": 1,
+        "key_id": "k1",
+        "wrapped_key": b"\0wrapped",
+        "ciphertext": b"\xffcipher",
+    }
     return StoredSecret(name=name, **fields | {"updated_at": NOON, "updated_by": "x"} | given)
 
 
 def request(key: str = "i1", **given: Any) -> RequestRecord:
     """Return a request that is being handled."""
-    fields = {"tenant": "acme", "route": "POST /runs", "digest": b"\0digest", "owner": "o1", "at": NOON}
+    fields: dict[str, Any] = {"tenant": "acme", "route": "POST /runs", "digest": b"\0digest", "owner": "o1", "at": NOON}
     return RequestRecord(key=key, **fields | given)

@@ -154,7 +154,7 @@ def large(choose: Large) -> int:
 
 
 @flow.task
-def nothing():  # type: ignore[no-untyped-def]
+def nothing():
     return None
 
 
@@ -166,12 +166,12 @@ async def on_a_loop(params: RunParams) -> str:
 
 @flow.task
 def wrong_class() -> int:
-    return "text"  # type: ignore[return-value]
+    return "text"
 
 
 @flow.task
 def wrong_inside() -> list[int]:
-    return ["text"]  # type: ignore[list-item]
+    return ["text"]
 
 
 @flow.task
@@ -181,7 +181,7 @@ def wrong_bool() -> int:
 
 @flow.task
 def wrong_literal() -> Literal["a", "b"]:
-    return "c"  # type: ignore[return-value]
+    return "c"
 
 
 @flow.task
@@ -269,7 +269,7 @@ async def raises_a_cancellation() -> None:
 
 @flow.task
 async def cancels_itself() -> None:
-    asyncio.current_task().cancel()  # type: ignore[union-attr]
+    asyncio.current_task().cancel()
     await asyncio.sleep(0)
 
 

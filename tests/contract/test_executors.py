@@ -15,11 +15,16 @@ from tests.contract.executor_workflows import Row, Small, hidden
 from tests.contract.remote_harness import LAUNCHERS, open_remote_harness
 from tidemill.engine.workflows.executors.attempt_output import (
     HEAD_LIMIT,
-    LOG_LINE_LIMIT,
     MESSAGE_LIMIT,
     TAIL_LIMIT,
 )
-from tidemill.engine.workflows.executors.interface import STOP_GRACE_PERIOD, ItemOfList, ListInput, SingleInput
+from tidemill.engine.workflows.executors.interface import (
+    LOG_LINE_LIMIT,
+    STOP_GRACE_PERIOD,
+    ItemOfList,
+    ListInput,
+    SingleInput,
+)
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.tracebacks import TRACEBACK_LIMIT
 from tidemill.testing.faults.executors import FaultyExecutor

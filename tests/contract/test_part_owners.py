@@ -17,7 +17,7 @@ BOTH = [BOOK, MARKET]
 
 async def acquired(store: Store, keys: list[PartKey], owner: str, **options: object) -> dict[PartKey, int]:
     """Acquire parts that can be acquired; return their epochs."""
-    fences = await store.part_owners.acquire(keys, owner, **options)  # type: ignore[arg-type]
+    fences = await store.part_owners.acquire(keys, owner, **options)
     assert not isinstance(fences, PartOwner), fences
     return dict(fences)
 

@@ -245,7 +245,7 @@ async def test_a_slot_has_one_run_permanently(store: Store) -> None:
     await make(store, Change(run="r1", updated_run=replace(found, state=RunState.SUCCESS, ended_at=after(1))))
     await assert_refused(store, again, FIRED)
     for key, values in [("r3", {"slot": after(1)}), ("r4", {"key": "t"}), ("r5", {"workflow": "w"})]:
-        await make(store, creation(run_row(key), fire=fire_row(key, **({"slot": after(0)} | values))))
+        await make(store, creation(run_row(key), fire=fire_row(key, **({"slot": after(0)} | values))))  # type: ignore[operator]
     await make(store, creation(run_row("r6"), fire=fire_row("r6", tenant="other", slot=after(0))))
 
 

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from tests.contract.executor_harness import TIMEOUT, ExecutorHarness, open_harness, until
-from tidemill.engine.workflows.executors.attempt_output import HEAD_LIMIT, LOG_LINE_LIMIT, TAIL_LIMIT
-from tidemill.engine.workflows.executors.interface import SingleInput
+from tidemill.engine.workflows.executors.attempt_output import HEAD_LIMIT, TAIL_LIMIT
+from tidemill.engine.workflows.executors.interface import LOG_LINE_LIMIT, SingleInput
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import Cancelled, Failed, Lost, Succeeded

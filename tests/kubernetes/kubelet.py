@@ -167,7 +167,7 @@ class Kubelet:
         secrets = {}
         for secret in container.secret_names:
             path = f"/api/v1/namespaces/{self._pods.namespace}/secrets/{secret}"
-            while (answer := await self._insist(lambda path=path: self._pods.client.get(path))).is_error:
+            while (answer := await self._insist(lambda path=path: self._pods.client.get(path))).is_error:  # type: ignore[misc]
                 await self._report(name, waiting("CreateContainerConfigError", f'secret "{secret}" not found'))
                 await asyncio.sleep(PAUSE)
             secrets[secret] = decode_secret(answer.json())

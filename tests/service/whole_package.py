@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import tidemill as tm
 from tidemill.storage.workflow_ports import RunFilter, ScheduleCursor
+from tidemill.testing import TestNode as Node
 from tidemill.testing.probes import PackageProbe
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -19,7 +20,6 @@ PUT_ORDER = (
     "workflows",
 )
 
-Node = tm.testing.TestNode
 
 # -- the package
 

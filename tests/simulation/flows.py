@@ -45,7 +45,7 @@ class World:
             self._add("items", Recipe(), lambda: ITEMS, list[int])
         for number, recipe in enumerate(recipes):
             after = tuple(index for index in recipe.after if index < number)
-            self._add(f"t{number}", recipe._replace(after=after), lambda number=number: number, int)
+            self._add(f"t{number}", recipe._replace(after=after), lambda number=number: number, int)  # type: ignore[misc]
 
     def _add(self, name: str, recipe: Recipe, value: Callable[[], Any], returns: Any) -> None:
         async def task(ctx: tm.Context) -> Any:

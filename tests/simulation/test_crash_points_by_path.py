@@ -126,7 +126,7 @@ class World:
             newest = max(self.accepted[name], default=None)
             cached = state.cache.get(name)
             assert cached is None or cached in self.tried[name], name
-            assert newest is None or cached >= newest, name
+            assert newest is None or cached >= newest, name  # type: ignore[operator]
             assert cached is None or told[-1][name] == cached, name
         for name in self.names[2:]:
             window = state.cache[name]

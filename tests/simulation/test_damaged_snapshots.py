@@ -53,7 +53,7 @@ def definitions(durability: Any = "interval") -> list[Any]:
 
 def tables(node: tm.testing.TestNode) -> Any:
     """Return the rows of a memory store."""
-    return node.database.checkpoints._tables  # type: ignore[attr-defined]
+    return node.database.checkpoints._tables
 
 
 async def two_generations(node: tm.testing.TestNode) -> None:
@@ -97,7 +97,7 @@ def zero(field: str) -> Damage:
 def transplant(kind: str, *, whole: bool) -> Damage:
     def damage(part: SnapshotPart, node: tm.testing.TestNode) -> SnapshotPart:
         name = "other" if kind == "reactor" else "far"
-        (_, donor), *_ = generations(node, PartKey("public", kind, name))  # type: ignore[arg-type]
+        (_, donor), *_ = generations(node, PartKey("public", kind, name))
         return replace(donor, key=part.key) if whole else replace(part, payload=donor.payload)
 
     return damage

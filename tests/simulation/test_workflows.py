@@ -186,7 +186,7 @@ class Fault:
         is_struck = self._left == 0 and not self.has_struck
         if not self.is_dead and not is_struck:
             self._left -= 1
-            return call(*args)  # type: ignore[no-any-return]
+            return call(*args)
         self.has_struck = True
         if is_struck and self._kind == "fails":
             asyncio.get_running_loop().call_soon(answer.set_error, StoreError("failed on purpose"))

@@ -40,9 +40,9 @@ class Death:
             self._count()
             return result
 
-        IdempotentRequests.begin = begin_to_count  # type: ignore[method-assign]
+        IdempotentRequests.begin = begin_to_count
         sqlite_database._run_in_transaction = write_or_die
-        PostgresDatabase._transact = transact_or_die  # type: ignore[method-assign]
+        PostgresDatabase._transact = transact_or_die
 
     def _count(self) -> None:
         self._left -= 1

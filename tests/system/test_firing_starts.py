@@ -47,7 +47,7 @@ async def test_a_firing_starts_its_run_at_once(store: str, trigger: Any, durabil
     async def note() -> None:
         began.put_nowait(monotonic())
 
-    reactor = tm.Reactor("r", [a], durability=durability)  # type: ignore[arg-type]
+    reactor = tm.Reactor("r", [a], durability=durability)
     graph = tm.Graph("g", reactor=reactor)
 
     @graph.node

@@ -79,7 +79,7 @@ def restarts(server: PostgresServer, chance: random.Random) -> Iterator[None]:
 
     def restart() -> None:
         while not ends.wait(chance.uniform(0, 0.6)):
-            chance.choice([partial(server.stop, "fast"), partial(server.stop, "immediate"), server.kill])()
+            chance.choice([partial(server.stop, "fast"), partial(server.stop, "immediate"), server.kill])()  # type: ignore[operator]
             let_pass(chance.uniform(0, 0.3))
             server.start()
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException, TopicPartition
 
 import tidemill as tm
 from tests.system.brokers import KafkaCluster, NatsServer, nats_server, publish
@@ -153,9 +154,9 @@ async def test_a_partition_that_a_rebalance_took_away_is_no_failure() -> None:
     """G-19: its new owner reads the event again; storing its offset here fails, and must not crash the stream."""
     settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.offset.store": False, "log_level": 0}
     following = kafka._ConsumerSession("t", settings, SilentListener(), VirtualClock())
-    following._store_offset(kafka.TopicPartition("t", 0, 1))
-    with pytest.raises(kafka.KafkaException):
-        following.consumer.store_offsets(offsets=[kafka.TopicPartition("t", 0, 1)])
+    following._store_offset(TopicPartition("t", 0, 1))
+    with pytest.raises(KafkaException):
+        following.consumer.store_offsets(offsets=[TopicPartition("t", 0, 1)])
     await following.close()
 
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, dataclass_transform, get_args, runtime_checkable
 
 import msgspec
 
@@ -29,6 +29,7 @@ Extra = Literal["ignore", "forbid"]
 Durability = Literal["none", "interval", "fire", "boundary"]
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class Boundary(msgspec.Struct, frozen=True, gc=False):
     """A typed, immutable snapshot that an accumulator emits. Subclass it and declare fields."""
 

@@ -1,7 +1,7 @@
 """Declarations as frozen values: tasks, params and triggers; and the exceptions that tasks raise on purpose."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 import msgspec
 
@@ -12,6 +12,7 @@ from tidemill.workflows.graph_calls import CallableGraph
 from tidemill.workflows.task_options import TaskOptions
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Params(msgspec.Struct, frozen=True, kw_only=True):
     """The params of a run. Subclass it and declare fields."""
 

@@ -35,7 +35,7 @@ async def server(own_control_plane: ControlPlane, pods: Pods, tmp_path: Path) ->
     store = f"sqlite:///{tmp_path}/store.db"
     config = {"request_timeout": "1s"}
     async with pod_node(store, own_control_plane.cluster, pods.namespace, tmp_path, **config) as server:
-        yield server
+        yield server  # type: ignore[misc]
 
 
 async def test_a_result_arrives_while_there_is_no_api_server(

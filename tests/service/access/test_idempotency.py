@@ -72,7 +72,7 @@ async def begin(
 async def refusal(requests: IdempotentRequests, *request: object) -> tuple[str, int]:
     """Return code and status of the refusal of a request."""
     with pytest.raises(tm.RequestError) as caught:
-        await requests.begin(*request)  # type: ignore[arg-type]
+        await requests.begin(*request)
     return caught.value.code, caught.value.status
 
 

@@ -134,7 +134,7 @@ async def test_a_rotation_leaves_secrets_readable_and_continues_after_a_fault(st
 
 async def test_a_store_that_others_share_needs_configured_keys(access: AccessServices, store: Store) -> None:
     """S-6: keys in the database would protect nothing."""
-    store.read_local_keys = lambda: None  # type: ignore[method-assign]
+    store.read_local_keys = lambda: None
     with pytest.raises(tm.RequestError, match="set secret_keys, or TIDEMILL_SECRET_KEYS") as caught:
         await access.secrets.set(LOCAL_PRINCIPAL, "password", CANARY)
     assert (caught.value.code, caught.value.status) == ("no_secret_keys", 409)

@@ -28,7 +28,7 @@ async def test_pushes_are_counted_exactly_and_timed_by_samples() -> None:
             reads += 1
             return read() + reads * 0.5
 
-        clock.monotonic = monotonic  # type: ignore[method-assign]
+        clock.monotonic = monotonic
         state = node.reactor("r").state
         for pushed in range(1, 301):
             await node.push("a", pushed)

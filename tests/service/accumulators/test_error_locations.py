@@ -29,7 +29,9 @@ async def test_a_poll_and_an_event_that_fail_have_a_place(caplog: pytest.LogCapt
         await node.push("order", 1)
         await node.advance(1.5)
     places = {
-        one.msg: one.place for one in caplog.records if one.msg in (events.POLL_FAILED, events.EVENT_DEAD_LETTERED)
+        one.msg: one.place  # type: ignore[attr-defined]
+        for one in caplog.records
+        if one.msg in (events.POLL_FAILED, events.EVENT_DEAD_LETTERED)
     }
     assert places == {
         events.POLL_FAILED: f"{__file__}:{line_of(quote) + 3}",
@@ -48,5 +50,5 @@ async def test_what_never_came_to_the_author_has_none(caplog: pytest.LogCaptureF
     async with tm.testing.node(load=[tm.Reactor("desk", [order])]) as node:
         await node.push("order", "one")
     (record,) = [one for one in caplog.records if one.msg == events.EVENT_DEAD_LETTERED]
-    assert record.place == ""
+    assert record.place == ""  # type: ignore[attr-defined]
     assert locate_error(ValueError(), None) == ""

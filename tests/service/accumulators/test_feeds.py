@@ -316,14 +316,14 @@ async def test_values_are_converted_to_the_class_of_the_other_package() -> None:
     classes = []
 
     @tm.passthrough
-    def alerts(event: theirs.Alert) -> int:
+    def alerts(event: theirs.Alert) -> int:  # type: ignore[name-defined]
         classes.append(type(event))
         return event.value
 
     market, graph = source()
 
     @graph.node(feeds="alerts")
-    def alarm(prices: int) -> ours.Alert:
+    def alarm(prices: int) -> ours.Alert:  # type: ignore[name-defined]
         return ours.Alert(value=prices)
 
     async with tm.testing.node(load=[tm.Reactor("risk", [alerts]), market, graph]) as node:

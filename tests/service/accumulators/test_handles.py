@@ -96,7 +96,7 @@ async def test_a_handle_decodes_bytes_like_a_push() -> None:
     """API: also where the annotation says nothing."""
     seen = []
 
-    def a(event) -> int:  # type: ignore[no-untyped-def]
+    def a(event) -> int:
         seen.append(event)
         return 1
 
@@ -122,7 +122,7 @@ async def test_a_boundary_of_an_undeclared_class_is_a_dead_letter_on_the_fast_pa
 
     @tm.passthrough
     def a(event: int) -> int | str:
-        return returned if event == 13 else event  # type: ignore[no-any-return]
+        return returned if event == 13 else event
 
     reactor = tm.Reactor("r", [a])
     graph = tm.Graph("g", reactor=reactor)
@@ -252,7 +252,7 @@ async def test_a_handle_whose_accumulator_became_async_says_so() -> None:
         return event
 
     newer = type(asyncio)("m")
-    newer.r = tm.Reactor("r", [a])
+    newer.r = tm.Reactor("r", [a])  # type: ignore[attr-defined]
     async with tm.testing.node(load=[module("m")]) as node:
         push = node.handle("a")
         push(1)

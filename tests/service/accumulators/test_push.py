@@ -150,7 +150,7 @@ async def test_a_function_that_breaks_its_own_promise_makes_a_dead_letter() -> N
 
     @tm.passthrough
     def liar(event: int) -> str:
-        return event  # type: ignore[return-value]
+        return event
 
     sample = tm.Reactor("r", [liar])
     async with tm.testing.node(load=[sample]) as node:

@@ -102,7 +102,7 @@ def count_commits(node: tm.testing.TestNode) -> list[int]:
         appended.append(len(unpack_blocks(blocks)))
         await append(blocks, *rest)
 
-    node.database.checkpoints.append = count  # type: ignore[method-assign]
+    node.database.checkpoints.append = count
     return appended
 
 
@@ -344,7 +344,7 @@ async def test_a_day_after_its_last_push_a_producer_is_forgotten(store: str) -> 
         assert (await node.push_many("a", [2], position=at(2, "other"))).is_duplicate
 
 
-@pytest.mark.parametrize("position", [at(-1), at(2**63), at(True), at(1.5), at(1, ""), at(1, "x" * 201), at(1, " a")])  # type: ignore[arg-type]
+@pytest.mark.parametrize("position", [at(-1), at(2**63), at(True), at(1.5), at(1, ""), at(1, "x" * 201), at(1, " a")])
 async def test_a_number_that_no_store_can_hold_is_refused(position: tm.ProducerPosition) -> None:
     async with tm.testing.node(load=Ledger(passthrough()).load) as node:
         with pytest.raises(tm.RequestError, match=r"client|number") as caught:

@@ -196,7 +196,8 @@ async def test_windows_work_with_both_strategies(strategy: str) -> None:
 @pytest.mark.parametrize(("capacity", "shown"), [(3, [3, 4, 5]), (0, []), (-1, [0, 1, 2, 3, 4, 5])])
 async def test_a_reload_with_another_capacity_trims_the_window_at_once(capacity: int, shown: list[int]) -> None:
     """P-6: the first firing after the reload sees the newest values that fit, and nothing older."""
-    before, after = ModuleType("m"), ModuleType("m")
+    before: Any = ModuleType("m")
+    after: Any = ModuleType("m")
     (before.reactor, before.graph), _ = feeding(6)
     (after.reactor, after.graph), seen = feeding(capacity)
     async with tm.testing.node(load=[before]) as node:

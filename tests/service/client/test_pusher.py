@@ -28,7 +28,7 @@ def counting(**options: object) -> list[object]:
     def ticks(event: Tick) -> Tick:
         return event
 
-    reactor = tm.Reactor("counter", [ticks], strategy="sequential", **options)  # type: ignore[arg-type]
+    reactor = tm.Reactor("counter", [ticks], strategy="sequential", **options)
     graph = tm.Graph("count", reactor=reactor)
 
     @graph.node
@@ -146,7 +146,7 @@ async def test_an_unknown_accumulator_is_known_at_once(server: Served) -> None:
 def test_options_that_cannot_be_are_refused(options: dict[str, object]) -> None:
     """Where they are given, not in the middle of a stream."""
     with Client("http://127.0.0.1:9") as client, pytest.raises(tm.RequestError) as refused:
-        client.pusher("ticks", **options)  # type: ignore[arg-type]
+        client.pusher("ticks", **options)
     assert refused.value.code == "invalid_pusher"
 
 

@@ -277,7 +277,7 @@ def test_letters_of_something_long_unknown_are_a_note() -> None:
 
 
 def test_letters_of_no_kind_and_of_the_future_are_wrong() -> None:
-    found = audit_rows([], [], [letter("graph", NOW + timedelta(hours=2))], [], NOW)  # type: ignore[arg-type]
+    found = audit_rows([], [], [letter("graph", NOW + timedelta(hours=2))], [], NOW)
     assert [one.sentence.partition(".")[0] for one in found] == [
         "dead letter 01 belongs to nothing of a known kind",
         "dead letter 01 is of 2026-01-01 02:00:00 UTC, 2 hours from now",

@@ -67,7 +67,7 @@ async def test_what_would_not_come_back_is_not_acknowledged() -> None:
 
     @tm.passthrough
     def position(event: float) -> Position:
-        return Position(event)  # type: ignore[arg-type]
+        return Position(event)
 
     reactor = tm.Reactor("r", [position], durability="boundary")
     async with tm.testing.node(store=MEMORY, load=[reactor]) as node:

@@ -143,7 +143,7 @@ def test_containers_use_options_that_the_commands_have(manifests: list[dict[str,
         (container,) = pod["spec"]["containers"]
         command, *words = container["args"]
         assert command == container["name"]
-        options = {word for one in typer.main.get_command(app).get_command(None, command).params for word in one.opts}
+        options = {word for one in typer.main.get_command(app).get_command(None, command).params for word in one.opts}  # type: ignore[attr-defined]
         assert {word.partition("=")[0] for word in words} <= options
 
 

@@ -82,7 +82,7 @@ def test_every_variable_exists_and_has_values(dashboard: dict[str, Any], targets
 
 def test_nothing_names_a_data_source_of_one_grafana(dashboard: dict[str, Any], targets: list[dict[str, str]]) -> None:
     """The dashboard works wherever it is imported."""
-    assert {one["datasource"]["uid"] for one in targets} == {"${datasource}"}
+    assert {one["datasource"]["uid"] for one in targets} == {"${datasource}"}  # type: ignore[index]
     assert {one["datasource"]["uid"] for one in dashboard["panels"] if "targets" in one} == {"${datasource}"}
 
 

@@ -78,7 +78,7 @@ def test_a_unit_uses_options_that_the_command_has(folder: Path, command: str) ->
     (start,) = unit["ExecStart"]
     _, name, *words = start.split()
     assert name == command
-    options = {word for one in typer.main.get_command(app).get_command(None, command).params for word in one.opts}
+    options = {word for one in typer.main.get_command(app).get_command(None, command).params for word in one.opts}  # type: ignore[attr-defined]
     assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options
     variables = {word.partition("${")[2].rstrip("}") for word in words if "${" in word}
     assert variables <= {pair.partition("=")[0] for line in unit["Environment"] for pair in line.split()}

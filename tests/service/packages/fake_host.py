@@ -44,7 +44,7 @@ class FakeVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 def version(number: int, **options: object) -> FakeVersion:
     """Return a version of a package."""
-    return FakeVersion(version=f"{number}.0.0", digest=str(number), **options)  # type: ignore[arg-type]
+    return FakeVersion(version=f"{number}.0.0", digest=str(number), **options)
 
 
 class FakeContents(NamedTuple):

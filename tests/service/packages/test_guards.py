@@ -203,4 +203,4 @@ async def test_unload_takes_a_name() -> None:
     """As what is no package cannot be loaded."""
     async with tm.testing.node() as node:
         with pytest.raises(tm.RequestError, match="name the package to unload, as `load` returned it, not None"):
-            await node.unload(None)  # type: ignore[arg-type]
+            await node.unload(None)

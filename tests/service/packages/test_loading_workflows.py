@@ -61,7 +61,7 @@ class Engine:
 def node_with(engine: Engine, *load: Any) -> tm.Node:
     """Return a node whose workflows are run by the engine."""
     node: tm.Node = tm.testing.node(load=load)
-    engine.owner = node._workflows.owner
+    engine.owner = node._workflows.owner  # type: ignore[attr-defined]
     parts = node._run_store, node._graph_runtime, node.registry, node._scheduler
     node._packages = PackageService(*parts, engine, node._liveness)
     return node
@@ -228,7 +228,7 @@ async def test_a_load_whose_graphs_fail_leaves_nothing(monkeypatch: pytest.Monke
             assert node.registry.reactors() == ["r"]
             raise tm.OperationError("no")
 
-        monkeypatch.setattr(node.probe.graphs.scheduler, "rebind", fail)
+        monkeypatch.setattr(node.probe.graphs.scheduler, "rebind", fail)  # type: ignore[attr-defined]
         with pytest.raises(tm.OperationError, match="no"):
             await node.load(module("m", *single().load, flow("a"), trigger()))
         assert listed(node) == ([], [], [])
@@ -254,7 +254,7 @@ async def test_a_reactor_whose_firings_start_workflows_may_come_and_go(caplog: p
     """G-28: a subscription does not block unloading; a reactor that is not there may be misspelt, which is said."""
     engine, sample = Engine(), single()
     async with node_with(engine, flow("ingest", triggers=[tm.on_firing("r")])) as node:
-        assert [record.reason for record in caplog.records if record.msg == "subscription.reactor_missing"] == [
+        assert [record.reason for record in caplog.records if record.msg == "subscription.reactor_missing"] == [  # type: ignore[attr-defined]
             "reactor 'r' not loaded"
         ]
         await node.load(module("m", *sample.load))
@@ -276,7 +276,7 @@ async def test_what_cannot_be_put_back_is_owed_and_does_not_hide_the_first_error
                 raise tm.OperationError("the first")
             await put(tenant, workflow)
 
-        engine.activate = fail  # type: ignore[method-assign]
+        engine.activate = fail
         with pytest.raises(tm.OperationError, match="the first") as caught:
             await node.load(module("m", flow("a"), flow("c")))
         assert "the rollback failed too: the store is down" in caught.value.__notes__[0]
@@ -284,7 +284,7 @@ async def test_what_cannot_be_put_back_is_owed_and_does_not_hide_the_first_error
         with pytest.raises(tm.OperationError, match="still being rolled back"):
             await node.unload("m")
         engine.fails = set()
-        await node.advance("1m")
+        await node.advance("1m")  # type: ignore[attr-defined]
         assert engine.running["public", "a"] is old
         assert listed(node) == (["a", "b"], [], ["m"])
         await node.unload("m")

@@ -189,19 +189,19 @@ async def test_a_row_does_not_come_back_while_the_scheduler_reads_it(store: str)
         await node.load(scheduled(tm.Every("1h", key="hourly")))
         await node.settle()
         watching = node.probe.workflows.scheduler.due_work[0]
-        watching._watched.clear()
-        cursor, asked, answer = watching._store.schedules.get_cursor, asyncio.Event(), asyncio.Event()
+        watching._watched.clear()  # type: ignore[attr-defined]
+        cursor, asked, answer = watching._store.schedules.get_cursor, asyncio.Event(), asyncio.Event()  # type: ignore[attr-defined]
 
         async def slow(*key: str) -> Any:
             asked.set()
             await answer.wait()
             return await cursor(*key)
 
-        watching._store.schedules.get_cursor = slow
+        watching._store.schedules.get_cursor = slow  # type: ignore[attr-defined]
         async with asyncio.TaskGroup() as group:
             group.create_task(watching.sync())
             await asked.wait()
-            watching._store.schedules.get_cursor = cursor
+            watching._store.schedules.get_cursor = cursor  # type: ignore[attr-defined]
             await node.unload("m")
             answer.set()
         assert await rows(node) == {}

@@ -343,7 +343,7 @@ async def test_a_source_without_notifications_is_polled() -> None:
     async def changed() -> None:
         raise OSError("too many watches")
 
-    made.source.wait_for_change = changed  # type: ignore[method-assign]
+    made.source.wait_for_change = changed
     await made.start()
     made.source.want_silently("a", version(1))
     await made.advance(60)

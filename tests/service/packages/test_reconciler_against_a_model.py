@@ -49,7 +49,7 @@ class Packages(RuleBasedStateMachine):
 
     def _version(self, **what: object) -> FakeVersion:
         self.saves += 1
-        return FakeVersion(version=f"{self.saves}.0.0", digest=str(self.saves), **what)  # type: ignore[arg-type]
+        return FakeVersion(version=f"{self.saves}.0.0", digest=str(self.saves), **what)
 
     # -- the source
 

@@ -46,7 +46,7 @@ async def kill(node: tm.testing.TestNode) -> None:
         return None
 
     assert node._ownership is not None
-    node._ownership.release = release  # type: ignore[method-assign]
+    node._ownership.release = release
     await node.kill()
 
 

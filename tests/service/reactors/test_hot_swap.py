@@ -41,16 +41,16 @@ kept = tm.window("kept", Up, capacity=5)
 """
 
 
-def version(*names: str, **options: Any) -> ModuleType:
+def version(*names: str, **options: Any) -> Any:
     """Return module `m` with new classes, with reactor `r` of these accumulators and a graph that records."""
-    made = ModuleType("m")
+    made: Any = ModuleType("m")
     exec(SOURCE, vars(made))
     made.r = tm.Reactor("r", [getattr(made, name) for name in names], **options)
     made.seen = []
     return made
 
 
-def recording(made: ModuleType) -> ModuleType:
+def recording(made: Any) -> Any:
     """Give a version of `a` a graph with a node for each of its variants."""
     made.g = tm.Graph("g", reactor=made.r)
 
@@ -94,7 +94,7 @@ class Steady(Brief):
         await asyncio.Event().wait()
 
 
-def following(source: Any, *, more: bool = False, stream: Any = None) -> ModuleType:
+def following(source: Any, *, more: bool = False, stream: Any = None) -> Any:
     """Return module `m` with reactor `r` over a stream `a`, and a passthrough `b` if there is to be more."""
 
     def a(event: int) -> int:
@@ -104,7 +104,7 @@ def following(source: Any, *, more: bool = False, stream: Any = None) -> ModuleT
     def b(event: int) -> int:
         return event
 
-    made = ModuleType("m")
+    made: Any = ModuleType("m")
     one = stream or tm.stream(source)(a)
     made.r = tm.Reactor("r", [one, b] if more else [one])
     made.g = tm.Graph("g", reactor=made.r)
@@ -177,7 +177,8 @@ async def test_a_new_version_that_other_packages_graphs_do_not_fit_is_refused() 
     def a(event: str) -> str:
         return event
 
-    new, user = ModuleType("m"), tm.Graph("user", reactor="r")
+    new: Any = ModuleType("m")
+    user = tm.Graph("user", reactor="r")
     seen = []
 
     @user.node
@@ -185,7 +186,7 @@ async def test_a_new_version_that_other_packages_graphs_do_not_fit_is_refused() 
         seen.append(a)
 
     new.r = tm.Reactor("r", [a])
-    first = ModuleType("m")
+    first: Any = ModuleType("m")
     first.r = old.reactor
     async with tm.testing.node(load=[first, user]) as node:
         with pytest.raises(tm.RequestError, match=r"1 bound subscriber\(s\): \['user'\]") as caught:
@@ -261,7 +262,7 @@ async def test_an_unload_goes_on_when_its_caller_stops_waiting() -> None:
     """API, `node.unload`; G-29: never half done."""
     gate = asyncio.Event()
     sample = slow(lambda value: gate.wait())
-    package = ModuleType("m")
+    package: Any = ModuleType("m")
     package.r, package.g = sample.load
     async with tm.testing.node(load=[package]) as node, asyncio.timeout(5):
         async with asyncio.TaskGroup() as group:
@@ -383,7 +384,7 @@ async def test_nothing_of_a_retired_graph_is_kept_alive() -> None:
         push(2)
         await node.unload("graph:g")
         del made
-        assert set(push.__globals__) == {"push_slow"}  # type: ignore[attr-defined]
+        assert set(push.__globals__) == {"push_slow"}
     gc.collect()
     assert heavy() is None
 
@@ -392,7 +393,7 @@ async def test_nothing_of_a_retired_graph_is_kept_alive() -> None:
 async def test_two_definitions_of_one_name_in_a_module_are_refused(what: Any) -> None:
     """G-4, G-27: both places are named, nothing is loaded."""
     sample = single()
-    package = ModuleType("m")
+    package: Any = ModuleType("m")
     build = (lambda: tm.Reactor("x", sample.reactor.accumulators)) if what is tm.Reactor else (lambda: tm.Graph("x"))
     package.one = build()
     package.two = build()

@@ -124,7 +124,7 @@ async def test_a_task_logs_its_run(lines: Lines, *, is_async: bool) -> None:
     else:
 
         @flow.task(retry=tm.Retry(1, delay="1s"))
-        def fetch() -> None:
+        def fetch() -> None:  # type: ignore[misc]
             say("sync")
             raise ValueError("again")
 

@@ -56,9 +56,9 @@ SHAPES = {
 }
 
 
-def version(shape: str, **values: Any) -> ModuleType:
+def version(shape: str, **values: Any) -> Any:
     """Return module `m` with classes of its own."""
-    made = ModuleType("m")
+    made: Any = ModuleType("m")
     vars(made).update(values)
     exec(MODEL + SHAPES[shape], vars(made))
     return made
@@ -183,7 +183,7 @@ async def test_a_dead_firing_is_replayed_with_the_classes_of_the_new_version() -
 async def test_a_dead_event_has_the_class_of_the_new_version() -> None:
     """P-6: as after a restart; plain values if it does not fit."""
 
-    def failing(made: ModuleType, event: type) -> ModuleType:
+    def failing(made: Any, event: type) -> Any:
         def a(event: Any) -> int:
             raise ValueError("no")
 
@@ -210,7 +210,7 @@ async def dead_events(node: tm.Node) -> list[Any]:
 async def test_the_elements_of_a_dead_event_have_the_class_of_the_new_version() -> None:
     """P-6: a list that was rejected holds nothing of the replaced version."""
 
-    def failing(made: ModuleType) -> ModuleType:
+    def failing(made: Any) -> Any:
         def a(event: Any) -> int:
             raise ValueError("no")
 

@@ -53,10 +53,10 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 async def break_answer(app: App, act: Callable[[httpx.Response], Awaitable[object]]) -> float:
     """Answer with an application, read the answer, and return how many answers were broken."""
     async with tm.Node() as node:
-        context = RequestContext(app, ServerMetrics(node), NoSpans(), SystemClock())  # type: ignore[arg-type]
+        context = RequestContext(app, ServerMetrics(node), NoSpans(), SystemClock())
         async with (
             client_of("") as client,
-            serving(context, "127.0.0.1", 0) as url,  # type: ignore[arg-type]
+            serving(context, "127.0.0.1", 0) as url,
             client.stream("GET", url, headers={"x-request-id": "mine"}) as answer,
         ):
             await act(answer)
@@ -87,8 +87,8 @@ async def test_an_answer_that_the_end_of_the_server_cancels_is_logged_once(
     """One line each, without a traceback of the ASGI server."""
     monkeypatch.setattr(module, "DRAIN_SECONDS", 0.05)
     async with tm.Node() as node, client_of("") as client:
-        context = RequestContext(go_on, ServerMetrics(node), NoSpans(), SystemClock())  # type: ignore[arg-type]
-        async with serving(context, "127.0.0.1", 0) as url:  # type: ignore[arg-type]
+        context = RequestContext(go_on, ServerMetrics(node), NoSpans(), SystemClock())
+        async with serving(context, "127.0.0.1", 0) as url:
             answer = await client.send(client.build_request("GET", url), stream=True)
         with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
             await answer.aread()

@@ -23,13 +23,12 @@ from tidemill.server.request_context import RequestContext
 from tidemill.server.serving import serving
 from tidemill.telemetry.metrics import shown_names
 from tidemill.telemetry.tracing import NoSpans
+from tidemill.testing import TestNode
 
 NODE = {"scheduler_leader", "scheduler_ticks_total", "uptime_seconds", "build_info"}
 """What a node without work has."""
 FIRING = {"accumulator_events_total", "reactor_fires_total", "push_seconds"}
 RUN = {"claims_total", "runs_total", "tasks_total", "runs_active", "dispatch_latency_seconds"}
-
-TestNode = tm.testing.TestNode
 
 
 class Cause(NamedTuple):
@@ -155,7 +154,7 @@ async def misplace(node: TestNode) -> None:
 
 
 async def lose_events(node: TestNode) -> None:
-    node.probe.graphs.accumulator("a").on_gap("events 1 to 3 are missing")
+    node.probe.graphs.accumulator("a").on_gap("events 1 to 3 are missing")  # type: ignore[attr-defined]
 
 
 def needing_both() -> list[Any]:

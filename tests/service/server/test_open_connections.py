@@ -29,7 +29,7 @@ async def server() -> AsyncIterator[Served]:
 
 async def new_key(server: Served, **options: float) -> NewKey:
     """Return a key that may read."""
-    return await server.node.access.keys.create(LOCAL_PRINCIPAL, Role.READ, **options)  # type: ignore[arg-type]
+    return await server.node.access.keys.create(LOCAL_PRINCIPAL, Role.READ, **options)
 
 
 def bearer(key: NewKey) -> dict[str, str]:

@@ -142,13 +142,13 @@ async def test_no_frame_overtakes_a_numbered_one_that_was_rejected(tmp_path: Pat
         append = store.append
 
         async def refuse(*_: Any) -> None:
-            store.append = append  # type: ignore[method-assign]
+            store.append = append
             raise StoreError("refused on purpose")
 
         async with live(server, f"{SOCKET}?client=c") as socket:
             assert await receive(socket) == {"resume_after": None}
             assert (await ask(socket, {"seq": 6, "event": {"bid": 6}}))["receipt"]["accepted"]
-            store.append = refuse  # type: ignore[method-assign]
+            store.append = refuse
             for seq in (7, 8, 9):
                 await send(socket, {"seq": seq, "event": {"bid": seq}})
             rejected = await receive(socket)

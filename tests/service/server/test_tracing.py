@@ -140,7 +140,7 @@ async def test_a_trace_goes_from_a_push_through_the_firing_to_its_run(*, is_asyn
     else:
 
         @graph.node
-        def place(prices: int) -> dict[str, int]:
+        def place(prices: int) -> dict[str, int]:  # type: ignore[misc]
             return {"price": prices}
 
     workflow = tm.Workflow("order", triggers=[tm.on_output("maker", "place")])

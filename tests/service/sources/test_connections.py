@@ -126,7 +126,7 @@ async def test_a_source_that_raises_fail_is_failed_at_once() -> None:
         await until_health(node, "failed")
         state = node.reactor("r").state()
         assert (state.health, state.waiting, source.starts) == (tm.ReactorHealth.WARMING, ["numbers"], 1)
-        assert "the account is closed" in (await node.push("numbers", 1)).reason
+        assert "the account is closed" in (await node.push("numbers", 1)).reason  # type: ignore[operator]
         (event,) = node.reactor("r").events()
         assert (event.action, event.reason) == ("failed", "a retry cannot help: the account is closed")
         await node.restart_accumulator("numbers")
@@ -232,7 +232,7 @@ class Yielding:
 class Returning(Yielding):
     """A source whose `start` returns something that is no iterator."""
 
-    async def start(self, checkpoint: Any) -> Any:
+    async def start(self, checkpoint: Any) -> Any:  # type: ignore[override]
         return [self.delivery]
 
 

@@ -176,7 +176,7 @@ class Snapshots:
             found = sum(msgspec.msgpack.decode(one, type=Counted).read for one in states)
             wanted = len(expected)
         else:
-            caches = [one.cache for one in (reactor, *keys)]
+            caches = [one.cache for one in (reactor, *keys)]  # type: ignore[attr-defined]
             values = [msgspec.msgpack.decode(one[name], type=Counted) for one in caches if name in one]
             found, wanted = max((one.newest for one in values), default=0), max(expected, default=0)
         if found != wanted:

@@ -140,9 +140,9 @@ async def test_a_crash_between_the_dead_letter_and_its_checkpoint_makes_no_secon
         async def refuse(*_: Any) -> None:
             raise StoreError("no checkpoint")
 
-        node.database.checkpoints.save = refuse  # type: ignore[method-assign]
+        node.database.checkpoints.save = refuse
         (dead,) = await fail_start(node)
-        node.database.checkpoints.save = save  # type: ignore[method-assign]
+        node.database.checkpoints.save = save
         node = await node.crash()
         await node.advance("1m")
         assert await node.reactor("r").dead_letters() == [dead]

@@ -81,7 +81,7 @@ def breaking(port: Any, name: str, error: Exception | None = None, times: int = 
     def begun(*args: Any, **options: Any) -> CommitFuture[Any]:
         seen.append(args)
         if len(seen) > times:
-            return method(*args, **options)  # type: ignore[no-any-return]
+            return method(*args, **options)
         failed: CommitFuture[Any] = CommitFuture()
         asyncio.get_running_loop().call_soon(failed.set_error, error or StoreError("failed on purpose"))
         return failed

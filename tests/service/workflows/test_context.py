@@ -180,7 +180,7 @@ async def test_pushing_into_a_graph(store: str | None, kind: str) -> None:
     else:
 
         @flow.task
-        def work(ctx: tm.Context) -> list[object]:
+        def work(ctx: tm.Context) -> list[object]:  # type: ignore[misc]
             receipt = asyncio.run(_pushed(ctx))
             return [receipt.accepted, receipt.sequence]
 

@@ -58,12 +58,12 @@ async def test_a_trigger_that_hangs_is_asked_once(release: threading.Event, capl
     asked: list[str] = []
 
     @tm.trigger(every="1s", timeout="500ms")
-    def hangs() -> tm.Fire | None:
+    def hangs() -> tm.Fire | None:  # type: ignore[return]
         asked.append("hangs")
         release.wait()
 
     @tm.trigger(every="1s", timeout="500ms")
-    def answers() -> tm.Fire | None:
+    def answers() -> tm.Fire | None:  # type: ignore[return]
         asked.append("answers")
 
     async with tm.testing.node(load=[asked_by("one", hangs), asked_by("two", answers)]) as node:
@@ -187,7 +187,7 @@ async def test_a_poll_that_cancels_itself_is_called_again() -> None:
     async def poll() -> bool:
         called.append(1)
         if len(called) == 2:
-            asyncio.current_task().cancel()  # type: ignore[union-attr]
+            asyncio.current_task().cancel()
             await asyncio.sleep(0)
         return len(called) > 3
 

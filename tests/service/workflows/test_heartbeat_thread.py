@@ -210,5 +210,5 @@ def test_a_loop_that_was_left_is_not_kept_alive() -> None:
         left = len(rounds)
         wait(lambda: len(rounds) >= left + ROUNDS)
         [thread] = lifelines()
-    thread.join(PATIENCE)
+    thread.join(PATIENCE)  # type: ignore[attr-defined]
     assert (made, lifelines()) == ([], [])

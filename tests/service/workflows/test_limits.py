@@ -108,7 +108,7 @@ async def test_a_run_continues_in_the_slot_that_it_has_freed(is_async: bool) -> 
     async with tm.testing.node(load=[flow], concurrency=2) as node:
         store, changes = node.database.runs, list[str]()
         apply = store.apply
-        store.apply = lambda change, audit: changes.append(change.run) or apply(change, audit)  # type: ignore[func-returns-value,method-assign]
+        store.apply = lambda change, audit: changes.append(change.run) or apply(change, audit)
         runs = [await node.start("chain") for _ in range(8)]
         await node.settle()
         assert [(await run.state()).ok for run in runs] == [True] * 8
@@ -137,7 +137,7 @@ def link(number: int, *, is_async: bool) -> Callable[[], Any]:
 
     function: Any = awaited if is_async else plain
     function.__name__ = function.__qualname__ = f"link{number}"
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 @pytest.mark.parametrize("slots", [1, 2])
@@ -402,7 +402,7 @@ async def test_the_newest_size_of_a_pool_holds_for_all_nodes(tmp_path: Path, cap
             gate.is_open.set()
             await first.settle()
             assert (await run.state()).ok
-    resized = [(record.pool, record.before, record.slots) for record in caplog.records if record.msg == "pool.resized"]
+    resized = [(record.pool, record.before, record.slots) for record in caplog.records if record.msg == "pool.resized"]  # type: ignore[attr-defined]
     assert resized == [("narrow", 1, 3)] * 2
 
 

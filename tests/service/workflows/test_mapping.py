@@ -225,7 +225,7 @@ def sorting() -> tm.Workflow:
 
     @flow.task
     async def numbers(ctx: tm.Context) -> list[int]:
-        return ctx["numbers"]  # type: ignore[no-any-return]
+        return ctx["numbers"]
 
     @flow.task(each=numbers)
     async def sort(numbers: int) -> Even | Odd:
@@ -403,7 +403,7 @@ async def test_a_value_that_is_no_list_fails_the_task_that_returned_it() -> None
 
     @flow.task
     async def numbers() -> list[int]:
-        return {"not": "a list"}  # type: ignore[return-value]
+        return {"not": "a list"}
 
     @flow.task(each=numbers)
     async def work(numbers: int) -> int:

@@ -195,7 +195,7 @@ async def slow_pass(_: pytest.MonkeyPatch) -> set[str]:
         async def slow() -> None:
             node.clock.advance_to(node.clock.monotonic() + 0.5)
 
-        reaper.reap = slow  # type: ignore[method-assign]
+        reaper.reap = slow
         await node.probe.workflows.scheduler.tick()
         return risen(node)
 

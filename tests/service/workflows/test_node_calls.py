@@ -52,7 +52,7 @@ async def test_a_task_pushes_and_starts(store: str | None, kind: str) -> None:
     else:
 
         @flow.task
-        def work(ctx: tm.Context) -> list[Any]:
+        def work(ctx: tm.Context) -> list[Any]:  # type: ignore[misc]
             receipt = ctx.push(reactor.accumulators[0], b"7")
             return [receipt.outcome, len(ctx.start(target, number=8).id) > 8]
 

@@ -200,4 +200,4 @@ async def test_a_param_may_be_called_like_the_keyword_of_start(store: str | None
         await node.settle()
         assert (await run.state()).outputs == {"work": ["acme", 3]}
         with pytest.raises(tm.RequestError, match="params are keywords, or a mapping by their names, not 'acme'"):
-            await node.start("owned", "acme")  # type: ignore[arg-type]
+            await node.start("owned", "acme")

@@ -42,7 +42,7 @@ async def test_what_another_node_reports_during_a_write_is_noticed(make_pair: Ca
     apply = runs.apply
 
     async def apply_after_the_other(change: Change, answer: CommitFuture[Applied | Refused]) -> None:
-        runs.apply = apply  # type: ignore[method-assign]
+        runs.apply = apply
         gates.opened[other].set()
         await until(has_ended)
         answer.set_value(await apply(change))
@@ -52,7 +52,7 @@ async def test_what_another_node_reports_during_a_write_is_noticed(make_pair: Ca
         WorkflowProbe.of(leader).engine.runtime.tasks.start("apply later", apply_after_the_other(change, answer))
         return answer
 
-    runs.apply = apply_later  # type: ignore[method-assign]
+    runs.apply = apply_later
     gates.opened[mine].set()
     result = await run.wait(PATIENCE)
     assert (result.state, result.outputs["both"]) == ("success", "ab")
@@ -68,17 +68,17 @@ async def test_what_a_follower_claimed_and_cannot_begin_is_handed_back(
     load, claim, has_claimed = runs.load, runs.claim, asyncio.Event()
 
     async def fail(ids: Collection[str]) -> list[RunRecord]:
-        runs.load = load  # type: ignore[method-assign]
+        runs.load = load
         raise StoreError("gone for a moment")
 
     async def claim_and_fail(wish: Any) -> Any:
         given = await claim(wish)
         if given:
-            runs.load, runs.claim = fail, claim  # type: ignore[method-assign]
+            runs.load, runs.claim = fail, claim
             has_claimed.set()
         return given
 
-    runs.claim = claim_and_fail  # type: ignore[method-assign]
+    runs.claim = claim_and_fail
     run = await leader.start("flow")
     async with asyncio.timeout(PATIENCE):
         await has_claimed.wait()

@@ -102,7 +102,7 @@ async def test_who_waits_on_a_node_that_loses_the_office_hears_of_the_end(make_p
     await gates.began["a"].wait()
     async with asyncio.TaskGroup() as group:
         waits = group.create_task(run.wait(PATIENCE), name="wait")
-        WorkflowProbe.of(old).store.leases.acquire = _never  # type: ignore[method-assign]
+        WorkflowProbe.of(old).store.leases.acquire = _never
         epoch = await WorkflowProbe.of(new).store.leases.acquire(
             LEASE_NAME, "another", 60.0, dead_holders=[WorkflowProbe.of(old).owner.id]
         )
@@ -307,7 +307,7 @@ async def test_a_follower_reads_a_run_once_for_all_that_it_claims_of_it(make_pai
         given.extend([found] if found else [])
         return found
 
-    runs.claim = noting  # type: ignore[method-assign]
+    runs.claim = noting
     with breaking(runs, "load", times=0) as loads:
         run = await leader.start("flow")
 

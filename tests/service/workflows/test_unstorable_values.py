@@ -51,7 +51,7 @@ async def test_the_names_of_params_are_refused_if_no_store_can_keep_them(everywh
     async with tm.testing.node(everywhere, load=[waiting(datetime(2099, 1, 1, tzinfo=UTC))]) as node:
         for params in ({HALF: 1}, {"word": "half \ud800"}, {3: "x"}):
             with pytest.raises(tm.RequestError, match="invalid params") as caught:
-                await node.start("waiting", params)  # type: ignore[arg-type]
+                await node.start("waiting", params)
             assert caught.value.code == "invalid_params"
         assert await node.runs() == []
 
@@ -90,7 +90,7 @@ async def test_a_wait_without_an_end_fails_at_once(store: str | None, wrong: dic
     else:
 
         @flow.task
-        async def work(ctx: tm.Context) -> int:
+        async def work(ctx: tm.Context) -> int:  # type: ignore[misc]
             if ctx["waits"]:
                 ctx.defer(**wrong)
             return 1

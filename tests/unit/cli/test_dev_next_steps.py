@@ -35,7 +35,7 @@ class Day(tm.Params):
 
 def workflow(name: str, **options: object) -> tm.Workflow:
     """Return a workflow with one task."""
-    made = tm.Workflow(name, **options)  # type: ignore[arg-type]
+    made = tm.Workflow(name, **options)
 
     @made.task
     def one() -> None: ...

@@ -10,8 +10,8 @@ import tidemill as tm
 def load(note: Any = float, origin: Any = tm.Boundary) -> Any:
     """Load a class; each call loads another copy."""
 
-    class Book(origin):  # type: ignore[misc,valid-type]
-        bid: note  # type: ignore[valid-type]
+    class Book(origin):
+        bid: note
 
     return Book
 

@@ -325,4 +325,4 @@ def test_a_context_is_no_input() -> None:
 def test_inputs_are_given_by_name() -> None:
     """Nodes are wired by name, so inputs have no positions."""
     with pytest.raises(TypeError):
-        maker()(Book(1.0, 2.0))
+        maker()(Book(1.0, 2.0))  # type: ignore[call-arg]

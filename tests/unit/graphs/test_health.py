@@ -1,6 +1,7 @@
 """Health: the allowed transitions, over the full product of states."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_an_accumulator_is_healthy_when_live_or_fed_by_sockets_alone() -> None:
 
 
 @pytest.mark.parametrize("moves", [ACCUMULATOR_TRANSITIONS, REACTOR_TRANSITIONS])
-def test_no_state_is_a_trap_and_every_state_can_be_reached(moves: object) -> None:
+def test_no_state_is_a_trap_and_every_state_can_be_reached(moves: Any) -> None:
     """G-20: a failed component can be restarted."""
     states = set(moves.table)
     assert all(moves.table.values())

@@ -109,7 +109,7 @@ def test_what_cannot_be_a_key_is_refused(key: Any) -> None:
         ("symbol", Trade, Trade(symbol="ABC", price=1.0)),
         ("symbol", dict, {"symbol": "ABC"}),
         ("symbol", dict[str, str], {"symbol": "ABC"}),
-        ("symbol", TypedDict("Dictionary", {"symbol": str}), {"symbol": "ABC"}),
+        ("symbol", TypedDict("Dictionary", {"symbol": str}), {"symbol": "ABC"}),  # type: ignore[operator]
         ({"trades": "symbol"}, Trade, Trade(symbol="ABC", price=1.0)),
         ({trades: lambda event: event.symbol}, Trade, Trade(symbol="ABC", price=1.0)),
     ],

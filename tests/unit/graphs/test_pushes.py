@@ -41,7 +41,7 @@ def test_a_summary_counts_and_lists_problems() -> None:
     """G-4."""
     outcomes = ["emitted", "dead_lettered", "emitted", "suppressed", "rejected"]
     receipts = tuple(
-        tm.Receipt(outcome in ("emitted", "suppressed"), number, outcome, f"why {number}")  # type: ignore[arg-type]
+        tm.Receipt(outcome in ("emitted", "suppressed"), number, outcome, f"why {number}")
         for number, outcome in enumerate(outcomes)
     )
     summary = tm.PushSummary.of(receipts)

@@ -432,7 +432,7 @@ def test_an_annotation_that_cannot_be_resolved_is_a_problem_of_its_node() -> Non
     graph = tm.Graph("unresolved")
 
     @graph.node
-    def one(x: "Missing") -> int:  # noqa: F821
+    def one(x: "Missing") -> int:  # type: ignore[name-defined] # noqa: F821
         return 1
 
     (problem,) = problems(graph)
@@ -444,7 +444,7 @@ def test_an_unresolved_annotation_of_an_accumulator_is_a_problem_too() -> None:
     """What decides how events are validated must not be lost silently."""
 
     @tm.passthrough
-    def feed(event: "Missing") -> A:  # noqa: F821
+    def feed(event: "Missing") -> A:  # type: ignore[name-defined] # noqa: F821
         return A()
 
     graph = tm.Graph("unresolved", reactor=tm.Reactor("r", [feed]))
@@ -475,7 +475,7 @@ def test_a_node_feeds_a_window_only_what_it_holds() -> None:
     assert problem.node == "wrong"
 
 
-@pytest.mark.parametrize("thing", [lambda x: x, 3, "text", len.__call__, type("Callable", (), {"__call__": id})()])
+@pytest.mark.parametrize("thing", [lambda x: x, 3, "text", len.__call__, type("Callable", (), {"__call__": id})()])  # type: ignore[operator]
 def test_only_a_function_with_a_name_can_be_a_node(thing: Any) -> None:
     """The name is the wiring: what has none cannot be a node."""
     with pytest.raises(tm.DefinitionError):

@@ -111,7 +111,7 @@ def test_bytes_are_masked_below_the_text() -> None:
     stream.buffer.write(f"1 {SECRET}, sec".encode())
     stream.buffer.writelines([b"ret-1", memoryview(b"\xff\n")])
     stream.flush()
-    wrapper = io.TextIOWrapper(stream.buffer, write_through=True)  # type: ignore[type-var]
+    wrapper = io.TextIOWrapper(stream.buffer, write_through=True)
     wrapper.write(f"2 {SECRET}\n")
     wrapper.flush()
     stream.buffer.raw.write(f"3 {SECRET}\n".encode())

@@ -100,7 +100,7 @@ def test_names_are_marked_and_plain_names_are_available(open_namespace: Open) ->
     number = model.__name__.partition("@")[2].partition(".")[0]
     assert (model.__name__, model.__package__) == (f"market@{number}.model", f"market@{number}")
     assert (plain_name(model.__name__), plain_name("market"), plain_name("a.b")) == ("market.model", "market", "a.b")
-    assert label(list[model.Book]) == "list[market.model.Book]"
+    assert label(list[model.Book]) == "list[market.model.Book]"  # type: ignore[name-defined]
     assert plain_text(f"{model.Book} ada@{number} market@{number}7") == (
         f"<class 'market.model.Book'> ada@{number} market@{number}7"
     )
@@ -288,7 +288,7 @@ def test_errors_use_plain_names(open_namespace: Open, code: str, said: str) -> N
     with pytest.raises(ImportError) as raised:
         namespace.import_module("market.bad")
     assert (str(raised.value), raised.value.args) == (said, (said,))
-    assert raised.value.name in said
+    assert raised.value.name in said  # type: ignore[operator]
     assert "@" not in str(raised.value.name)
 
 

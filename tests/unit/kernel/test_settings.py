@@ -160,7 +160,7 @@ def test_an_unknown_name_is_rejected_with_a_suggestion() -> None:
 def test_settings_are_frozen() -> None:
     """One frozen Settings, passed down."""
     with pytest.raises(AttributeError):
-        read().tick_interval = 2.0
+        read().tick_interval = 2.0  # type: ignore[misc]
 
 
 def test_settings_pass_through_unchanged() -> None:

@@ -335,7 +335,7 @@ def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
         opened.append(path)
         if len(opened) == 3:
             raise OSError(28, "No space left on device")
-        return really(path, *rest, **options)  # type: ignore[arg-type]
+        return really(path, *rest, **options)
 
     monkeypatch.setattr("tidemill.packages.format.archive.os.open", failing)
     with pytest.raises(TidemillError, match=r"could not be unpacked: .*No space left"):

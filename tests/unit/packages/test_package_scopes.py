@@ -1,6 +1,7 @@
 """Scopes: what workers and hosts load of a package."""
 
 from types import ModuleType
+from typing import Any
 
 import tidemill as tm
 from tidemill.packages.loading.reader import read_module
@@ -24,9 +25,9 @@ def graph_free() -> int:
     return 1
 
 
-def module() -> ModuleType:
+def module() -> Any:
     """A package with a keyed reactor and one without a key, with graphs of both, and a workflow."""
-    made = ModuleType("market")
+    made: Any = ModuleType("market")
     made.keyed = tm.Reactor("keyed", [trades], key="symbol")
     made.plain = tm.Reactor("plain", [alarms])
     made.on_keyed = graph("on_keyed", made.keyed)

@@ -126,7 +126,7 @@ async def test_a_package_is_made_ready_as_its_manifest_says(preparer: PackagePre
     assert (prepared.digest, prepared.manifest) == (contents.digest, contents.manifest)
     assert contents.digest == parse_archive(contents.to_archive(), "elsewhere").digest
     assert package.shared == {"till"}
-    assert [one.name for one in (*package.reactors, *package.graphs, *package.workflows)] == ["till", "totals", "daily"]
+    assert [one.name for one in (*package.reactors, *package.graphs, *package.workflows)] == ["till", "totals", "daily"]  # type: ignore[attr-defined]
     assert [one.name for one in prepared.metadata.workflows[0].tasks] == ["count", "totals", "fail"]
     task = package.workflows[0].tasks[0]
     assert (task.timeout, task.queue, task.executor) == (600.0, "big", "subprocess")

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.packages.package_samples import folder_of
 from tidemill.kernel.clock import SystemClock
 from tidemill.packages.format.manifest import read_manifest
-from tidemill.packages.loading.probe import PROBE_MARK_VARIABLE, ProbeError, run_probe
+from tidemill.packages.loading.inspector import PROBE_MARK_VARIABLE
+from tidemill.packages.loading.probe import ProbeError, run_probe
 from tidemill.packages.loading.probe_environment import ProbeEnvironment, local_origin
 
 MANIFEST = b'[package]\nname = "shop"\nversion = "1.0.0"\n'

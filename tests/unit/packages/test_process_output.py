@@ -20,7 +20,7 @@ def test_only_the_thread_that_imports_is_bounded(monkeypatch: pytest.MonkeyPatch
         other = threading.Thread(target=print, args=["z" * 100])
         other.start()
         other.join()
-        assert sys.stdout.getvalue() == below.getvalue()  # type: ignore[attr-defined]
+        assert sys.stdout.getvalue() == below.getvalue()
     assert below.getvalue().split("\n") == [
         "12345",
         "[... the rest of what is printed at import is left out ...]",

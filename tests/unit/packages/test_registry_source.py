@@ -104,7 +104,7 @@ class Notifications:
     def __init__(self, store: MemoryStore, failures: int = 0) -> None:
         self.failures = failures
         self.listeners: list[Callable[[], None]] = []
-        store.listen = self.listen  # type: ignore[method-assign]
+        store.listen = self.listen
 
     async def listen(self, on_change: Callable[[], None], topic: str | None = None) -> None:
         assert topic == "packages"

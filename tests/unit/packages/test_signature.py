@@ -36,7 +36,7 @@ def contents_of(files: dict[str, bytes], signature: bytes | None = None) -> Pack
 
 def signed(files: dict[str, bytes] = FILES, **options: object) -> bytes:
     """Return the signature of these files."""
-    made = sign(contents_of(files), ALICE, **options).signature  # type: ignore[arg-type]
+    made = sign(contents_of(files), ALICE, **options).signature
     assert made is not None
     return made
 
@@ -44,7 +44,7 @@ def signed(files: dict[str, bytes] = FILES, **options: object) -> bytes:
 def refused(contents: PackageContents, **options: object) -> RequestError:
     """Return why a package was not verified."""
     with pytest.raises(RequestError) as raised:
-        verify(contents, TRUSTED, **{"now": NOW, **options})  # type: ignore[arg-type]
+        verify(contents, TRUSTED, **{"now": NOW, **options})
     return raised.value
 
 

@@ -32,7 +32,7 @@ class Keys(TrustedKeys):
 
 def signed(key: PrivateKey, **options: object) -> PackageContents:
     """Return the package as a key signed it."""
-    made = sign(PLAIN, key, **options)  # type: ignore[arg-type]
+    made = sign(PLAIN, key, **options)
     return parse_archive(made.to_archive(), "a.tidemill")
 
 

@@ -60,4 +60,4 @@ def test_passwords_that_are_checked_at_the_same_time_count() -> None:
 def test_a_client_is_limited_by_what_it_cannot_choose(host: str, address: str) -> None:
     """An owner of IPv6 addresses has a network of them."""
     scope = {"type": "http", "client": (host, 1), "headers": []}
-    assert address_of(ASGIConnection(scope)) == address  # type: ignore[arg-type]
+    assert address_of(ASGIConnection(scope)) == address

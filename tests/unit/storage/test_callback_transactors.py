@@ -85,7 +85,7 @@ async def test_a_lone_unit_is_sent_after_one_turn_and_its_callback_runs_at_once(
         for _ in range(3):
             results: list[int] = []
             future = committer.submit(one)
-            future.on_done = lambda known, results=results: results.append(known.result())  # type: ignore[misc]
+            future.on_done = lambda known, results=results: results.append(known.result())
             assert not database.sent
             await turns()
             database.answer()

@@ -76,7 +76,7 @@ def test_a_bare_trigger_says_what_it_needs() -> None:
     def new_files() -> None: ...
 
     remedy = r'needs the interval at which it is polled: write @tm\.trigger\(every="10s"\)'
-    for declare in (lambda: tm.trigger(new_files), lambda: tm.trigger(every=new_files)):  # type: ignore[arg-type]
+    for declare in (lambda: tm.trigger(new_files), lambda: tm.trigger(every=new_files)):
         with pytest.raises(tm.DefinitionError, match=f"trigger 'new_files': .*{remedy}"):
             declare()
     with pytest.raises(tm.DefinitionError, match=remedy):
@@ -143,7 +143,7 @@ def test_options_that_make_sense_are_kept() -> None:
     def first() -> int:
         return 1
 
-    @flow.task(after=first)  # type: ignore[arg-type]
+    @flow.task(after=first)
     def second() -> None: ...
 
     one, two = flow.wired().spec.tasks
@@ -290,7 +290,7 @@ def test_a_schedule_that_leaves_params_unfilled_is_a_definition_error() -> None:
     flow = scheduled(
         tm.Cron("@daily"),
         tm.Cron("@daily", key="typo", params=lambda slot: {"dya": slot}),
-        tm.Cron("@daily", key="broken", params=lambda slot: {"day": slot.dya}),
+        tm.Cron("@daily", key="broken", params=lambda slot: {"day": slot.dya}),  # type: ignore[attr-defined]
         tm.Cron("@daily", key="over", end=datetime(2001, 1, 1, tzinfo=UTC)),
     )
 
@@ -445,7 +445,7 @@ def test_calls_that_cannot_work_are_definition_errors() -> None:
     """api.md: with location."""
     flow = tm.Workflow("w")
     with pytest.raises(tm.DefinitionError, match=r"call takes a tm\.Graph, or the name of one, not 3"):
-        flow.call(3)  # type: ignore[arg-type]
+        flow.call(3)
     with pytest.raises(tm.DefinitionError, match=r"a task's name is an identifier.*not 'a b'"):
         flow.call("a b")
     with pytest.raises(tm.DefinitionError, match="did you mean 'retry'"):

@@ -47,8 +47,8 @@ def applied(before: RunRecord, change: Change) -> RunRecord:
     for one in change.removed:
         assert rows.pop((one.task, one.index)) == one
     for one in change.tasks:
-        assert rows[one.expected.task, one.expected.index] == one.expected
-        rows[one.updated.task, one.updated.index] = one.updated
+        assert rows[one.expected.task, one.expected.index] == one.expected  # type: ignore[attr-defined]
+        rows[one.updated.task, one.updated.index] = one.updated  # type: ignore[attr-defined]
     for one in change.added:
         assert (one.task, one.index) not in rows
         rows[one.task, one.index] = one
@@ -206,7 +206,7 @@ def check_events(before: RunRecord, after: RunRecord, change: Change) -> None:
         states[one.task, one.index] = one.after
     assert states[None, UNMAPPED] == after.run.state
     for one in after.tasks:
-        assert one in change.added or states[one.task, one.index] == one.state
+        assert one in change.added or states[one.task, one.index] == one.state  # type: ignore[attr-defined]
 
 
 def some_tasks(spec: WorkflowSpec, chance: Random) -> list[str] | None:

@@ -127,6 +127,6 @@ def test_what_is_due_is_what_a_full_list_would_say(
     """Counting and bisection give the same answer as listing every slot."""
     now = last + outage
     for catchup, most in (("latest", 1), ("all", limit)):
-        schedule = Cron(rule, timezone=zone, catchup=catchup, limit=limit)  # type: ignore[arg-type]
+        schedule = Cron(rule, timezone=zone, catchup=catchup, limit=limit)
         listed = tuple(schedule.slots(last, now))
         assert due_slots(schedule, last, now, alive_since=now) == DueSlots(listed[-most:], max(len(listed) - most, 0))

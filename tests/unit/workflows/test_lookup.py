@@ -67,7 +67,7 @@ def test_of_many_tasks_some_are_named() -> None:
 @pytest.mark.parametrize(("id", "said"), [("a\0", r"'a\x00'"), ("\ud800", r"'\ud800'"), (5, "5"), (None, "None")])
 def test_an_id_that_is_none_can_be_printed(id: object, said: str) -> None:
     """A caller may pass anything."""
-    assert str(unknown_run(id)) == f"there is no run {said}"  # type: ignore[arg-type]
+    assert str(unknown_run(id)) == f"there is no run {said}"
 
 
 def test_an_error_of_a_paused_workflow_goes_to_other_processes() -> None:

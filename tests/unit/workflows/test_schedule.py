@@ -19,7 +19,7 @@ FAR_WEST = datetime(9999, 12, 31, 23, 59, tzinfo=timezone(timedelta(hours=-12)))
 
 def utc(*fields: int) -> datetime:
     """Return an instant."""
-    return datetime(*fields, tzinfo=UTC)  # type: ignore[arg-type,misc]
+    return datetime(*fields, tzinfo=UTC)  # type: ignore[misc]
 
 
 def first(schedule: Schedule, after: datetime, number: int) -> list[datetime]:
@@ -210,7 +210,7 @@ def test_all_problems_come_at_once_with_their_place() -> None:
     """Errors: `tm.DefinitionError` carries every problem found."""
     place = Location("report.py", 7)
     with pytest.raises(DefinitionError) as caught:
-        Cron("61 * 32 * *", timezone="Mars", catchup="no", limit=0, start=datetime(2026, 1, 1), location=place)  # type: ignore[arg-type]
+        Cron("61 * 32 * *", timezone="Mars", catchup="no", limit=0, start=datetime(2026, 1, 1), location=place)
     assert len(caught.value.problems) == 6
     assert {problem.location for problem in caught.value.problems} == {place}
 

@@ -101,7 +101,7 @@ def test_nothing_runs_without_having_been_claimed() -> None:
 def test_no_state_is_a_trap_and_every_state_can_be_reached(moves: TransitionTable, states: type) -> None:
     """States: every ended state can be cleared, so every state leads to every other one."""
     assert set(moves.table) == set(states)
-    for start in states:
+    for start in states:  # type: ignore[attr-defined]
         seen, todo = {start}, [start]
         while todo:
             fresh = moves.table[todo.pop()] - seen

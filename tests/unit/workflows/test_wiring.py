@@ -549,10 +549,10 @@ def test_a_parameter_that_is_no_task_gets_a_suggestion() -> None:
     workflow, plain = Workflow("w", params=Daily), Workflow("p")
 
     @workflow.task
-    def a(ctx, params, limit): ...  # type: ignore[no-untyped-def]
+    def a(ctx, params, limit): ...
 
     @plain.task
-    def b(params): ...  # type: ignore[no-untyped-def]
+    def b(params): ...
 
     assert [one.partition("names no task of workflow 'w'")[2] for one in problems(workflow)] == [
         ": for the context annotate it, `ctx: tm.Context`",

@@ -287,7 +287,7 @@ def test_whatever_a_task_asks_for_the_policy_and_the_identity_hold(spec: dict[st
     except RefusedPodError:
         return
     assert pod["spec"]["hostNetwork"] is False
-    assert pod["spec"]["securityContext"].items() >= forced["securityContext"].items()
+    assert pod["spec"]["securityContext"].items() >= forced["securityContext"].items()  # type: ignore[attr-defined]
     assert pod["spec"]["restartPolicy"] == "Never"
     assert pod["spec"]["serviceAccountName"] == "attempt"
     assert pod["metadata"]["labels"].items() >= pod_labels(INSTANCE, launch()).items()

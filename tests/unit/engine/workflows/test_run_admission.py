@@ -5,7 +5,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from tests.unit.engine.workflows.builders import run_row
-from tidemill.engine.workflows.leader.slots import RunAdmission
+from tidemill.engine.workflows.leader.run_admission import RunAdmission
 from tidemill.workflows.records import RunRow
 from tidemill.workflows.states import RunState
 
