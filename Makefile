@@ -171,7 +171,7 @@ $(READY): pyproject.toml $(PINS)
 
 # uv comes by the pins too: its lines of the list are a list of their own.
 INSTALL_WITH_UV = \
-	sed -n '/^uv==/,/ via /p' $(PINS) > $(VENV)/uv.txt && \
+	sed -n '/^uv==/,/ via/p' $(PINS) > $(VENV)/uv.txt && \
 	$(PIP_INSTALL) --require-hashes --requirement $(VENV)/uv.txt && \
 	$(UV) pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes $(PINS) && \
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .

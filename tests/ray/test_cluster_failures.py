@@ -39,10 +39,13 @@ async def test_a_node_short_of_memory(tmp_path: Path) -> None:
 
 
 async def test_attempts_survive_the_head_and_are_recovered_from_a_lost_node(tmp_path: Path) -> None:
-    """W-11, end to end: the loss of a node costs a recovery; the loss of the head harms no attempt that can report."""
+    """W-11, end to end: the loss of a node costs a recovery; the loss of the head harms no attempt that can report.
+
+    Ray reports the lost node long before a heartbeat is overdue.
+    """
     with running_cluster() as cluster, token_of(cluster):
         node = cluster.add_node(resources='{"far": 1}')
-        async with ray_node(cluster, tmp_path) as server:
+        async with ray_node(cluster, tmp_path, heartbeat_timeout=TIMEOUT) as server:
             run = await begin(server, "far", tmp_path)
             await until(lambda: pids(tmp_path, "distant"))
             node.kill()
