@@ -208,5 +208,5 @@ async def test_the_worlds_fire_on_the_paths_that_they_are_for(options: dict[str,
         for name in world.names:
             await world.push(node, name, 1)
         loop = node.probe.graphs.reactor("r").firing_loop
-        assert (loop.fast_graph is None) == (len(world.told) > 1)
+        assert (loop.fast.graph is None) == (len(world.told) > 1)
         assert node.probe.graphs.has_fast_path("r")

@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple
 
-from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, ReactorOwnership
-from tidemill.engine.graphs.part_keys import reactor_part_keys
+from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, ReactorOwnership, reactor_part_keys
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler

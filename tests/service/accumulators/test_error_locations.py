@@ -6,7 +6,7 @@ import json
 import pytest
 
 import tidemill as tm
-from tidemill.engine.graphs.error_location import locate_error
+from tidemill.engine.graphs.accumulators.dead_event_log import locate_error
 from tidemill.graphs.definition import Accumulator
 from tidemill.telemetry import events
 

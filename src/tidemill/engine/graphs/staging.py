@@ -16,10 +16,10 @@ from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.emit import AccumulatorCodecs
 from tidemill.engine.graphs.accumulators.kinds import create_accumulator
 from tidemill.engine.graphs.durability.backend import DurabilityBackend
+from tidemill.engine.graphs.durability.ownership import reactor_part_keys
 from tidemill.engine.graphs.feed_checks import FeedLayout
 from tidemill.engine.graphs.keys.keyed_kinds import create_keyed_accumulator
 from tidemill.engine.graphs.keys.keyed_reactor import create_reactor
-from tidemill.engine.graphs.part_keys import reactor_part_keys
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -60,11 +60,11 @@ class ManagedGraph(msgspec.Struct, eq=False):
         Calls that start later do not count.
         """
         loop = self.reactor.firing_loop
-        firing = loop.firing_token
+        firing = loop.driver.token
         calls = [(one, one.in_flight_call) for one in self.accumulators if one.in_flight_call is not None]
 
         def is_in_use() -> bool:
-            is_firing = firing is not None and loop.firing_token is firing
+            is_firing = firing is not None and loop.driver.token is firing
             return is_firing or any(one.in_flight_call is call for one, call in calls)
 
         return is_in_use

@@ -6,8 +6,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidemill.engine.graphs.durability.ownership import ReactorOwnedError
-from tidemill.engine.graphs.part_keys import reactor_part_keys
+from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, reactor_part_keys
 from tidemill.engine.graphs.reclaim import reclaim_reactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler

@@ -72,8 +72,7 @@ class GraphProbe:
         """Let a reactor take every boundary by the slow path, until its graphs change."""
         running = self.reactor(reactor)
         loop = running.firing_loop
-        loop.fast_graph = loop.broad_path = None
-        loop.fast_path_state.close()
+        loop.fast.forget_graphs()
         for one in running.accumulators:
             one.close_fast_path()
 

@@ -93,7 +93,7 @@ class World:
         graph = tm.Graph("g", reactor=self.host.definition)
         graph.node(node)
         self.loop.set_graphs({"g": graph.compile_for(self.host.definition)})
-        self.loop.ensure_driver()
+        self.loop.driver.ensure()
 
     def push(self, value: int, index: int = 0) -> None:
         """Deliver a boundary as an accumulator does."""
@@ -423,7 +423,7 @@ async def test_an_interrupted_firing_is_fired_again_whole() -> None:
         await turns()
         assert world.loop.unfinished_firings() == [unfinished]
         gate.set()
-        world.loop.ensure_driver()
+        world.loop.driver.ensure()
         world.loop.fire_due()
         await turns(20)
         assert began == [1, 1, 2]

@@ -125,7 +125,7 @@ class BoundaryEmitter(ABC):
         targets = self.targets
         if len(targets) == 1:
             reactor, index = targets[0]
-            return reactor.put_and_fire(index, boundary, position)
+            return reactor.fast.put_and_fire(index, boundary, position)
         for reactor, index in targets:
             reactor.put(index, boundary, position)
         for reactor, _ in targets:

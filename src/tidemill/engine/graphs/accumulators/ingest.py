@@ -314,10 +314,10 @@ class EventIngest(BoundaryEmitter):
         is_plain = is_plain and self.definition.state is None and self.down_reason is None
         if is_plain and (validator.exact_class is not None or validator.classes is None) and len(self.targets) == 1:
             reactor, index = self.targets[0]
-            source, target = self._fast_path_source(), reactor.fast_path_target
-            if reactor.broad_path is not None:
-                return self._fast_path.open_to_function(reactor.broad_path.build_push(source, index))
-            self._fast_path.open(source, index, target, reactor.fast_graph, accepts_all=_accepts_all(reactor))
+            source, target = self._fast_path_source(), reactor.fast.target
+            if reactor.fast.broad_path is not None:
+                return self._fast_path.open_to_function(reactor.fast.broad_path.build_push(source, index))
+            self._fast_path.open(source, index, target, reactor.fast.graph, accepts_all=_accepts_all(reactor))
 
     def _fast_path_source(self) -> FastPathSource:
         return FastPathSource(

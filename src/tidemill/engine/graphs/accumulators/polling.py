@@ -8,8 +8,8 @@ import logging
 from typing import Any
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.dead_event_log import locate_error
 from tidemill.engine.graphs.accumulators.emit import resolve_receipt
-from tidemill.engine.graphs.error_location import locate_error
 from tidemill.engine.guarded_call import GuardedCall
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth

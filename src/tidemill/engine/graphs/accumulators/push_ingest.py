@@ -207,10 +207,10 @@ class PushIngest(EventIngest):
         if not self._fast_path.is_open:
             return self._ingest_each
         ((reactor, index),) = self.targets
-        if reactor.broad_path is not None:
-            return reactor.broad_path.build_push_loop(self._fast_path_source(), index)
+        if reactor.fast.broad_path is not None:
+            return reactor.fast.broad_path.build_push_loop(self._fast_path_source(), index)
         if (graph := self._fast_path.graph) is not None and has_push_loop(graph.wiring):
-            return build_push_loop(graph, self._fast_path_source(), index, reactor.fast_path_target)
+            return build_push_loop(graph, self._fast_path_source(), index, reactor.fast.target)
         return self._call_each
 
     def _call_each(self, events: Iterator[Any], tally: ReceiptTally) -> LoopEnd:

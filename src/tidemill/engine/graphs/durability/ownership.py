@@ -17,6 +17,7 @@ import msgspec
 from tidemill.engine.silence import SilenceWatch
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.wakeup import FOREVER, Wakeup
+from tidemill.graphs.definition import Reactor
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.storage.graph_ports import PartFence, PartKey, PartOwner, PartOwners, fenced_error
@@ -210,3 +211,9 @@ def _owned_elsewhere(found: PartOwner, keys: Collection[PartKey]) -> ReactorOwne
     node = f"node {owner.id} (process {owner.pid} on {owner.host.partition(' ')[0]})"
     remedy = "a durable reactor runs on one node of a store: use that node, or stop it"
     return ReactorOwnedError(found.key, f"is owned by {node}; {remedy}", keys, owner.id)
+
+
+def reactor_part_keys(tenant: str, reactor: Reactor) -> set[PartKey]:
+    """Return the keys of the parts of a reactor and its accumulators."""
+    accumulators = {PartKey(tenant, "accumulator", one.name) for one in reactor.accumulators}
+    return {PartKey(tenant, "reactor", reactor.name), *accumulators}

@@ -28,7 +28,7 @@ class FiringCommands:
         `select` selects the key to fire, if there are keys.
         """
         self._loop.reactor.check_ready()
-        if self._loop.is_inside_firing:
+        if self._loop.driver.is_inside_firing:
             message = (
                 f"{self._task_name}: a node cannot wait for a firing of its own reactor; push to an accumulator instead"
             )
@@ -46,7 +46,7 @@ class FiringCommands:
         self, values: Sequence[Any] | None, withdrawn: asyncio.Event, select: Callable[[], None]
     ) -> FiringRecord:
         loop = self._loop
-        async with loop.turn():
+        async with loop.driver.turn():
             if withdrawn.is_set():
                 raise OperationError(f"{self._task_name}: the caller of this manual firing was cancelled")
             select()
@@ -75,7 +75,7 @@ class FiringCommands:
         loop = self._loop
         firing = loop.results.prepare_replay(dead_letter_id, loop.graphs)
         title = f"{self._task_name}: replay"
-        started, results = await self._tasks.run_shielded(title, loop.rerun(firing))
+        started, results = await self._tasks.run_shielded(title, loop.driver.rerun(firing))
         return loop.results.finish_replay(dead_letter_id, firing, started, results, degraded=loop.is_degraded)
 
     async def next_firing(self, timeout: float | None) -> Firing:

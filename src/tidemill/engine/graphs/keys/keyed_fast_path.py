@@ -44,7 +44,7 @@ class _KeyedFastPathWriter(FastPathWriter):
     """Writes the graph's body between the code that looks the key up and the code that logs the firing."""
 
     def __init__(self, graph: CompiledGraph, keyed: KeyedSource, index: int, loop: KeyedFiringLoop) -> None:
-        super().__init__(graph.wiring, keyed.source, index, loop.fast_path_target)
+        super().__init__(graph.wiring, keyed.source, index, loop.fast.target)
         self.keyed = keyed
         self.loop = loop
         self.active = self.bind_value("active", loop.keys.active)
@@ -111,8 +111,8 @@ def _build(writer: _KeyedFastPathWriter, title: str) -> GeneratedFunction:
     def failed(key_state: KeyState, boundary: Any, started: float, error: BaseException) -> None:
         failure = KeyedFiringFailure(index, boundary, started, error, generated)
         failure.key_state = key_state
-        loop.fail_fast_firing(failure)
+        loop.fast.fail(failure)
 
-    describe = loop.fast_path_target.describe_fast_firing
+    describe = loop.fast.target.describe_fast_firing
     generated.function.__globals__.update({writer.failed: failed, FIRING_ON_STACK: describe})
     return generated

@@ -310,8 +310,8 @@ class KeyedIngest(RunningAccumulator):
         is_plain = is_plain and self.definition.state is None and self.down_reason is None
         decides = not target.inputs.needs_all and bool(target.inputs.criteria_mask >> index & 1)
         is_plain = is_plain and decides and (validator.exact_class is not None or validator.classes is None)
-        if is_plain and target.fast_graph is not None:
-            self._fast_path.open_to_keys(self._keyed_source(), index, target, target.fast_graph)
+        if is_plain and target.fast.graph is not None:
+            self._fast_path.open_to_keys(self._keyed_source(), index, target, target.fast.graph)
 
     def _build_push_loop(self) -> PushLoop:
         graph = self._fast_path.graph

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from tidemill.annotations.strict_validation import StrictTypeValidator
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
+from tidemill.engine.graphs.durability.ownership import reactor_part_keys
 from tidemill.engine.graphs.keys.keyed_reactor import require_key
-from tidemill.engine.graphs.part_keys import reactor_part_keys
 from tidemill.engine.registry import Key
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Accumulator, Reactor

@@ -219,7 +219,7 @@ class RunningReactor(FiringHost):
         for one in self.accumulators:
             one.close_fast_path()
         if self.health is not ReactorHealth.STARTING:
-            self.firing_loop.ensure_driver()
+            self.firing_loop.driver.ensure()
             self.firing_loop.fire_due()
 
     def refresh_subscribers(self) -> None:
@@ -307,7 +307,7 @@ class RunningReactor(FiringHost):
         self._set_health(ReactorHealth.STARTING)
         self.restart_state.record_start(self.clock.monotonic())
         self._set_health(ReactorHealth.WARMING)
-        self.firing_loop.ensure_driver()
+        self.firing_loop.driver.ensure()
         self.update_health()
 
     def crash(self, error: BaseException) -> None:
