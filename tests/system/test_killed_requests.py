@@ -139,6 +139,17 @@ def backfill(number: int) -> KeyedPost:
     return _post("/backfills", number, {"workflow": "hourly", "only_missing": False, **slots})
 
 
+def create_tenant(number: int) -> KeyedPost:
+    """Create a tenant."""
+    return _post("/tenants", number, {"name": f"tenant{number:02}"})
+
+
+def create_account(number: int) -> KeyedPost:
+    """Create an account."""
+    person = {"name": f"person{number:02}", "role": "read", "password": "correct horse battery"}
+    return _post("/accounts", number, person)
+
+
 def _post(path: str, number: int, *bodies: dict[str, Any], content_type: str = "application/json") -> KeyedPost:
     content = b"\n".join(json.dumps(body).encode() for body in bodies)
     return KeyedPost(path, content, {"idempotency-key": f"key-{number}", "content-type": content_type})
@@ -200,13 +211,26 @@ async def check_backfills(http: httpx.AsyncClient, answers: list[Any]) -> None:
     assert len(made) == 3 * len(answers)
 
 
+async def check_tenants(http: httpx.AsyncClient, answers: list[Any]) -> None:
+    """Each tenant is the one of its answer, beside that of the instance."""
+    tenants = (await http.get("/tenants?limit=500")).json()["items"]
+    assert [one for one in tenants if one["name"] != "public"] == answers
+
+
+async def check_accounts(http: httpx.AsyncClient, answers: list[Any]) -> None:
+    """Each account is the one of its answer."""
+    assert (await http.get("/accounts?limit=500")).json()["items"] == answers
+
+
 CASES = {
     "start": (start, check_runs),
     "push": (push, check_entries),
     "batch": (push_batch, check_entries),
     "backfill": (backfill, check_backfills),
+    "tenant": (create_tenant, check_tenants),
+    "account": (create_account, check_accounts),
 }
-SLOW_CASES = {("postgresql", "batch"), ("postgresql", "backfill")}
+SLOW_CASES = {("postgresql", name) for name in ("batch", "backfill", "tenant", "account")}
 """`make soak` runs them too: a server starts for each of some thirty transactions."""
 
 

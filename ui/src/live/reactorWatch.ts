@@ -23,6 +23,8 @@ export class ReactorWatch {
   private socket: LiveSocket | null = null;
   private watched: Watched = { connection: "connecting", reason: null, state: null, lastFiring: null };
   private readonly listeners = new Set<() => void>();
+  /** Whether the reactor may have been loaded after the server has refused to connect, and before that was heard. */
+  private mayBeLoaded = false;
 
   constructor(private readonly name: string) {}
 
@@ -33,9 +35,13 @@ export class ReactorWatch {
       onOpen: (send) => send({ id: 1, command: "watch", every: EVERY }),
       onMessage: (frame) => {
         if (frame.state === undefined) return;
+        this.mayBeLoaded = false;
         this.become({ state: frame.state as ReactorState, lastFiring: frame.last_firing as Firing | null });
       },
-      onState: (connection, reason) => this.become({ connection, reason: reason || null }),
+      onState: (connection, reason) => {
+        this.become({ connection, reason: reason || null });
+        if (connection === "closed" && this.mayBeLoaded) this.restart();
+      },
     });
   }
 
@@ -46,9 +52,10 @@ export class ReactorWatch {
 
   retryNow = (): void => this.socket?.retryNow();
 
-  /** Connects again after the server had refused to: the reactor was loaded meanwhile. */
+  /** Connects again if the server has refused to, or still will: the reactor may have been loaded meanwhile. */
   restart = (): void => {
-    if (this.watched.connection !== "closed") return;
+    this.mayBeLoaded = this.watched.connection !== "closed";
+    if (this.mayBeLoaded) return;
     this.stop();
     this.start();
   };

@@ -1,46 +1,12 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { noteAnswer } from "@/api/signedOut";
+import { FakeWebSocket, stubBrowser } from "./fakeWebSocket";
 
 vi.mock("@/api/client", () => ({ client: { POST: async () => ({ data: { ticket: "t" } }) } }));
 
 const { LiveSocket } = await import("./socket");
 
-class FakeWebSocket {
-  static readonly OPEN = 1;
-  static made: FakeWebSocket[] = [];
-  readyState = 0;
-  sent: string[] = [];
-  onopen = () => {};
-  onmessage = (_: { data: string }) => {};
-  onclose = (_: { code: number; reason: string }) => {};
-
-  constructor(readonly url: string) {
-    FakeWebSocket.made.push(this);
-  }
-
-  open(): void {
-    this.readyState = FakeWebSocket.OPEN;
-    this.onopen();
-  }
-
-  send(text: string): void {
-    this.sent.push(text);
-  }
-
-  /** As over a network that is gone: the other side never confirms it. */
-  close(): void {
-    this.readyState = 2;
-  }
-}
-
-beforeEach(() => {
-  vi.useFakeTimers();
-  FakeWebSocket.made = [];
-  vi.stubGlobal("WebSocket", FakeWebSocket);
-  vi.stubGlobal("location", new URL("http://localhost/"));
-  vi.stubGlobal("window", new EventTarget());
-  vi.stubGlobal("document", Object.assign(new EventTarget(), { visibilityState: "visible" }));
-});
+beforeEach(stubBrowser);
 
 afterEach(() => {
   vi.useRealTimers();

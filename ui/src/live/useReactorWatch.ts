@@ -1,6 +1,6 @@
 import { useCallback, useEffect, useMemo, useSyncExternalStore } from "react";
 import type { FeedEvent } from "./feed";
-import { useFeedEvents } from "./LiveProvider";
+import { useConnection, useFeedEvents } from "./LiveProvider";
 import { ReactorWatch, type Watched } from "./reactorWatch";
 
 /** Follows a reactor as long as the component is there. */
@@ -17,6 +17,11 @@ export function useReactorWatch(name: string): Watched & { retryNow: () => void 
     [watch, name],
   );
   useFeedEvents(onEvent);
+  // What was loaded before there was a feed has left no event here.
+  const { state: feed } = useConnection();
+  useEffect(() => {
+    if (feed === "live") watch.restart();
+  }, [watch, feed]);
   const watched = useSyncExternalStore(watch.subscribe, watch.getWatched);
   return { ...watched, retryNow: watch.retryNow };
 }
