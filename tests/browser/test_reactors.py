@@ -365,5 +365,6 @@ def test_the_page_of_a_reactor_survives_the_loss_of_its_server(
         expect(box(page, "Reactor shop, live")).to_be_visible()
     with demo_node(tmp_path, PACKAGES, port) as node:
         expect(page.get_by_text("not live")).to_have_count(0, timeout=20_000)
-        httpx.post(f"{node.url}/api/v1/accumulators/book/events", json={"bid": 10, "ask": 11})
+        answer = httpx.post(f"{node.url}/api/v1/accumulators/book/events", json={"bid": 10, "ask": 11})
+        assert answer.is_success, answer.text
         expect(firings(page).first).to_contain_text("order price 11")
