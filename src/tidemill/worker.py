@@ -23,7 +23,7 @@ DRAIN_CHECK_INTERVAL = 0.02  # seconds between two checks whether everything has
 
 
 class WorkerNode(Node):
-    """Claims attempts of tasks with the executor `worker` whose labels it has, and runs each in a process of its own.
+    """Claims attempts of tasks with the executor `worker` whose labels it has, and runs each in a separate process.
 
     It does not plan runs, poll triggers or run reactors. It has the code of what is published in its store, and of what
     it is given: of packages, it loads only what their tasks need.

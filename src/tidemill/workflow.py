@@ -31,7 +31,7 @@ class Workflow(domain.Workflow):
     __slots__ = ()
 
     def run(self, /, **params: Any) -> RunResult:
-        """Run the workflow now, on a node of its own without a store, and return the result.
+        """Run the workflow now, on a separate node without a store, and return the result.
 
         For scripts and tests. It runs as declared, but without schedules and triggers, with unlimited pools, and tasks
         with an unknown executor run in this process. If an event loop is running already, the node gets a thread, and

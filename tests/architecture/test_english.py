@@ -16,12 +16,38 @@ DROPPED = re.compile(
     r"stands?\s+against)\b",
     re.IGNORECASE,
 )
+TICS = re.compile(
+    r"(?<!instead )\bof\s+(?:its|their|our|your)\s+own\b(?=\s*(?:[^\w\s]|$|(?:and|or|so|that|which|where|when|while|"
+    r"with|without|to|in|on|by|from|as|at|is|are|was|if|for|instead|has|have|because)\b))|"
+    r"\bbeside\b|\bbegun\b|\banew\b|\bany\s+more\b(?=\W*[,.;:)\"`]|\s+(?:and|or|because|may|in|is))|"
+    r"\bso\s+(?:many|long)\b(?!\s+as\b)|(?<!\bthere )\b(?:is|are|was|were)\s+no\s+(?!longer\b|more\b|less\b|such\b)\w|"
+    r",\s+also\b",
+    re.IGNORECASE,
+)
+"""Turns of phrase that the authors fell back on; the docstring of their test has the plain ones."""
+WITH_TICS = (
+    "src/tidemill/engine",
+    "src/tidemill/node",
+    "src/tidemill/storage",
+)
+"""Folders that are still to be rewritten. Nothing may be added here."""
 BEGINNINGS = ("What ", "Who ", "Which ", "Whether ")
 
 
 def test_no_text_uses_a_dropped_phrase() -> None:
     """docs/design, 0026: name the caller, the leader, the store; with `src` this includes the help of commands."""
     found = [offence for path in files(ROOTS + TESTS) for offence in offences(path)]
+    assert not found, listing(found)
+
+
+def test_no_text_falls_back_on_a_tic() -> None:
+    """Plain words: "its own X", "next to", "started", "again", "no longer", "that many", "is not a X", "even if"."""
+    found = [
+        offence
+        for path in files(("src",))
+        if not str(path.relative_to(ROOT)).startswith(WITH_TICS)
+        for offence in offences(path, TICS)
+    ]
     assert not found, listing(found)
 
 
@@ -43,10 +69,10 @@ def files(roots: Sequence[str]) -> Iterator[Path]:
         yield from (file for file in found if file.suffix in SUFFIXES and file != GENERATED)
 
 
-def offences(path: Path) -> Iterator[str]:
+def offences(path: Path, dropped: re.Pattern[str] = DROPPED) -> Iterator[str]:
     """Yield each dropped phrase with its location; a phrase may continue on the next line."""
     text = path.read_text(encoding="utf-8")
-    for match in DROPPED.finditer(text):
+    for match in dropped.finditer(text):
         yield f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1} {' '.join(match[0].split())}"
 
 

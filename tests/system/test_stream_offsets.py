@@ -102,7 +102,7 @@ async def test_a_nats_stream_that_began_anew_is_read_from_its_start(tmp_path: Pa
         async with tm.Node(store=f"sqlite:///{tmp_path / 'node.db'}", load=book_of(source)) as node:
             assert await reached(node, 4) == Exposure(total=10, fills=4)
             (gap,) = gaps(node)
-            assert "stream 'FILLS' ends at 1, and messages up to 3 were read; it has begun anew" in gap
+            assert "stream 'FILLS' ends at 1, and messages up to 3 were read; it has restarted" in gap
 
 
 async def test_messages_that_a_nats_stream_has_dropped_are_a_gap(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ async def test_a_kafka_topic_that_began_anew_is_read_from_its_start(
             assert await reached(node, total.fills) == total
             reported = gaps(node)
     (gap,) = reported
-    assert "partition 0 ends at offset 2, and messages before 3 were read; it has begun anew" in gap
+    assert "partition 0 ends at offset 2, and messages before 3 were read; it has restarted" in gap
 
 
 async def test_messages_that_a_kafka_topic_has_dropped_are_a_gap(tmp_path: Path) -> None:

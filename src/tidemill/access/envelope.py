@@ -1,7 +1,7 @@
 """Envelope encryption of secrets: AES-256-GCM with a key per value, which a master key wraps.
 
 Each ciphertext is bound to the tenant, the name and the version of its secret: moved to another row, it cannot be
-decrypted. A rotation of master keys wraps the small keys anew and leaves the values alone.
+decrypted. A rotation of master keys wraps the small keys again and leaves the values alone.
 """
 
 import base64
@@ -53,7 +53,7 @@ class MasterKeys:
                 key = b""
             if not id_ or len(key) != KEY_LENGTH or id_ in keys:
                 message = (
-                    f"secret_keys: entry {number} is not ID:KEY, with an id of its own and {KEY_LENGTH} bytes in "
+                    f"secret_keys: entry {number} is not ID:KEY, with its own id and {KEY_LENGTH} bytes in "
                     "base64; make a key with `openssl rand -base64 32`"
                 )
                 raise DefinitionError.single("settings", message)

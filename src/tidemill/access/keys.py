@@ -59,7 +59,7 @@ def new_key_token(id: str) -> str:
 
 
 def key_id_of(token: str) -> str | None:
-    """Return the id of the key in a token; None for a text that is no token of a key."""
+    """Return the id of the key in a token; None for a text that is not the token of a key."""
     match = _TOKEN.fullmatch(token)
     return match[1] if match else None
 

@@ -1,6 +1,6 @@
 """Conversion between two loaded copies of one class.
 
-Each package has modules of its own: a class in a module that two packages contain is two classes at run time. They
+Each package has its own modules: a class in a module that two packages contain is two classes at run time. They
 count as one if name and fields are equal. A value of the one is then converted to the other, field by field: no field
 is validated, and values of classes that both packages share are passed on unchanged.
 """
@@ -34,7 +34,7 @@ Converter = Callable[[Any], Any]
 
 
 def iter_classes(annotation: Any) -> Iterator[type]:
-    """Yield the classes that an annotation names, also inside `list[...]` and the like."""
+    """Yield the classes that an annotation names, even inside `list[...]` and the like."""
     for part in union_members(annotation):
         if isinstance(part, NewType):
             yield from iter_classes(part.__supertype__)

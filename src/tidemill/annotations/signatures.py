@@ -81,7 +81,7 @@ class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
         code = getattr(inspect.unwrap(call), "__code__", None)
         name = getattr(call, "__name__", "")
         if code is None or not name.isidentifier() or keyword.iskeyword(name):
-            raise TypeError(f"expected a function with a name of its own, got {call!r}")
+            raise TypeError(f"expected a function with its own name, got {call!r}")
         if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
             raise TypeError(f"'{name}' is a generator: return one value instead of yielding several")
         location = Location(code.co_filename, code.co_firstlineno)
@@ -127,7 +127,7 @@ class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _local_names(call: Callable[..., Any], frame: FrameType) -> dict[str, Any]:
-    """Return the names that text annotations may use beside globals: the locals of the enclosing functions."""
+    """Return the names that text annotations may use in addition to globals: the locals of the enclosing functions."""
     scopes = [frame.f_locals] if frame.f_locals is not frame.f_globals else []
     outer = frame.f_back
     while outer is not None:

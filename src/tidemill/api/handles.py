@@ -43,7 +43,7 @@ from tidemill.workflows.result import RunResult
 
 
 class AsyncRun:
-    """One run of a node or of a server, also after it has ended."""
+    """One run of a node or of a server, running or ended."""
 
     def __init__(self, api: AsyncApi, id: str, listed: RunInfo | None = None) -> None:
         self.id = id
@@ -204,11 +204,11 @@ class AsyncReactorHandle:
         return f"<reactor {self.name}>"
 
     async def state(self, key: Any = None) -> ReactorState:
-        """Return the present state of the reactor and its accumulators; of a keyed reactor, also that of one key."""
+        """Return the present state of the reactor and its accumulators; or the state of one key of a keyed reactor."""
         return await self._api.call(get_reactor, {**self._fields, "key": _in_query(key)})
 
     async def firings(self, limit: int = 50, key: Any = None) -> list[FiringView]:
-        """Return the newest firings that are kept, newest first; of a keyed reactor, also those of one key."""
+        """Return the newest firings that are kept, newest first, or those of one key of a keyed reactor."""
         return await self._api.collect(list_firings, {**self._fields, "key": _in_query(key)}, limit)
 
     async def timeseries(self) -> list[int]:

@@ -68,7 +68,7 @@ class LateRun(Message, frozen=True, kw_only=True):
     workflow: str
     since: datetime
     reasons: list[str]
-    """Why it has not begun, one sentence each."""
+    """Why it has not started, one sentence each."""
 
 
 class LateSlot(Message, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class LateSlot(Message, frozen=True, kw_only=True):
 
 
 class LateWork(Message, frozen=True, kw_only=True):
-    """What should have begun."""
+    """What should have started."""
 
     slots: list[LateSlot]
     runs: list[LateRun]

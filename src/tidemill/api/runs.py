@@ -91,7 +91,7 @@ class RunInfo(Message, frozen=True, kw_only=True):
     key: str | None = None
     """What it is about: the key of its schedule, or what `dedup` of `tm.on_output` says."""
     params: dict[str, Any] | None
-    """By name; null if they cannot be read any more, or are omitted."""
+    """By name; null if they can no longer be read, or are omitted."""
     note: str | None
     reason: str
     """Why it ended, or what it waits for; empty if there is nothing to say."""

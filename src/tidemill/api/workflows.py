@@ -67,7 +67,7 @@ class WorkflowItem(Message, frozen=True, kw_only=True):
 
     @classmethod
     def of_entry(cls, entry: "CatalogEntry", activity: "WorkflowActivity", *, recent: int = 0) -> "WorkflowItem":
-        """Return the message about a workflow, with so many of its runs."""
+        """Return the message about a workflow, with this number of its runs."""
         runs = [LastRun.of_row(row) for row in activity.recent]
         return cls(
             name=entry.name,

@@ -1,7 +1,7 @@
 """Runs one attempt from its order to its report.
 
 Three things go on at the same time: the code runs in a child process, heartbeats renew the lease, and the log is sent.
-The attempt ends with the code, with a heartbeat that says that it is not wanted any more, with the lease, or with a
+The attempt ends with the code, with a heartbeat that says that it is no longer wanted, with the lease, or with a
 signal. Whichever is first stops the others.
 """
 

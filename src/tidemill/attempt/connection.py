@@ -34,7 +34,7 @@ _TOKEN_OVER = "invalid_attempt_token"
 
 
 class NotWantedError(OperationError):
-    """The server does not want the attempt any more."""
+    """The server no longer wants the attempt."""
 
 
 class LeaseLostError(OperationError):

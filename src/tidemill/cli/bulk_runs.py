@@ -32,7 +32,7 @@ class BulkChange(NamedTuple):
     states: Sequence[RunState]
 
     def describe(self, number: int) -> str:
-        """Return what it does to so many runs."""
+        """Return what it does to a number of runs."""
         of_workflow = "" if self.workflow is None else f" of workflow '{self.workflow}'"
         return f"{self.verb} {format_count(number, 'run')}{of_workflow}"
 

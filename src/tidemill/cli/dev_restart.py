@@ -54,7 +54,7 @@ class RestartReport:
         return True
 
     def _drop_run(self, workflow: str, run: str) -> None:
-        """Do not report a run that waits for code that is gone: it has a line of its own."""
+        """Do not report a run that waits for code that is gone: it has its own line."""
         runs = [one for one in self._unfinished.pop(workflow, []) if one != run]
         if runs:
             self._unfinished[workflow] = runs

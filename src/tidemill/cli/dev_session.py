@@ -1,4 +1,4 @@
-"""Runs the packages of a folder on a node of its own, which only this machine can reach, until Ctrl-C."""
+"""Runs the packages of a folder on a separate node, which only this machine can reach, until Ctrl-C."""
 
 import asyncio
 import webbrowser

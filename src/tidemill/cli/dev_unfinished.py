@@ -58,6 +58,6 @@ class UnfinishedReports:
         if not all(run.has_newer_code for run in runs):
             return f"{waits}: undo the change, or `tidemill runs cancel {selected}{self._store_option}` ends {them}"
         lost = sorted({task for run in runs for task in run.lost_tasks})
-        without = f" without {', '.join(map(repr, lost))}, which is not there any more" if lost else ""
+        without = f" without {', '.join(map(repr, lost))}, which no longer exists" if lost else ""
         retry = f"`tidemill runs retry {selected} --latest{self._store_option}`"
         return f"{waits}: {retry} continues {them} with the changed code{without}"

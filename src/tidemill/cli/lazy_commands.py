@@ -45,7 +45,7 @@ class LazyCommand(NamedTuple):
 
 
 def _nothing() -> None:
-    """Make an application a group, also with a single command."""
+    """Make an application a group, even with a single command."""
 
 
 def _prepare_commands(group: typer.Typer) -> None:

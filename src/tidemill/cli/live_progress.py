@@ -58,7 +58,7 @@ class TaskLine(NamedTuple):
 
 
 class LiveProgress(Progress):
-    """One line per task, redrawn in place, by a thread of its own, so that it moves while a task blocks the loop."""
+    """One line per task, redrawn in place, by a separate thread, so that it moves while a task blocks the loop."""
 
     def __init__(self, spec: WorkflowSpec, console: Console, clock: Clock, *, redirects_stdout: bool) -> None:
         self._workflow = spec.name

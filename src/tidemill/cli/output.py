@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 UNLIMITED_WIDTH = 100_000
-"""The width of an output that is no terminal: lines are never broken or truncated, for programs and files."""
+"""The width of an output that is not a terminal: lines are never broken or truncated, for programs and files."""
 
 _CURSOR_CODES = dict.fromkeys(map(ord, "\a\b\v\f\r"))
 """Characters that would ring, or write over what was printed before."""

@@ -47,7 +47,7 @@ class PushReport(NamedTuple):
 
 
 async def push_lines(client: AsyncClient, accumulator: str, file: Path | None, batch: int) -> PushReport:
-    """Push one event per line, in order; a line that is no JSON ends it, and what was before it is pushed."""
+    """Push one event per line, in order; a line that is not JSON ends it, and what was before it is pushed."""
     numbers: list[int] = []
     with _opened(file) as stream, _progress(file) as advance:
         async with client.pusher(accumulator, batch=batch, raises=False) as push:
@@ -65,7 +65,7 @@ def _parse(line: bytes, number: int, file: Path | None) -> Any:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         where = "standard input" if file is None else str(file)
-        message = f"{where}, line {number} is no JSON: {error}; the events before it are pushed"
+        message = f"{where}, line {number} is not JSON: {error}; the events before it are pushed"
         raise RequestError(message, code="invalid_line") from error
 
 

@@ -50,7 +50,7 @@ def read_params(schema: Mapping[str, Any] | None, words: Sequence[str], pairs: S
     while rest:
         option, has_value, text = rest.pop(0).partition("=")
         if not option.startswith("--"):
-            raise RequestError(f"'{option}' is no param: write --NAME VALUE", code="invalid_params")
+            raise RequestError(f"'{option}' is not a param: write --NAME VALUE", code="invalid_params")
         name = _find_name(option.removeprefix("--"), properties)
         if not has_value:
             is_flag = _is_boolean(properties.get(name)) and (not rest or rest[0].startswith("--"))
@@ -61,7 +61,7 @@ def read_params(schema: Mapping[str, Any] | None, words: Sequence[str], pairs: S
     for pair in pairs:
         name, has_value, text = pair.partition("=")
         if not has_value:
-            raise RequestError(f"'{pair}' is no param: write NAME=VALUE", code="invalid_params")
+            raise RequestError(f"'{pair}' is not a param: write NAME=VALUE", code="invalid_params")
         params[_find_name(name, properties)] = _parse(text, properties.get(name))
     return params
 

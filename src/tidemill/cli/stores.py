@@ -80,7 +80,7 @@ def resolve_address(address: str | None, *, or_server: bool = False) -> str:
         raise RequestError("a store in memory ends with its process: name a database", code="no_address")
     if "://" not in address:
         hint = f"; did you mean sqlite:///{address}?" if Path(address).is_file() else _dev_store_hint(Path(address))
-        message = f"'{address}' is no address: write sqlite:///FILE or postgresql://USER@HOST:PORT/DATABASE{hint}"
+        message = f"'{address}' is not an address: write sqlite:///FILE or postgresql://USER@HOST:PORT/DATABASE{hint}"
         raise RequestError(message, code="no_address")
     return address
 

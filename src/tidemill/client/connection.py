@@ -61,7 +61,7 @@ def tls_context() -> SSLContext:
     """Return the certificates that every client of the process trusts; to read them takes longer than a request.
 
     They are read once. An open client keeps its certificates anyway, so a process that has to trust a renewed bundle is
-    started anew, whenever its clients were made.
+    started again, whenever its clients were made.
     """
     return httpx.create_ssl_context()
 
@@ -76,7 +76,7 @@ def _check_url(url: str) -> str:
     if not is_valid:
         raise RequestError("a server has an address such as http://127.0.0.1:8080", code="invalid_url")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        message = "the address of a server has no user, password, query or fragment: the key is an argument of its own"
+        message = "the address of a server has no user, password, query or fragment: the key is its own argument"
         raise RequestError(message, code="invalid_url")
     return url.rstrip("/").removesuffix(API_PATH)
 

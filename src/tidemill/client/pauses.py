@@ -9,12 +9,12 @@ from tidemill.kernel.errors import RequestError
 
 
 async def async_pause(seconds: float) -> None:
-    """Wait so many seconds without blocking the loop."""
+    """Wait for some seconds without blocking the loop."""
     await asyncio.sleep(seconds)  # real time: the server is another process
 
 
 def pause(seconds: float) -> None:
-    """Block for so many seconds."""
+    """Block for some seconds."""
     threading.Event().wait(seconds)
 
 

@@ -39,7 +39,7 @@ def stream(
     _check_not_bare("stream", "a source", '(tm.Kafka(topic="prices"))', source, location)
     if isinstance(source, type) or not isinstance(source, Source | Kafka | Nats):
         message = (
-            f"{source!r} is no source: it needs `async def start(self, checkpoint)` that yields (event, checkpoint)"
+            f"{source!r} is not a source: it needs `async def start(self, checkpoint)` that yields (event, checkpoint)"
         )
         raise DefinitionError.single("stream", message, location)
     _check_extra(extra, location)

@@ -39,7 +39,7 @@ class FiringContext(Context):
         self._series = series
         self._number = number
         self._boundaries = boundaries
-        self.key = key  # type: ignore[misc]  # a slot of our own hides the property
+        self.key = key  # type: ignore[misc]  # our own slot hides the property
 
     @property
     def graph(self) -> str:

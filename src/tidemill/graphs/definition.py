@@ -149,7 +149,7 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @property
     def declared_name(self) -> str:
-        """The name that its author gave it: a partition has one of its own, `trades[3]`."""
+        """The name that its author gave it: a partition has another one, `trades[3]`."""
         return self.name.partition("[")[0]
 
     @property
@@ -220,7 +220,7 @@ class Reactor:
         key: KeyOption | None = None,
         partitions: int | None = None,
     ) -> None:
-        self.name = self.declared_name = name  # a partition has a name of its own
+        self.name = self.declared_name = name  # a partition has its own name
         if isinstance(accumulators, Accumulator):
             message = f"accumulators come in a list: [{accumulators.name}]"
             raise DefinitionError.single(f"reactor '{name}'", message, caller_location())
@@ -247,7 +247,7 @@ class Reactor:
         if not is_name(self.name):
             messages.append(f"a reactor needs a name, {NAME_RULE}")
         if others := [one for one in self.accumulators if not isinstance(one, Accumulator)]:
-            messages.append(f"{others[0]!r} is no accumulator: pass the decorated functions themselves")
+            messages.append(f"{others[0]!r} is not an accumulator: pass the decorated functions themselves")
         if not self.accumulators:
             messages.append("a reactor needs at least one accumulator")
         if len(set(self.accumulator_names)) < len(self.accumulator_names):

@@ -1,6 +1,6 @@
 """Direct calls of a graph: `maker(orderbook=..., pricing=...)`, without a reactor.
 
-Such a call has a generated function of its own, so that it costs little more than calling the nodes by hand: the
+Such a call has its own generated function, so that it costs little more than calling the nodes by hand: the
 inputs are its keyword parameters, their types are checked first, and a GraphResult is all that is built.
 """
 

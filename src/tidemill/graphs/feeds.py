@@ -1,4 +1,4 @@
-"""Feeds: results of nodes that are pushed into accumulators, also of other reactors; their types, and their loops.
+"""Feeds: results of nodes that are pushed into accumulators of any reactor; their types, and their loops.
 
 Loops over reactors are rejected, because each firing would cause the next without end. A window or a batch ends a loop:
 a window that a reactor's own graph feeds fires nothing, and a batch collects events until its interval is over.

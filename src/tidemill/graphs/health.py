@@ -34,7 +34,7 @@ class ReactorHealth(StrEnum):
     WARMING = "warming"  # accepts boundaries, and waits for its accumulators to become healthy
     LIVE = "live"
     DEGRADED = "degraded"  # fires with the last values of disconnected accumulators
-    FAILED = "failed"  # not restarted any more; an operator may restart it
+    FAILED = "failed"  # no longer restarted; an operator may restart it
 
     @property
     def can_fire(self) -> bool:

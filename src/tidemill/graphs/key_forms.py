@@ -27,7 +27,7 @@ def key_to_json(key: "Key") -> Any:
 
 
 def key_from_json(form: Any, depth: int = MAX_KEY_DEPTH) -> Any:
-    """Return the key of a JSON form. What is no key stays as it is: the reactor says what is wrong with it."""
+    """Return the key of a JSON form. What is not a key stays as it is: the reactor says what is wrong with it."""
     match form:
         case list() if depth == 0:
             message = f"a key has at most {MAX_KEY_DEPTH} lists within lists"

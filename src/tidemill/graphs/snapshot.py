@@ -18,7 +18,7 @@ NamedBoundary = tuple[str, bytes]
 
 DIGEST_SIZE = 16
 UNREADABLE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError)
-"""What msgspec raises for damaged bytes: a string that is no UTF-8 has an error of its own."""
+"""What msgspec raises for damaged bytes: a string that is not UTF-8 has its own error."""
 
 
 class StoredFiring(msgspec.Struct, frozen=True, array_like=True):

@@ -118,7 +118,7 @@ class _Wirer(msgspec.Struct):
             self._add_problem(
                 node,
                 f"{producer} {one.label} or {other.label}, which are both '{one.cls.__name__}' at run time: "
-                "give each a class of its own",
+                "give each its own class",
             )
 
     # -- edges

@@ -45,7 +45,7 @@ class Clock(Protocol):
         """Return after this many seconds, whatever happens to the wall clock."""
 
     async def sleep_until(self, time: datetime) -> None:
-        """Return when the wall clock shows this time, also if it is stepped meanwhile."""
+        """Return when the wall clock shows this time, even if it is stepped meanwhile."""
 
 
 class SystemClock(Clock):
@@ -114,7 +114,7 @@ class _Reading(float):
 
 
 def order_of(reading: float) -> tuple[float, int]:
-    """Return what sorts readings of one clock's monotonic time, also those of a virtual one between two moves of it."""
+    """Return a sort key that orders readings even of a virtual clock that has not advanced between them."""
     return reading, getattr(reading, "order", 0)
 
 
@@ -168,7 +168,7 @@ class VirtualClock(Clock):
             await asyncio.sleep(0)
             return
         if self._sleep_limit is not None and seconds <= LONGEST_GRACE_PERIOD:
-            await asyncio.sleep(min(seconds, self._sleep_limit))  # real time: this clock is not moved any more
+            await asyncio.sleep(min(seconds, self._sleep_limit))  # real time: this clock no longer moves
             return
         future = asyncio.get_running_loop().create_future()
         heapq.heappush(sleepers, (due, next(self._tie_breaker), future))

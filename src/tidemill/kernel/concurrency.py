@@ -125,7 +125,7 @@ class WorkerThread:
         self._is_closed = False
 
     async def call(self, function: Callable[..., Any], *values: Any) -> Any:
-        """Call a function on the thread, after all earlier calls, also those whose callers stopped waiting."""
+        """Call a function on the thread, after all earlier calls, even those whose callers stopped waiting."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.submit(partial(_resolve_future, future), function, *values)
         return await future

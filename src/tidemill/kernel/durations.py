@@ -1,4 +1,4 @@
-"""Durations as people write them: "200ms", "5s", "10m", "3h", "90d", also combined ("1h30m")."""
+"""Durations as people write them: "200ms", "5s", "10m", "3h", "90d", or combined ("1h30m")."""
 
 import re
 from datetime import timedelta

@@ -23,7 +23,7 @@ def new_sortable_id(at: datetime) -> str:
 
 
 def derive_sortable_id(at: datetime, *names: str) -> str:
-    """Return the id of something that was begun at a time, the same for the same names; it sorts by the millisecond."""
+    """Return the id of something that starts at a time, the same for the same names; it sorts by the millisecond."""
     digest = hashlib.sha256("\0".join((at.isoformat(), *names)).encode()).digest()
     return f"{_encode_base32(int(at.timestamp() * 1000), 10)}{_letters(digest[:14])}"
 

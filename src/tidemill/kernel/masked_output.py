@@ -18,7 +18,7 @@ _STREAM_NAMES = ("stdout", "stderr")
 
 
 class _MaskingStream:
-    """Wraps a stream and masks secrets, also one that begins in one write and ends in a later one."""
+    """Wraps a stream and masks secrets, even one that begins in one write and ends in a later one."""
 
     def __init__(self, wrapped: Any, mask: SecretMask) -> None:
         self.wrapped = wrapped
@@ -93,7 +93,7 @@ class MaskedTextStream(_MaskingStream):
         return MaskedBinaryStream(self.wrapped.buffer, self.mask)
 
     def flush(self) -> None:
-        """Write everything, also what was written to the buffer."""
+        """Write everything, including what was written to the buffer."""
         super().flush()
         if "buffer" in self.__dict__:
             self.buffer.flush()
@@ -125,7 +125,7 @@ class MaskedOutput:
         self._lock = threading.RLock()
 
     def install(self) -> None:
-        """Mask what is printed from now on, also if other code has replaced a masked stream."""
+        """Mask what is printed from now on, even if other code has replaced a masked stream."""
         with self._lock:
             for name in _STREAM_NAMES:
                 if (stream := getattr(sys, name, None)) is not None and self._find_masked(stream) is None:

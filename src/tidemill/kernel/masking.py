@@ -24,7 +24,7 @@ class SecretMask:
         self.byte_pattern = re.compile(rb"(?!)")
 
     def add(self, secret: str) -> None:
-        """Mask a secret from now on, also as Python, JSON and URLs write it."""
+        """Mask a secret from now on, as it is and as Python, JSON and URLs write it."""
         known = {form.decode("utf-8", "surrogatepass") for form in self.forms}
         texts = known | {form for form in _forms_of(secret) if len(form) >= MIN_LENGTH}
         if not texts or texts == known:
@@ -62,7 +62,7 @@ def _forms_of(secret: str) -> Iterator[str]:
 
 
 class MaskedStream:
-    """Masks secrets in bytes that arrive in chunks, also those that begin in one chunk and end in another."""
+    """Masks secrets in bytes that arrive in chunks, even those that begin in one chunk and end in another."""
 
     def __init__(self, mask: SecretMask) -> None:
         self._mask = mask

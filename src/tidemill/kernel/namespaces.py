@@ -1,4 +1,4 @@
-"""Modules in a namespace of their own: the modules of a package are visible only inside it.
+"""Modules in a separate namespace: the modules of a package are visible only inside it.
 
 Python keeps one module per name and process, in `sys.modules`. That is not enough for packages: two versions of one are
 loaded together while the older still has work to do, two tenants may have packages of one name, two nodes may live in
@@ -214,7 +214,7 @@ class Namespace:
             return spec_from_file_location(name, inside, loader=loader, submodule_search_locations=[path])
         if os.path.isfile(f"{path}.py"):
             return spec_from_file_location(name, f"{path}.py", loader=_Loader(self, name, f"{path}.py"))
-        if os.path.isdir(path):  # a folder of modules that has no code of its own
+        if os.path.isdir(path):  # a folder of modules without code
             spec = ModuleSpec(name, None, is_package=True)
             spec.submodule_search_locations = [path]
             return spec

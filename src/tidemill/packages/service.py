@@ -155,7 +155,7 @@ class PackageService:
             return await self.prepare(contents, tenant, origin)
 
     async def prepare(self, contents: "PackageContents", tenant: str, origin: PackageOrigin) -> "PreparedPackage":
-        """Prepare a package beside what runs; the caller holds a slot of the preparer's limit.
+        """Prepare a package next to what runs; the caller holds a slot of the preparer's limit.
 
         A version below the recorded one is rejected unless the origin allows downgrades.
         """
@@ -189,7 +189,7 @@ class PackageService:
     ) -> str:
         """Load a package and return its name; it completes even if the caller is cancelled.
 
-        `reference` keeps the imported modules; it is released when nothing needs them any more.
+        `reference` keeps the imported modules; it is released when nothing needs them.
         """
         work = self.installer.load(package.within(self._scope), tenant, origin, reference, leaving)
         await self.tasks.run_shielded(f"package {package.name}: load", work)
@@ -395,7 +395,7 @@ class PackageService:
         await self.installer.close()
 
     async def remove_copies(self) -> None:
-        """Remove the copies of package files; nothing of the packages may run any more."""
+        """Remove the copies of package files; nothing of the packages may still run."""
         if self._files is not None:
             await self._files.preparer.close()
 

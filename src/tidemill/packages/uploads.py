@@ -1,6 +1,6 @@
 """Uploads: publishes packages in the registry of the store, so that every node loads them, and withdraws them.
 
-An upload is checked as thoroughly as a load, up to an import in a process of its own, before anything is stored.
+An upload is checked as thoroughly as a load, up to an import in a separate process, before anything is stored.
 """
 
 from collections.abc import Callable

@@ -134,7 +134,7 @@ def _body_parameter(operation: Operation[Any, Any]) -> tuple[Any, dict[str, Any]
 async def follow(
     operation: Operation[Any, Any], request: ApiRequest, services: Services, caller: Principal, given: dict[str, Any]
 ) -> ServerSentEvent:
-    """Return an answer that follows what an operation answers with; an error of the first step is no stream."""
+    """Return an answer that follows what an operation answers with; an error of the first step is not a stream."""
     assert operation.stream is not None
     after, fields = request.headers.get("last-event-id") or None, {one.name for one in operation.fields}
     form = operation.stream
@@ -154,7 +154,7 @@ def _judging(operation: Operation[Any, Any], keyed: KeyedRequest | None) -> Iter
 
     A request that was lost is not carried out again if its effect cannot be found, and a second one would count. A
     store error says that nothing was changed, and invites others to repeat the request: see `after_change`. Operations
-    that make something find it by the id of the request, also after a store error behind the commit.
+    that make something find it by the id of the request, even after a store error behind the commit.
     """
     try:
         if keyed is not None and keyed.was_lost and not (operation.makes_once or operation.http.is_idempotent):

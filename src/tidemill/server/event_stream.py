@@ -24,7 +24,7 @@ class StreamEvent(NamedTuple):
     """One event of a stream."""
 
     id: int | str | None
-    """The id that a client sends back as Last-Event-ID to continue after this event; None: it has none of its own."""
+    """The id that a client sends back as Last-Event-ID to continue after this event; None: it has none."""
     type: str
     data: Any
 
@@ -73,7 +73,7 @@ async def _messages(events: AsyncIterator[StreamEvent]) -> AsyncIterator[ServerS
             yield ServerSentEventMessage(id=event.id, event=event.type, data=msgspec.json.encode(event.data).decode())
     except StopAsyncIteration:
         return
-    except TidemillError as error:  # the answer has begun, so its status cannot say it any more
+    except TidemillError as error:  # the answer has started, so its status can no longer say it
         code, status = code_and_status(error)
         problem = {"code": code, "status": status, "detail": detail_of(error)}
         yield ServerSentEventMessage(event="error", data=msgspec.json.encode(problem).decode())

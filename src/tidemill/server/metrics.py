@@ -21,7 +21,7 @@ SERVER_METRICS = (
         "time from a request to the end of its answer, event streams not included",
         ("method", "route"),
     ),
-    Metric("http_answers_broken_total", "counter", "answers that failed after they had begun, by route", ("route",)),
+    Metric("http_answers_broken_total", "counter", "answers that failed after they had started, by route", ("route",)),
     Metric("websocket_connections", "gauge", "open WebSocket connections, by route", ("route",)),
     Metric("websocket_frames_total", "counter", "WebSocket frames, by route and direction", ("route", "direction")),
     Metric("event_feed_readers", "gauge", "readers of the event feed"),
@@ -43,7 +43,7 @@ class ServerMetrics:
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._durations: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
         self.broken: Counter[str] = Counter()
-        """Answers that failed after they had begun, by route."""
+        """Answers that failed after they had started, by route."""
         self.connections: Counter[str] = Counter()
         """Open WebSocket connections, by route."""
         self.frames: Counter[tuple[str, str]] = Counter()

@@ -52,7 +52,7 @@ class RequestContext:
         if method == HEAD:  # a copy: the HTTP server leaves the body out by the original
             scope = cast("Scope", {**scope, "method": "GET"})
         exchange = _Exchange(scope, receive, send, self._metrics, method)
-        is_traced = self._spans.is_enabled and scope["type"] == ScopeType.HTTP  # a connection is no unit of work
+        is_traced = self._spans.is_enabled and scope["type"] == ScopeType.HTTP  # a connection is not a unit of work
         trace = RequestTrace(scope, self._clock) if is_traced else None
         began = time.perf_counter()
         with request_scope(request_id), trace_scope(None if trace is None else trace.context):
@@ -133,7 +133,7 @@ class _Exchange:
         return message
 
     async def break_off(self, error: BaseException) -> bool:
-        """Handle an error that no answer can tell: one has begun, or the server stops. Return whether it was one.
+        """Handle an error that no answer can tell: one has started, or the server stops. Return whether it was one.
 
         The client must see that the answer is not complete, so the connection is dropped.
         """

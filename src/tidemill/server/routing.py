@@ -1,6 +1,6 @@
 """Routes: what the route table says about each, and the handler that Litestar gets for it.
 
-A route names its permission and its audit event beside its path, so that one table shows who may do what, and a test
+A route names its permission and its audit event next to its path, so that one table shows who may do what, and a test
 can walk it. A route that is not in the table does not exist.
 """
 

@@ -38,7 +38,7 @@ _MEDIA_TYPES = {
     ".xml": "application/xml",
 }
 _ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
-"""Encodings of compressed copies beside a file, the smaller first."""
+"""Encodings of compressed copies next to a file, the smaller first."""
 
 
 class StaticFile(NamedTuple):
@@ -60,7 +60,7 @@ class StaticSite:
         self._hashes: dict[Path, tuple[tuple[int, int, int], str]] = {}
 
     def is_folder(self, path: str) -> bool:
-        """Return whether a path names a folder with a page of its own."""
+        """Return whether a path names a folder with its own page."""
         found = self._find(path)
         return found is not None and isfile(found / "index.html")
 
@@ -96,7 +96,7 @@ class StaticSite:
         return digest
 
     def _find(self, path: str) -> Path | None:
-        """Return what a path names; None if it leads out of the folder, also through a link."""
+        """Return what a path names; None if it leads out of the folder, even through a link."""
         if "\0" in path:
             return None
         found = (self._folder / path.lstrip("/")).resolve()

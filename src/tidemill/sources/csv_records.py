@@ -71,7 +71,7 @@ class _Lines:
 
 
 def open_text(file: IO[bytes]) -> TextIOWrapper:
-    """Return a file as text; bytes that are no UTF-8 can be told apart, and be written as they were."""
+    """Return a file as text; bytes that are not UTF-8 can be told apart, and be written as they were."""
     return TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="")
 
 
@@ -98,7 +98,7 @@ def read_records(file: TextIOWrapper) -> Iterator[Record]:
 def _is_text(line: str) -> bool:
     try:
         line.encode()
-    except UnicodeEncodeError:  # it has bytes that are no UTF-8
+    except UnicodeEncodeError:  # it has bytes that are not UTF-8
         return False
     return True
 

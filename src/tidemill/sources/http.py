@@ -11,7 +11,7 @@ from tidemill.kernel.errors import DefinitionError
 from tidemill.sources.interface import Disconnected
 
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
-"""Headers of a request, or a function that returns them, also an async one: it is called before each connection."""
+"""Headers of a request, or a function, async or not, that returns them: it is called before each connection."""
 
 REFUSED_STATUSES = (401, 403)
 
@@ -21,7 +21,7 @@ def check_url(source: str, url: str, schemes: tuple[str, ...]) -> None:
     parts = urlsplit(url)
     if parts.scheme not in schemes or not parts.hostname:
         known = " or ".join(f"{scheme}://" for scheme in schemes)
-        message = f"'{public_address(url)}' is no address: it begins with {known}, followed by a host"
+        message = f"'{public_address(url)}' is not an address: it begins with {known}, followed by a host"
         raise DefinitionError.single(source, message)
 
 
@@ -38,7 +38,7 @@ async def resolve_headers(headers: Headers | None) -> Mapping[str, str]:
 
 
 def refusal(url: str, status: int, pause: str | None, headers: Headers | None, clock: Clock) -> Exception:
-    """Return the error for an HTTP status that is no success; `pause` is the header Retry-After."""
+    """Return the error for an HTTP status that is not a success; `pause` is the header Retry-After."""
     message = f"{public_address(url)} answers with status {status}"
     if status in REFUSED_STATUSES and not callable(headers):  # a function may return another token next time
         return Fail(f"{message}; correct the credentials in headers=")

@@ -23,7 +23,7 @@ Checkpoint = TypeVar("Checkpoint")
 class Moved(msgspec.Struct, frozen=True):
     """Yield it when the position has moved without an event: over messages that nothing reads, or to a first position.
 
-    Without it, a restart would go back to the checkpoint of the last event, or begin anew if there was none.
+    Without it, a restart would go back to the checkpoint of the last event, or to the beginning if there was none.
     """
 
     checkpoint: Any
@@ -40,7 +40,7 @@ class Disconnected(Exception):  # noqa: N818 - a state, as in the health of accu
     """Raise it in a source when the connection is lost; the message is the reason that people read.
 
     Any other exception does the same, and shows with its type. With `retry_after`, in seconds, the other side has asked
-    for the pause: Tidemill then waits exactly so long, and does not count a failure.
+    for the pause: Tidemill then waits exactly that long, and does not count a failure.
     """
 
     def __init__(self, reason: str, *, retry_after: float | None = None) -> None:
@@ -49,7 +49,7 @@ class Disconnected(Exception):  # noqa: N818 - a state, as in the health of accu
 
 
 class SourceContext:
-    """What a source may use beside its checkpoint: `start` gets it if it has a parameter named `context`."""
+    """What a source may use in addition to its checkpoint: `start` gets it if it has a parameter named `context`."""
 
     __slots__ = ("_on_gap", "client_name", "clock", "lag", "name", "settings")
 

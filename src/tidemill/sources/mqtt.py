@@ -1,7 +1,7 @@
 """MQTT: reads a topic with a session that the broker keeps, and acknowledges each message after its delivery.
 
 Client libraries for Python acknowledge when a message arrives, or confirm QoS 2 before it was processed: a crash then
-loses it. So this is a subscriber of its own. QoS 1 means at least once. With QoS 2, the checkpoint holds the ids of the
+loses it. So this is a separate subscriber. QoS 1 means at least once. With QoS 2, the checkpoint holds the ids of the
 messages that were delivered and that the broker has not released yet; one that it sends again is dropped.
 """
 
@@ -30,7 +30,7 @@ from tidemill.sources.mqtt_packets import (
 )
 from tidemill.sources.options import check_text
 
-BATCH_SIZE = 64  # messages that share a commit, if so many have arrived
+BATCH_SIZE = 64  # messages that share a commit, if that many have arrived
 SETUP_ID = 1  # of the only requests that this client makes; the broker counts its own ids
 REFUSALS = {
     1: "the broker does not speak MQTT 3.1.1",
@@ -112,7 +112,7 @@ def _find_gap(before: MqttCheckpoint, now: MqttCheckpoint, *, has_session: bool)
     """Return what is missing if the session that was read does not continue."""
     if not has_session:
         return (
-            f"the broker has no session of client '{now.client_id}' any more; messages since the last one are missing"
+            f"the broker no longer has a session of client '{now.client_id}'; messages since the last one are missing"
         )
     if not now.is_of_session(before):
         return f"messages that wait in the session of client '{before.client_id}' at {before.server} are missing"
@@ -163,7 +163,7 @@ class _MqttSession:
     async def messages(self) -> AsyncIterator[Delivery]:
         """Yield the messages that have arrived, and acknowledge them after their delivery.
 
-        The subscription comes first: it is known from then on, also if no message follows.
+        The subscription comes first: it is known from then on, even if no message follows.
         """
         try:
             with explaining_errors(self._title, ValueError):
@@ -217,7 +217,7 @@ class _MqttSession:
         return message.is_duplicate and known == _checksum(message)
 
     def _make_event(self, message: MqttMessage) -> bytes:
-        """Return the event of a message. A payload that does not fit into an envelope is no event: a dead letter."""
+        """Return the event of a message. One that does not fit into an envelope is a dead letter."""
         if not self._source.envelope:
             return message.payload
         try:

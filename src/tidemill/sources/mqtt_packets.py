@@ -68,7 +68,7 @@ class PacketParser:
     def feed(self, data: bytes) -> list[Packet]:
         """Take bytes in, and return the packets that they complete.
 
-        Raises ValueError if they are no MQTT, and PacketTooLargeError as soon as the length of a packet is known.
+        Raises ValueError if they are not MQTT, and PacketTooLargeError as soon as the length of a packet is known.
         """
         self._buffer += data
         packets: list[Packet] = []

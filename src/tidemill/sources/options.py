@@ -25,6 +25,6 @@ def check_choice(source: str, option: str, value: Any, choices: Iterable[str]) -
 
 
 def check_text(source: str, option: str, value: Any) -> None:
-    """Raise DefinitionError if a value is no text, or empty."""
+    """Raise DefinitionError if a value is not a text, or empty."""
     if not isinstance(value, str) or not value:
         raise DefinitionError.single(source, f"{option}= is a text that is not empty, not {value!r}")

@@ -1,4 +1,4 @@
-"""Pacing: replays events at the intervals of their own times, faster or slower."""
+"""Pacing: replays events at the intervals of their times, faster or slower."""
 
 from datetime import UTC, datetime
 from typing import Any

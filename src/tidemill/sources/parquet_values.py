@@ -16,7 +16,7 @@ def to_objects(batch: Any) -> list[dict[str, Any]]:
 
 
 def _without_nanoseconds(kind: Any) -> Any:
-    """Return a type whose times have microseconds instead of nanoseconds, also within lists and objects."""
+    """Return a type whose times have microseconds instead of nanoseconds, even within lists and objects."""
     import pyarrow  # extra: parquet
 
     types = pyarrow.types

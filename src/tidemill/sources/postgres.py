@@ -1,8 +1,8 @@
 """PostgreSQL: reads the rows of a table in the order of a sequence column, and each row once.
 
 Rows become visible in the order of their commits, and that is not the order of their numbers: a transaction that took
-a lower number may commit last. So a page ends at a horizon (`postgres_horizon`), below which no row can appear any
-more. A notification only wakes the reader, and its content is ignored: one that is lost delays rows and loses none.
+a lower number may commit last. So a page ends at a horizon (`postgres_horizon`), below which no more rows can
+appear. A notification only wakes the reader, and its content is ignored: one that is lost delays rows and loses none.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PAGE_SIZE = 500  # rows
 CONNECT_TIMEOUT = 5.0  # seconds
 CLOSE_TIMEOUT = 1.0  # seconds
-STATEMENT_TIMEOUT = 30.0  # seconds; a connection that answers nothing for so long is lost
+STATEMENT_TIMEOUT = 30.0  # seconds; a connection that answers nothing for this long is lost
 FIRST_RECHECK = 0.01  # seconds after which transactions that were in the way are looked at again; doubles each time
 SEQUENCE_FIELD = "tidemill_sequence"
 
@@ -145,7 +145,7 @@ class _TableReader:
         return sequences[0] if sequences else SequenceFacts()
 
     async def _find_position(self, table: TableFacts, before: TablePosition | None) -> None:
-        """Set the position to that of before, unless the table has begun anew or lost rows since."""
+        """Set the position to that of before, unless the table has restarted or lost rows since."""
         sequence = await self._find_sequence(table)
         now = TablePosition(BEFORE_ALL_ROWS, table.oid, table.file, sequence.file)
         self._horizon = Horizon(table.oid, sequence.oid, self._find_newest)
@@ -158,13 +158,13 @@ class _TableReader:
         self._position = now
 
     async def _is_behind(self, sequence: SequenceFacts, number: int) -> bool:
-        """Return whether the sequence has not reached a number. Rows with numbers of their own may have."""
+        """Return whether the sequence has not reached a number. Rows with their own numbers may have."""
         if sequence.last_value is None or sequence.last_value >= number:
             return False
         return await self._connection.fetchval(self._find_newest, number - 1) is None
 
     async def _has_changed(self) -> bool:
-        """Return whether the position has changed, because the table has begun anew or lost rows while it was read."""
+        """Return whether the position has changed, because the table has restarted or lost rows while it was read."""
         before = self._position
         is_at_start = before.number == BEFORE_ALL_ROWS
         if self._horizon.files == before.files and (self._horizon.newest is not None or is_at_start):

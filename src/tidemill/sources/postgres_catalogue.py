@@ -1,7 +1,7 @@
 """The catalogue of PostgreSQL: whether a table can be read in order, and whether it is the one that was read before.
 
 TRUNCATE gives a table a new file, and a sequence that is restarted gets one, too. So the files in a checkpoint tell a
-table that began anew from one whose server has lost its newest rows, in a restore or with a failover.
+table that restarted from one whose server has lost its newest rows, in a restore or with a failover.
 """
 
 import msgspec
@@ -59,7 +59,7 @@ class TableFacts(msgspec.Struct, frozen=True):
     def find_problem(self, column: str) -> str | None:
         """Return why it cannot be read in order, and the remedy."""
         if self.kind not in _TABLE_KINDS:
-            return "it is no table; name the table that the rows are inserted into, and use columns= and where="
+            return "it is not a table; name the table that the rows are inserted into, and use columns= and where="
         if self.column_type is None:
             return f"it has no column '{column}'; name its sequence column with sequence="
         if self.column_type not in _INTEGERS:
@@ -125,12 +125,12 @@ def continue_after(before: TablePosition, now: TablePosition, reached: int | Non
     is_same_sequence = (before.oid, before.sequence_file) == (now.oid, now.sequence_file)
     if before.oid == now.oid and before.table_file != now.table_file and not is_same_sequence:
         return BEFORE_ALL_ROWS, (
-            f"it was truncated after number {before.number} was read, and its sequence has begun anew, so it is read "
+            f"it was truncated after number {before.number} was read, and its sequence has restarted, so it is read "
             "from its start"
         )
     if reached is not None and not is_same_sequence:
         return BEFORE_ALL_ROWS, (
-            f"the sequence is at {reached}, and rows up to {before.number} were read; it has begun anew, so the table "
+            f"the sequence is at {reached}, and rows up to {before.number} were read; it has restarted, so the table "
             "is read from its start"
         )
     if reached is not None:
@@ -140,7 +140,7 @@ def continue_after(before: TablePosition, now: TablePosition, reached: int | Non
         )
     if before.oid not in (0, now.oid):
         return before.number, (
-            f"the table was created anew or restored after number {before.number} was read; reading continues after "
+            f"the table was created again or restored after number {before.number} was read; reading continues after "
             "it, and rows with lower numbers that were not read are missing"
         )
     return before.number, None

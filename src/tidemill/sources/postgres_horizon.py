@@ -48,7 +48,7 @@ class Horizon:
         return bool(self._writers)
 
     def count_numbers_after(self, position: int) -> int | None:
-        """Return how far the newest row is ahead, at most so many rows; None before the first was read."""
+        """Return how far the newest row is ahead, at most a number of rows; None before the first was read."""
         if self.newest is None:
             return 0
         return max(0, self.newest - position) if self.safe is not None else None

@@ -52,14 +52,14 @@ class ReadAhead:
 
 @asynccontextmanager
 async def reading_ahead(parts: AsyncIterator[bytes], name: str) -> AsyncIterator[ReadAhead]:
-    """Read parts in a task of their own within the block."""
+    """Read parts in a separate task within the block."""
     ahead = ReadAhead()
     error: BaseException | None = None
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(ahead.read_all(parts), name=name)
         try:
             yield ahead
-        except BaseException as raised:  # raised again below: the group would wrap it, also the end of a generator
+        except BaseException as raised:  # raised again below: the group would wrap it, even the end of a generator
             error = raised
         task.cancel()
     if error is not None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis as Client  # extra: redis
 
 CONNECT_TIMEOUT = 5.0  # seconds
-SILENCE_TIMEOUT = 15.0  # seconds; a blocking read lasts less, so a server that is silent for so long is lost
+SILENCE_TIMEOUT = 15.0  # seconds; a blocking read lasts less, so a server that is silent for this long is lost
 FINAL_WORDS = ("WRONGTYPE", "NOPERM", "NOAUTH", "WRONGPASS")
 """What answers begin with that a retry cannot change."""
 

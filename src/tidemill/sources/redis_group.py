@@ -14,7 +14,7 @@ from tidemill.sources.clients import import_client
 from tidemill.sources.interface import Event, read_checkpoint
 from tidemill.sources.redis_stream import BLOCK_TIME, START, Entry, StreamAccess, event_of, find_entries, parse_id
 
-BATCH_SIZE = 32  # entries that are acknowledged together; a checkpoint lists up to so many
+BATCH_SIZE = 32  # entries that are acknowledged together; a checkpoint lists up to that many
 GROUP_EXISTS = "BUSYGROUP"
 MAX_SHOWN = 10  # ids in a message
 

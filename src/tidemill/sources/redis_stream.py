@@ -1,9 +1,9 @@
 """A stream of Redis read from the checkpoint alone: the id of the last delivered entry.
 
 A stream may be trimmed while its reader is away or slow, a server may lose its newest entries in a crash, and a stream
-may be deleted and created anew. Each batch is therefore read in one transaction with the entry of the position. If that
-has gone, two facts of the checkpoint tell what happened: how many entries the stream had ever had, and an anchor, which
-is the oldest entry of the stream. An anchor that is still there belongs to the stream that was read.
+may be deleted and created again. Each batch is therefore read in one transaction with the entry of the position. If
+that has gone, two facts of the checkpoint tell what happened: how many entries the stream had ever had, and an anchor,
+which is the oldest entry of the stream. An anchor that is still there belongs to the stream that was read.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -93,7 +93,7 @@ class StreamReader:
         self._position = StreamPosition(START)
 
     async def prepare(self, checkpoint: Any) -> None:
-        """Set the position, and read once: a key that is no stream is refused."""
+        """Set the position, and read once: a key that is not a stream is refused."""
         self._position = read_checkpoint(checkpoint, StreamPosition, self._title) or self._position
         await self._client.xlen(self._stream)
 
@@ -168,7 +168,7 @@ def continue_after(before: StreamPosition, look: Look) -> tuple[StreamPosition, 
     has_fewer = before.count is not None and look.added is not None and look.added < before.count
     if _has_begun_anew(before, look, has_lost=is_behind or has_fewer):
         return StreamPosition(START), (
-            f"it ends at {look.newest}, and entries up to {before.id} were read; it has begun anew, so it is read from "
+            f"it ends at {look.newest}, and entries up to {before.id} were read; it has restarted, so it is read from "
             "its start"
         )
     if is_behind:

@@ -175,7 +175,7 @@ class _Generation:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the file has no name any more."""
+        """Whether the file no longer has a name."""
         return os.fstat(self._descriptor).st_nlink == 0
 
     def _update_head(self) -> None:

@@ -52,7 +52,7 @@ def read_csv(path: Path, first: int, text_columns: Set[str] = frozenset()) -> It
         records = read_records(text)
         names = next(records, [])
         if isinstance(names, bytes):
-            raise ValueError("its first line, with the names of the columns, is no CSV in UTF-8")
+            raise ValueError("its first line, with the names of the columns, is not CSV in UTF-8")
         columns: list[_Column] = [(name, str if name in text_columns else parse_cell) for name in names]
         numbered = ((record, number) for number, record in enumerate(records, start=1) if number > first and record)
         yield from _batches((_to_event(columns, record), number) for record, number in numbered)

@@ -29,8 +29,8 @@ class SequenceTracker:
     """The sequence numbers of one connection, which continues after a number that an earlier one has delivered.
 
     A feed that replays is asked for the numbers after the last one, so lower ones are repetitions; if the first one is
-    the first of all, the feed may count anew, and that is reported. Another feed that begins a connection with a lower
-    number counts anew. So does any feed that sends the first number of all within a connection.
+    the first of all, the feed may count from the start, and that is reported. Another feed that begins a connection
+    with a lower number counts from the start. So does any feed that sends the first number of all within a connection.
     """
 
     def __init__(self, find: FindNumber, last: int | None, *, replays: bool, report_gap: Callable[[str], None]) -> None:
@@ -56,7 +56,7 @@ class SequenceTracker:
             if previous is None and number <= FIRST_NUMBER < last:
                 self._report_gap(
                     f"the sequence begins again at {number}, and numbers up to {last} are dropped as repetitions: "
-                    "if the feed counts anew, rename the accumulator"
+                    "if the feed counts from the start, rename the accumulator"
                 )
             return False
         elif number > last + 1:

@@ -60,7 +60,7 @@ async def _begin_without_file(missing: Disconnected) -> AsyncIterator[Delivery]:
 
 
 class _TailSession:
-    """Reads the file on a thread of its own: a file system over a network may block."""
+    """Reads the file on a separate thread: a file system over a network may block."""
 
     def __init__(self, file: RotatedFile, context: SourceContext, every: float) -> None:
         self._file = file
@@ -91,7 +91,7 @@ class _TailSession:
         try:
             lines: list[tuple[bytes, FilePosition]] = await self._thread.call(self._file.read_lines)
         except FileNotFoundError as error:
-            raise Disconnected(f"there is no file any more: {error}", retry_after=self._every) from None
+            raise Disconnected(f"the file no longer exists: {error}", retry_after=self._every) from None
         return lines
 
     def _report_gap(self) -> None:

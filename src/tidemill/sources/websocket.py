@@ -123,7 +123,7 @@ class WebSocket:
                 if events:
                     kept = events[-1][1]
                     yield events
-                if tracker is not None and tracker.last != kept:  # messages that are no events have moved it
+                if tracker is not None and tracker.last != kept:  # messages that are not events have moved it
                     kept = tracker.last
                     yield Moved(kept)
         finally:
@@ -168,7 +168,7 @@ class WebSocket:
     def _is_new(self, data: bytes, tracker: SequenceTracker | None) -> bool:
         """Return whether a message is an event that was not delivered yet. One that cannot be decoded is.
 
-        Every number counts, also that of a message which is no event: heartbeats may share the sequence.
+        Every number counts, even that of a message that is not an event: heartbeats may share the sequence.
         """
         if tracker is None and self._where is None:
             return True

@@ -1,11 +1,11 @@
 """The context of log records: the request, the attempt and the firing that the logging code works for.
 
-Every record that is written has their ids, also one of author code that knows nothing of them. The context only holds
+Every record that is written has their ids, even one of author code that knows nothing of them. The context only holds
 functions that return the fields: they are called when something is logged.
 
 Firings do not even set a context, since it would cost every event. While a graph runs, the function that called it is
 on the stack, and its globals have a function that describes the firing, under the name `FIRING_ON_STACK`. Firings can
-be nested: the innermost one counts. Only asynchronous graphs set a context: their nodes may run in tasks of their own.
+be nested: the innermost one counts. Only asynchronous graphs set a context: their nodes may run in their own tasks.
 """
 
 import sys

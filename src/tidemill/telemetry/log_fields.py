@@ -1,4 +1,4 @@
-"""Fields of log records: the values that an author logs beside the message, `ctx.log.info("read", rows=3)`."""
+"""Fields of log records: the values that an author logs with the message, `ctx.log.info("read", rows=3)`."""
 
 import logging
 from collections.abc import Mapping, MutableMapping

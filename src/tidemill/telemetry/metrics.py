@@ -1,6 +1,6 @@
 """Metrics: counters that cost an addition, and samples collected from their owners only when metrics are read.
 
-Hot paths keep their counts in plain attributes of their own; an owner registers a collector that reports them.
+Hot paths keep their counts in their own plain attributes; an owner registers a collector that reports them.
 When an owner is retired its last counts are added to the totals, so a counter never falls.
 """
 

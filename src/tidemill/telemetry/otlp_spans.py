@@ -37,7 +37,7 @@ def make_span_recorder(endpoint: str | None, environment: Mapping[str, str] = os
 
 
 class OtlpSpans(SpanRecorder):
-    """Sends spans through an exporter, in batches from a thread of its own."""
+    """Sends spans through an exporter, in batches from a separate thread."""
 
     is_enabled = True
 

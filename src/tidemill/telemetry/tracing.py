@@ -1,8 +1,8 @@
 """Tracing: one trace from a request through the run that it starts, its tasks, and the firings between them.
 
 A trace context is passed on: by a header, with the stored run, with the request of an attempt. Spans are recorded whole
-when they end, with ids and times of their own, because a run may begin on one node and end on another. The node chooses
-what records them. Without a collector nothing is created, stored or passed on.
+when they end, with ids and times that are given, because a run may begin on one node and end on another. The node
+chooses what records them. Without a collector nothing is created, stored or passed on.
 """
 
 import re

@@ -48,7 +48,7 @@ class Probe(NamedTuple):
 class TestNode(Node):
     """A node whose time moves only by `advance`, and whose parts fail on request."""
 
-    __test__ = False  # pytest: this is no test class
+    __test__ = False  # pytest: this is not a test class
 
     def __init__(
         self,

@@ -73,7 +73,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     passes_over: Collection[str] | None = None
     """Not None if the change begins the run: refused if an older run of the workflow is queued, other than these.
 
-    Runs of backfills do not count: a backfill has a limit of its own.
+    Runs of backfills do not count: a backfill has its own limit.
     """
     is_operator_action: bool = False
     """Whether an operator undoes work that others may have built on: increments `clears`."""

@@ -100,7 +100,7 @@ class ClearPlan(msgspec.Struct, frozen=True, kw_only=True):
     names: list[str]
     """The tasks that rerun, in topological order."""
     scope: Mapping[str, bool]
-    """Every task that is cleared, begun or not; True if only its failed and waiting elements are."""
+    """Every task that is cleared, started or not; True if only its failed and waiting elements are."""
 
     @property
     def reused(self) -> list[str]:
@@ -159,18 +159,18 @@ def plan_clear(
 ) -> ClearPlan:
     """Return the plan that clears the named tasks and everything downstream; raise RequestError if nothing can be.
 
-    Without names, clears every task that failed, was cancelled or could not run. With a version switch, also every task
-    that waits, or begins in the new version; `spec` is then the structure of that version.
+    Without names, every task that failed, was cancelled or could not run is cleared. With a version switch, so is every
+    task that waits, or begins in the new version; `spec` is then the structure of that version.
     """
     if switch is not None and any(row.state.is_claimed for row in record.tasks):
         raise _run_active_error(record)
     scope = _clear_scope(record, spec, tasks, switch)
-    begun = {row.task for row in record.tasks if row.state is not TaskState.NONE}
-    begun |= switch.restarted_tasks if switch is not None else set()
-    names = [task.name for task in spec.topological_order if task.name in scope and task.name in begun]
+    started = {row.task for row in record.tasks if row.state is not TaskState.NONE}
+    started |= switch.restarted_tasks if switch is not None else set()
+    names = [task.name for task in spec.topological_order if task.name in scope and task.name in started]
     is_upgraded = switch is not None and (switch.removed_tasks or not record.run.state.is_terminal)
     if not names and not is_upgraded:
-        cause = "none of its tasks has failed" if tasks is None else "none of these tasks has begun"
+        cause = "none of its tasks has failed" if tasks is None else "none of these tasks has started"
         message = f"run {record.run.id} of workflow '{spec.name}' is {record.run.state}, and {cause}"
         raise RequestError(message, code="nothing_to_retry", status=409, run=record.run.id)
     return ClearPlan(record=record, spec=spec, switch=switch, names=names, scope=scope)
@@ -241,9 +241,9 @@ class _ClearBuilder:
 
     def reset_rows(self, rows: Sequence[TaskRow]) -> None:
         """Reset task runs, so that the planner decides on them again."""
-        begun = [row for row in rows if row.state is not TaskState.NONE]
-        self._tasks += [TaskChange(row, self._reset_row(row)) for row in begun]
-        self._add_clear_events(begun)
+        started = [row for row in rows if row.state is not TaskState.NONE]
+        self._tasks += [TaskChange(row, self._reset_row(row)) for row in started]
+        self._add_clear_events(started)
 
     def collapse_elements(self, rows: Sequence[TaskRow]) -> None:
         """Replace the elements of a mapped task by one task run, because their list is recomputed.

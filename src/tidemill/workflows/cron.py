@@ -85,7 +85,7 @@ def expression_problems(expression: object) -> list[str]:
         return [f"an expression is a text such as '0 6 * * *', not {expression!r}"]
     if expression.strip().startswith("@") and expression.strip().lower() not in ALIASES:
         hint = did_you_mean(expression.strip().lower(), ALIASES)
-        return [f"{expression!r} is no alias; known are {', '.join(ALIASES)}{hint}"]
+        return [f"{expression!r} is not an alias; known are {', '.join(ALIASES)}{hint}"]
     parts = _split_fields(expression)
     if len(parts) != 6:
         return [f"{expression!r} has {len(expression.split())} fields: 5 are needed, or 6 with seconds first"]

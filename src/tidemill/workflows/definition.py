@@ -17,7 +17,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """The params of a run. Subclass it and declare fields."""
 
 
-class Skip(Exception):  # noqa: N818 - authors raise it; it is no error
+class Skip(Exception):  # noqa: N818 - authors raise it; it is not an error
     """Raise it in a task to skip the task; the message is the reason."""
 
 

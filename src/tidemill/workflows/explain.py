@@ -217,7 +217,7 @@ class _Explainer:
             case TaskState.SCHEDULED:
                 yield from self._why_unclaimed(row)
             case TaskState.QUEUED:
-                yield f"it is queued at '{row.claimed_by}'{_format_since(row.since)}, and has not begun"
+                yield f"it is queued at '{row.claimed_by}'{_format_since(row.since)}, and has not started"
             case TaskState.RUNNING:
                 stuck = self._why_stuck(row)
                 yield f"it is running at '{row.claimed_by}'{_format_since(row.started_at or row.since)}{stuck}"

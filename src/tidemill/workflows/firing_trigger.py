@@ -41,7 +41,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """At most one run of the workflow starts with this key."""
     params: Mapping[str, Any] | msgspec.Struct
     context: Mapping[str, Any] = {}
-    """What `ctx["name"]` finds beside the params."""
+    """What `ctx["name"]` finds in addition to the params."""
     dedup: str | None = None
     """A digest of what the run is about: while such a run is active, no other starts."""
     about: str | None = None

@@ -122,7 +122,7 @@ def on_output(
 
     `when` is an expression about these three, or a function of the value. For values that repeat, `dedup` says what a
     value is about, as an expression or a function: while a run about the same is active no other starts. With
-    `cooldown`, no other starts for so long after the firing that started the last one about the same.
+    `cooldown`, no other starts for that long after the firing that started the last one about the same.
     """
     location = caller_location()
     if node is None and is_callable_graph(getattr(graph, "graph", None)):

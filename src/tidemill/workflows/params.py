@@ -37,7 +37,7 @@ def encode_params(
 ) -> bytes:
     """Return params in their stored form; raise one RequestError that names every problem.
 
-    An instance of the class is stored as it is. `context` has values that are stored beside the params, for `ctx[...]`.
+    An instance of the class is stored as it is. `context` has values that are stored with the params, for `ctx[...]`.
     Values are converted by msgspec's rules, such as "2026-01-01" for a date. With `from_text`, as on a command line,
     every value is a string: "5" is a number where one is expected, and JSON is parsed where a container is.
     """
@@ -143,10 +143,10 @@ def _convert_value(value: Any, kind: Any, from_text: bool) -> Any:
             return msgspec.json.decode(value, type=kind, strict=False)
         except msgspec.DecodeError as inner:
             if not value.lstrip().startswith(("{", "[")):
-                raise error from None  # the value is no JSON: report the string as it was given
+                raise error from None  # the value is not JSON: report the string as it was given
             if isinstance(inner, msgspec.ValidationError):
                 raise  # it names the part of the JSON that does not fit
-            raise msgspec.ValidationError(f"{value!r} is no JSON: {inner}") from None
+            raise msgspec.ValidationError(f"{value!r} is not JSON: {inner}") from None
 
 
 def _example_hint(kind: Any) -> str:

@@ -101,7 +101,7 @@ class TaskRow(TaskRun, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_counting_down(self) -> bool:
-        """Whether it waits for so many seconds to pass: a retry, or a deferral that names no time of the wall clock."""
+        """Whether it waits for some seconds to pass: a retry, or a deferral that names no time of the wall clock."""
         is_asleep = self.state in (TaskState.UP_FOR_RETRY, TaskState.DEFERRED) and self.wake_at is not None
         return is_asleep and self.reason != DEFERRED_UNTIL_TIME
 

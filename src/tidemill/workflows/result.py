@@ -32,7 +32,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     error: TaskError | None = None
     """The error of the last failed try; of a mapped task, of its first element that has one.
 
-    A successful task has one if its stored value cannot be read any more.
+    A successful task has one if its stored value can no longer be read.
     """
     reason: str = ""
     mapped: list["TaskResult"] = []
@@ -62,7 +62,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """The values of the successful tasks, by name; without values that cannot be read any more."""
+        """The values of the successful tasks, by name; without values that can no longer be read."""
         return {name: task.output for name, task in self.tasks.items() if task.has_output}
 
     @overload

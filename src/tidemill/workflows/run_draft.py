@@ -98,7 +98,7 @@ class RunDraft:
         self._transition_run(RunState.RUNNING, started_at=self.run.started_at or self._now)
 
     def take_version(self, version: str, spec: WorkflowSpec, executor_of: Callable[[TaskSpec], str]) -> None:
-        """Pin a run that has not begun to another version of its workflow."""
+        """Pin a run that has not started to another version of its workflow."""
         self.run, self._spec = replace(self.run, version=version), spec
         self._removed, self._original_rows = list(self._original_rows.values()), {}
         self.rows = {(task.name, UNMAPPED): new_task_row(task, executor_of(task)) for task in spec.tasks}

@@ -293,7 +293,7 @@ def _timezone_problems(name: object) -> list[str]:
         ZoneInfo(name)  # type: ignore[arg-type]
     except (KeyError, ValueError, TypeError, AttributeError, OSError):  # unknown, malformed, no text, a folder
         hint = did_you_mean(str(name), available_timezones())
-        return [f"{name!r} is no time zone: it has a name such as 'Europe/Berlin'{hint}"]
+        return [f"{name!r} is not a time zone: it has a name such as 'Europe/Berlin'{hint}"]
     return []
 
 

@@ -1,6 +1,6 @@
 """Unfinished runs whose code has changed: whether they keep their version, are upgraded, or are cancelled. Pure.
 
-A run is pinned to the version that it began with. If no node has the code of that version any more, because it was
+A run is pinned to the version that it began with. If no node still has the code of that version, because it was
 edited and the process restarted, the run waits. The author decides per workflow whether that is right.
 """
 
@@ -36,7 +36,7 @@ def has_begun(rows: Iterable[TaskRow]) -> bool:
 def decide_continuation(
     record: RunRecord, newest: WorkflowSpec | None, policy: UnfinishedPolicy, *, has_code: bool
 ) -> Continuation:
-    """Decide about a begun run; `newest` is the structure of the newer version, if the deciding node has one."""
+    """Decide about an unfinished run; `newest` is the structure of the newer version, if the deciding node has one."""
     is_running = any(row.state.is_claimed for row in record.tasks)
     if newest is not None and policy == "cancel":
         return Continuation.CANCEL
@@ -46,7 +46,7 @@ def decide_continuation(
 
 
 def waits_for_code(record: RunRecord, *, has_code: bool) -> bool:
-    """Return whether a begun run cannot go on because no node has the code of its version."""
+    """Return whether an unfinished run cannot go on because no node has the code of its version."""
     is_running = any(row.state.is_claimed for row in record.tasks)
     return not (record.run.state.is_terminal or has_code or is_running) and has_begun(record.tasks)
 
@@ -59,7 +59,7 @@ def missing_tasks(record: RunRecord, newest: WorkflowSpec) -> list[str]:
 
 def missing_code_note(run: RunRow, newest: str | None, lost_tasks: Sequence[str] = ()) -> str:
     """Return what to do about a run that waits for code that no node has; the newest version is None if unknown."""
-    waits = f"run {run.id} waits for version {run.version} of '{run.workflow}', whose code no node has any more"
+    waits = f"run {run.id} waits for version {run.version} of '{run.workflow}', which no node has the code of"
     cancel = f"`tidemill runs cancel {run.id}` ends it"
     if newest is None:
         return f"{waits}: load that version again, or {cancel}"

@@ -130,7 +130,7 @@ class _Wirer:
                 self._add_problem(
                     task,
                     f"task '{task.name}' returns {one.label} or {other.label}, which are both '{one.cls.__name__}' at "
-                    "run time: give each a class of its own",
+                    "run time: give each its own class",
                 )
 
     # -- edges
@@ -219,7 +219,7 @@ class _Wirer:
         """Return the list variants whose elements a parameter accepts; None if these are all variants."""
         given = self._result_variants[parameter.name]
         lists = [one for one in given or () if issubclass(one.cls, list | tuple)]
-        if given is None or not lists:  # `_check_mapping` reports that it is no list
+        if given is None or not lists:  # `_check_mapping` reports that it is not a list
             return None
         admitted = [one for one in lists if self._admits_elements(task, parameter, one)]
         if not admitted:
@@ -263,7 +263,7 @@ class _Wirer:
                 yield TaskEdge(name)
             else:
                 hint = did_you_mean(name, [one for one in self._result_variants if one != task.name])
-                self._add_problem(task, f"task '{task.name}' comes after '{name}', which is no task{hint}")
+                self._add_problem(task, f"task '{task.name}' comes after '{name}', which is not a task{hint}")
 
     def _resolve_rule(self, task: Task, data: Sequence[Parameter]) -> Rule:
         required = [one for one in data if is_required(one)]

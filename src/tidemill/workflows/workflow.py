@@ -123,7 +123,7 @@ class Workflow:
             if not isinstance(schedule, Schedule):
                 yield f"schedule= takes tm.Cron(...), tm.Every(...), or a list of these, not {schedule!r}"
         for key in _find_duplicates([one.key for one in self.schedules if isinstance(one, Schedule)]):
-            yield f"two schedules have the key '{key}': give each a key= of its own"
+            yield f"two schedules have the key '{key}': give each its own key="
 
     @overload
     def task(self, function: Function, /) -> Function: ...

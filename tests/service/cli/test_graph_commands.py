@@ -65,7 +65,7 @@ async def test_events_are_pushed_from_a_file(
     report = json.loads(cli.printed())
     assert (report["events"], [one["line"] for one in report["problems"]]) == (3, [3])
     file.write_text('{"bid": 1}\n{"bid"\n')
-    assert "line 2 is no JSON" in await cli.error("accumulator", "push", "orderbook", str(file))
+    assert "line 2 is not JSON" in await cli.error("accumulator", "push", "orderbook", str(file))
     assert (await cli.json("accumulator", "list"))[0]["emitted"] == 303
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"bid": 1}\n{"bid": 2}\n')))
     assert await cli.text("accumulator", "push", "orderbook", "-") == "2 events pushed: 2 emitted\n"

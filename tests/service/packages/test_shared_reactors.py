@@ -135,7 +135,7 @@ async def test_sharing_is_not_withdrawn_while_others_are_bound(tenants: Tenants)
     await tenants.desk()
     said = r"reactor 'market' has 1 bound subscriber\(s\): \['beta/bar'\]; unbind them first\nthe new version "
     changes = {
-        "does not share it with other tenants any more": {"shared": ""},
+        "no longer shares it with other tenants": {"shared": ""},
         "has when='all', not when='any'": {"code": MARKET.replace("[book])", '[book], when="all")')},
     }
     for words, change in changes.items():

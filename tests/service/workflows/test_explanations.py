@@ -172,7 +172,7 @@ async def test_no_node_has_the_version_that_a_run_is_pinned_to(sqlite: str) -> N
         first, second = await node.run_handle(run.id).why("work")
     old, new = before.wired().spec.version, after.wired().spec.version
     assert first == (
-        f"run {run.id} waits for version {old} of 'w', whose code no node has any more: `tidemill runs retry {run.id} "
+        f"run {run.id} waits for version {old} of 'w', which no node has the code of: `tidemill runs retry {run.id} "
         f"--latest` continues it with version {new}, `tidemill runs cancel {run.id}` ends it"
     )
     assert second.startswith("it is scheduled since ")

@@ -76,7 +76,7 @@ def unhandled() -> tm.Workflow:
 CASES: list[tuple[Callable[[], tm.Workflow], str]] = [
     (cyclic, "tasks form a cycle: a -> b -> a|tasks form a cycle: b -> a -> b"),
     (dangling, "parameter 'absent' of task 'work' names no task"),
-    (with_options(after=["absent"]), "comes after 'absent', which is no task"),
+    (with_options(after=["absent"]), "comes after 'absent', which is not a task"),
     (with_options(pool="warehose"), "there is no pool 'warehose'.*did you mean 'warehouse'"),
     (with_options(executor="subproces"), "there is no executor 'subproces'.*did you mean 'subprocess'"),
     (with_options(rule="sometimes"), "task 'work': rule is one of .*not 'sometimes'"),

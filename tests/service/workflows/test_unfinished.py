@@ -131,7 +131,7 @@ async def test_a_pinned_run_waits_and_says_so(sqlite: str, caplog: pytest.LogCap
         handle, after = node.run_handle(run), new().wired().spec.version
         before = old().wired().spec.version
         note = (
-            f"run {run} waits for version {before} of 'daily', whose code no node has any more: "
+            f"run {run} waits for version {before} of 'daily', which no node has the code of: "
             f"`tidemill runs retry {run} --latest` continues it with version {after}, "
             f"`tidemill runs cancel {run}` ends it"
         )

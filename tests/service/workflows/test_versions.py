@@ -189,7 +189,7 @@ async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) ->
         await run.retry()
         await node.advance("1m")
         assert states(await run.state())["second"] == "scheduled"
-        gone = f"run {run.id} waits for version {before} of 'daily', whose code no node has any more: {again}"
+        gone = f"run {run.id} waits for version {before} of 'daily', which no node has the code of: {again}"
         assert (await run.why("second"))[0].startswith(gone)
         assert (await run.why("third"))[0].startswith(gone)
         assert not (await run.why("first"))[0].startswith(gone)

@@ -271,7 +271,7 @@ async def test_rows_that_were_deleted_after_they_were_read_are_no_gap(postgres: 
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (Postgres(table="seen"), "it is no table"),
+        (Postgres(table="seen"), "it is not a table"),
         (Postgres(table="ticks", sequence="nr"), "no column 'nr'; name its sequence column with sequence="),
         (Postgres(table="texts"), "column 'id' is of type text; a sequence column holds integers"),
         (Postgres(table="cached"), "run ALTER SEQUENCE cached_id_seq CACHE 1"),

@@ -152,7 +152,7 @@ async def test_runs_that_wait_for_code_that_is_gone_are_one_line_with_the_comman
         "load  2 runs wait for code that is gone: `tidemill runs retry --workflow load --state running --latest "
         "--store sqlite:///x.db` continues them with the changed code",
         "etl  run c waits for code that is gone: `tidemill runs retry c --latest --store sqlite:///x.db` continues it "
-        "with the changed code without 'read', which is not there any more",
+        "with the changed code without 'read', which no longer exists",
         "etl  run d waits for code that is gone: undo the change, or `tidemill runs cancel d --store sqlite:///x.db` "
         "ends it",
         "etl  run 23456789 continues with the changed code",

@@ -110,8 +110,8 @@ def test_a_folder_that_cannot_be_written_is_named(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("helm", "--image", "tidemill:1.0"), "is no name of an image"),
-        (("helm", "--image", "My Image"), "is no name of an image"),
+        (("helm", "--image", "tidemill:1.0"), "is not the name of an image"),
+        (("helm", "--image", "My Image"), "is not the name of an image"),
         (("systemd", "--executable", "bin/tidemill"), "is relative: systemd needs the whole path"),
     ],
 )

@@ -279,7 +279,9 @@ def test_a_run_continues_with_fixed_code(
     assert run(monkeypatch, "runs", "retry", failed) == 0
     assert capsys.readouterr().out.splitlines()[1] == pinned
     assert run(monkeypatch, "runs", "why", failed, "clean[13]") == 0
-    assert capsys.readouterr().out.startswith(f"run {failed} waits for version {before} of 'daily_report', whose code")
+    assert capsys.readouterr().out.startswith(
+        f"run {failed} waits for version {before} of 'daily_report', which no node"
+    )
     assert run(monkeypatch, "runs", "cancel", failed) == 0
     capsys.readouterr()
     assert run(monkeypatch, "runs", "clear", failed, "clean", "--latest", "--preview") == 0
@@ -486,7 +488,7 @@ def test_a_backfill_that_could_not_run_is_refused(
 def test_a_range_that_is_none_is_refused(file: Path, monkeypatch: Monkey, capsys: Captured) -> None:
     """One line and exit code 2."""
     assert run(monkeypatch, "backfill", "start", str(file), "--from", "yesterday", "--to", "2026-01-03") == 2
-    assert "'yesterday' is no time: give a day such as 2026-01-31" in capsys.readouterr().err
+    assert "'yesterday' is not a time: give a day such as 2026-01-31" in capsys.readouterr().err
     assert run(monkeypatch, "backfill", "start", str(file), "--from", "2026-01-03T07:00", "--to", "2026-01-01") == 2
     assert "is before start" in capsys.readouterr().err
 

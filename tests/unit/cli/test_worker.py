@@ -12,7 +12,7 @@ from tests.unit.cli.command_line import run
     [
         ([], "name a store: --store sqlite:///tidemill.db, or set TIDEMILL_STORE"),
         (["--store", "memory://"], "a store in memory ends with its process: name a database"),
-        (["--store", "tidemill.db"], "'tidemill.db' is no address: write sqlite:///FILE or postgresql://"),
+        (["--store", "tidemill.db"], "'tidemill.db' is not an address: write sqlite:///FILE or postgresql://"),
         (["--store", "{file}", "--name", " w "], "worker: a worker has a name, "),
         (["--store", "{file}", "--concurrency", "0"], "--concurrency"),
         (["--store", "{file}", "--drain-timeout", "soon"], "--drain-timeout: "),

@@ -227,7 +227,7 @@ till = tm.Reactor("till", [orders])
         ),
         ("import tidemill as tm\ntm.Workflow('')", "shop.py:2: a workflow needs a name"),
         ("import tidemill as tm\ntm.Cron('99 * * * *')", "shop.py:2: '99' is no minute"),
-        ("import tidemill as tm\ntm.Cron('0 6 * * *',\n timezone='Mars')", "shop.py:2: 'Mars' is no time zone"),
+        ("import tidemill as tm\ntm.Cron('0 6 * * *',\n timezone='Mars')", "shop.py:2: 'Mars' is not a time zone"),
         ("import tidemill as tm\ndef every():\n return tm.Every('abc')\nx = every()", "shop.py:3: 'abc' is not a"),
         ("import tidemill as tm\ntm.Retry(-1)", "shop.py:2: the first argument counts further tries"),
         ("x = 1", "package.toml:1: nothing is declared in its modules (shop)"),

@@ -44,7 +44,7 @@ def test_a_feed_that_replays_and_begins_with_the_first_number_may_count_anew() -
     assert admitted == []
     assert gaps == [
         "the sequence begins again at 1, and numbers up to 500 are dropped as repetitions: "
-        "if the feed counts anew, rename the accumulator"
+        "if the feed counts from the start, rename the accumulator"
     ]
 
 

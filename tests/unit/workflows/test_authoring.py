@@ -300,7 +300,7 @@ def test_a_schedule_that_leaves_params_unfilled_is_a_definition_error() -> None:
     with pytest.raises(tm.DefinitionError) as caught:
         flow.check()
     found = said(caught.value)
-    assert found[0] == "task 'broken' comes after 'missing', which is no task"
+    assert found[0] == "task 'broken' comes after 'missing', which is not a task"
     assert found[1] == "schedule Cron('@daily') does not fill the params: invalid params: 'day' (date) is missing"
     assert "there is no param 'dya' (did you mean 'day'?)" in found[2]
     assert "'day' (date) is missing" in found[2]

@@ -158,7 +158,7 @@ def test_scheduled_and_not_taken(facts: ExplainContext, said: list[str]) -> None
 @pytest.mark.parametrize(
     ("state", "more", "said"),
     [
-        ("queued", {"claimed_by": "n1", "since": NOW}, f"it is queued at 'n1' since {SIX}, and has not begun"),
+        ("queued", {"claimed_by": "n1", "since": NOW}, f"it is queued at 'n1' since {SIX}, and has not started"),
         ("running", {"claimed_by": "n1", "started_at": NOW}, f"it is running at 'n1' since {SIX}"),
         ("up_for_retry", {"wake_at": NOW, "reason": "E: no"}, f"it is retried at {SIX}, after: E: no"),
         ("deferred", {"wake_at": NOW + SECOND}, "it is deferred until 2026-01-01 06:00:01+00:00"),
@@ -299,7 +299,7 @@ def test_no_node_has_the_code() -> None:
     assert ask("extract", row("extract", "success"), facts=gone) == ["it has succeeded"]
 
 
-NOTE = "run r1 waits for version v of 'daily', whose code no node has any more: ..."
+NOTE = "run r1 waits for version v of 'daily', which no node has the code of: ..."
 
 
 @pytest.mark.parametrize(

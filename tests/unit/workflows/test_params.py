@@ -106,7 +106,7 @@ def test_texts_of_a_command_line_are_read_as_what_is_asked_for() -> None:
     places = refused(Some, {"day": "2026-01-01", "places": '[{"name": 5}]'}, from_text=True)["places"]
     assert "Expected `str`, got `int` - at `$[0].name`" in places
     places = refused(Some, {"day": "2026-01-01", "places": "[{name: 5}]"}, from_text=True)["places"]
-    assert "'[{name: 5}]' is no JSON" in places
+    assert "'[{name: 5}]' is not JSON" in places
     free = encode_params(None, {"n": "5", "day": "2026-01-01", "all": "true"}, from_text=True)
     assert decode_params(None, free) == {"n": 5, "day": "2026-01-01", "all": True}
 

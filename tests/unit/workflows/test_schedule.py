@@ -148,7 +148,7 @@ def test_the_calendar_ends_without_a_crash() -> None:
         ("0 0 31 4,6 *", "names a day that never comes"),
         ("0 0 */31 2 1#5", "names a day that never comes"),
         ("@dayly", "did you mean '@daily'?"),
-        ("@once", "is no alias"),
+        ("@once", "is not an alias"),
         (None, "an expression is a text"),
     ],
 )
@@ -163,7 +163,7 @@ def test_a_bad_expression_says_which_field(expression: Any, said: str) -> None:
 )
 def test_an_unknown_time_zone_is_refused(name: Any) -> None:
     """Errors say what was found and what to do."""
-    with pytest.raises(DefinitionError, match=r"is no time zone: it has a name such as 'Europe/Berlin'"):
+    with pytest.raises(DefinitionError, match=r"is not a time zone: it has a name such as 'Europe/Berlin'"):
         Cron("@daily", timezone=name)
 
 

@@ -120,7 +120,7 @@ def test_a_run_that_has_not_begun_takes_the_tasks_of_its_new_version() -> None:
 def test_the_note_names_the_commands() -> None:
     """Errors say what to do."""
     run = record(TaskState.SUCCESS).run
-    waits = "run r1 waits for version v1 of 'flow', whose code no node has any more: "
+    waits = "run r1 waits for version v1 of 'flow', which no node has the code of: "
     assert missing_code_note(run, None) == f"{waits}load that version again, or `tidemill runs cancel r1` ends it"
     assert missing_code_note(run, "v2", ["a"]) == (
         f"{waits}`tidemill runs retry r1 --latest` continues it with version v2 without 'a', which that version does "

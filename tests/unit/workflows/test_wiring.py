@@ -191,7 +191,7 @@ def test_all_problems_come_at_once() -> None:
         said[2],
         "task 'start': each='rows' names no task of workflow 'w'",
         said[4],
-        "task 'second' comes after 'begin', which is no task",
+        "task 'second' comes after 'begin', which is not a task",
         "tasks form a cycle: second -> third -> second",
     ]
     assert "did you mean 'all_done'" in said[2]

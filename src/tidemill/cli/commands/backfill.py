@@ -141,7 +141,7 @@ def _parse_time(text: str, time_of_day: time, zone: tzinfo) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        message = f"{text!r} is no time: give a day such as 2026-01-31, or 2026-01-31T06:00+01:00"
+        message = f"{text!r} is not a time: give a day such as 2026-01-31, or 2026-01-31T06:00+01:00"
         raise RequestError(message, code="invalid_range") from error
     if _is_date(text):
         at = datetime.combine(at.date(), time_of_day)

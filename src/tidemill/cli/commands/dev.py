@@ -15,7 +15,7 @@ from tidemill.kernel.settings import Settings
 
 
 class UnfinishedChoice(StrEnum):
-    """The policies for begun runs whose code has changed."""
+    """The policies for unfinished runs whose code has changed."""
 
     PIN = "pin"
     UPGRADE = "upgrade"
@@ -35,7 +35,9 @@ def dev(
     pool: PoolOption = None,
     unfinished: Annotated[
         UnfinishedChoice,
-        typer.Option(help="What becomes of begun runs whose code has changed, unless their workflow says it."),
+        typer.Option(
+            help="What to do with unfinished runs when their code changes; a workflow can set its own policy."
+        ),
     ] = UnfinishedChoice.UPGRADE,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port of the node; 0 takes a free one.")] = 0,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the node in a browser.")] = False,

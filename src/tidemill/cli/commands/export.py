@@ -24,7 +24,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that e
 
 def _check_image(name: str) -> str:
     if not IMAGE_NAME.fullmatch(name) or ":" in name.rpartition("/")[2]:
-        raise typer.BadParameter(f"'{name}' is no name of an image: write it like registry.example.com/tidemill")
+        raise typer.BadParameter(f"'{name}' is not the name of an image: write it like registry.example.com/tidemill")
     return name
 
 
@@ -73,7 +73,7 @@ def systemd(
 def helm(
     to: ToOption = ".", image: ImageOption = "tidemill", force: ForceOption = False, output: Output = Format.TABLE
 ) -> None:
-    """Write a Helm chart: servers and workers on Kubernetes, with a PostgreSQL of your own.
+    """Write a Helm chart: servers and workers on Kubernetes, with your own PostgreSQL.
 
     Example: tidemill export helm --to deploy --image registry.example.com/tidemill
     """

@@ -1,6 +1,6 @@
 """`tidemill package`: create, check, build, sign and verify packages. No package is imported in this process.
 
-A check imports the package in a process of its own, and all text from a package is printed without control characters.
+A check imports the package in a separate process, and all text from a package is printed without control characters.
 
 The commands for the registry of a store are in `package_registry`.
 """
@@ -29,7 +29,7 @@ app = typer.Typer(help="Create, check, build, sign, verify and publish packages.
 
 PathArgument = Annotated[Path, typer.Argument(metavar="PATH", help="A package archive or folder.")]
 NoImportOption = Annotated[
-    bool, typer.Option("--no-import", help="Do not import the package, not even in a process of its own.")
+    bool, typer.Option("--no-import", help="Do not import the package, not even in a separate process.")
 ]
 
 _NON_PACKAGE_ERROR_CODES = {  # these errors say nothing about the package
@@ -90,7 +90,7 @@ def new(
 def check(path: PathArgument, no_import: NoImportOption = False, output: Output = Format.TABLE) -> None:
     """Check a package folder or archive. Exit code 1 if it has problems.
 
-    Its modules are imported in a process of their own, with limits, and their definitions are checked.
+    Its modules are imported in a separate process, with limits, and their definitions are checked.
 
     Example: tidemill package check market
     """
@@ -264,7 +264,7 @@ def check_signed_files(contents: "PackageContents") -> None:
 
 
 async def probe_package(contents: "PackageContents", path: Path) -> None:
-    """Import a copy of a package in a process of its own, without other files of its folder."""
+    """Import a copy of a package in a separate process, without other files of its folder."""
     from tidemill.kernel.clock import SystemClock
     from tidemill.packages.format import archive
     from tidemill.packages.loading.probe import ProbeError, run_probe

@@ -137,7 +137,7 @@ def resume(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOpti
 
 @app.command()
 def restart(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
-    """Restart a reactor, also one that the supervisor gave up."""
+    """Restart a reactor, even one that the supervisor gave up on."""
     _show_state(with_client(tenant, lambda client: client.reactor(name).restart()), "is restarted", output)
 
 

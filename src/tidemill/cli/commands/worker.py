@@ -29,7 +29,9 @@ NameOption = Annotated[
 ]
 PackagesOption = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="A folder of packages, beside those published in the store.", show_default=False),
+    typer.Option(
+        metavar="DIR", help="A folder of packages, in addition to those published in the store.", show_default=False
+    ),
 ]
 LoadOption = Annotated[
     list[Path] | None,
@@ -57,7 +59,7 @@ def worker(
     log_level: LogLevelOption = LogLevel.INFO,
     output: Output = Format.TABLE,
 ) -> None:
-    """Run tasks with executor="worker" for the nodes on a store, each in a process of its own.
+    """Run tasks with executor="worker" for the nodes on a store, each in a separate process.
 
     It claims tasks whose labels it has, and whose code it has loaded in the version of their run. SIGTERM or Ctrl-C
     lets running tasks end and claims no more. A second one, or the end of --drain-timeout, stops them; another worker

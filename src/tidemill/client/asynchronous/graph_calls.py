@@ -21,7 +21,7 @@ class AsyncGraphCalls:
     _transport: AsyncTransport
 
     async def push(self, accumulator: str, event: Any) -> Receipt:
-        """Push an event, once, also if the request is repeated; bytes are JSON already.
+        """Push an event, once even if the request is repeated; bytes are JSON already.
 
         An event that does not fit is a dead letter, and the receipt says so; one that is rejected raises RequestError.
         """

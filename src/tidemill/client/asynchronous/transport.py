@@ -97,7 +97,7 @@ class AsyncTransport:
     ) -> AsyncGenerator[ServerEvent, None]:
         """Yield the events of a stream, across reconnects; one that `ends` is over when the server ends it.
 
-        A shorter `idle_limit` raises a TimeoutError when nothing comes for so many seconds.
+        A shorter `idle_limit` raises a TimeoutError when nothing comes for that many seconds.
         """
         retry, attempts = self.connection.retry, 0
         while True:

@@ -44,7 +44,7 @@ from tidemill.workflows.result import RunResult
 
 
 class Run:
-    """One run of a node or of a server, also after it has ended."""
+    """One run of a node or of a server, running or ended."""
 
     def __init__(self, api: Api, id: str, listed: RunInfo | None = None) -> None:
         self.id = id
@@ -205,11 +205,11 @@ class ReactorHandle:
         return f"<reactor {self.name}>"
 
     def state(self, key: Any = None) -> ReactorState:
-        """Return the present state of the reactor and its accumulators; of a keyed reactor, also that of one key."""
+        """Return the present state of the reactor and its accumulators; or the state of one key of a keyed reactor."""
         return self._api.call(get_reactor, {**self._fields, "key": _in_query(key)})
 
     def firings(self, limit: int = 50, key: Any = None) -> list[FiringView]:
-        """Return the newest firings that are kept, newest first; of a keyed reactor, also those of one key."""
+        """Return the newest firings that are kept, newest first, or those of one key of a keyed reactor."""
         return self._api.collect(list_firings, {**self._fields, "key": _in_query(key)}, limit)
 
     def timeseries(self) -> list[int]:

@@ -98,7 +98,7 @@ class Transport:
     ) -> Generator[ServerEvent, None]:
         """Yield the events of a stream, across reconnects; one that `ends` is over when the server ends it.
 
-        A shorter `idle_limit` raises a TimeoutError when nothing comes for so many seconds.
+        A shorter `idle_limit` raises a TimeoutError when nothing comes for that many seconds.
         """
         retry, attempts = self.connection.retry, 0
         while True:

@@ -21,7 +21,7 @@ class WorkflowCalls:
     _api: Api
 
     def start(self, workflow: str | Workflow, given: Mapping[str, Any] | None = None, /, **params: Any) -> Run:
-        """Start a run of a workflow, once, also if the request is repeated; params are keywords or a mapping."""
+        """Start a run of a workflow, once even if the request is repeated; params are keywords or a mapping."""
         if not isinstance(given, Mapping | None):
             message = f"params are keywords, or a mapping by their names, not {given!r}"
             raise RequestError(message, code="invalid_params")

@@ -1,7 +1,7 @@
 """Changes of packages: the value that the deploy steps work on.
 
 A `PackageChange` says what a package had, what it is to have, and what was registered under the names it touches. It
-is planned once and then frozen. What the steps did so far is kept beside it, in its `ChangeProgress`.
+is planned once and then frozen. What the steps did so far is kept next to it, in its `ChangeProgress`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -148,7 +148,7 @@ class ChangeProgress(msgspec.Struct, kw_only=True):
     """What the deploy steps did so far for one change."""
 
     staged: StagedGraphs | None = None
-    """The reactors and graphs that were prepared beside those that run; None if the change has none."""
+    """The reactors and graphs that were prepared next to those that run; None if the change has none."""
 
     recorded_version: str | None = None
     """The version that was recorded in the store when the change began."""

@@ -182,9 +182,7 @@ class LoadChecks:
             if reactor.name in change.before.shared - change.after.shared:
                 bound = self._scheduler.subscribers(change.tenant, reactor.name)
                 if others := [name for name in bound if "/" in name]:
-                    raise reactor_in_use_error(
-                        reactor.name, others, changes=["does not share it with other tenants any more"]
-                    )
+                    raise reactor_in_use_error(reactor.name, others, changes=["no longer shares it with other tenants"])
 
 
 def missing_dependencies(

@@ -7,7 +7,7 @@ calls. Nothing starts by itself before the end: schedules are armed as the last 
 until everything is in place.
 
     load      apply 1..6; if a step fails, roll_back from there to 1, and everything is as it was
-    reload    the same, beside the older version where possible; then remove 6..1 what the newer version lacks
+    reload    the same, next to the older version where possible; then remove 6..1 what the newer version lacks
     unload    remove 6..1
 
 A rollback or a removal may fail too, for example while the store is down. The remaining steps then become a pending
@@ -126,30 +126,30 @@ class Pipeline:
     def check_open(self) -> None:
         """Reject changes on a node that is closing; call this with the change lock held."""
         if self._is_closed:
-            raise RequestError("the node is not running any more", code="not_running", status=503)
+            raise RequestError("the node is no longer running", code="not_running", status=503)
 
     # -- loading and unloading
 
     async def load(self, change: PackageChange) -> None:
         """Load a package, or leave everything as it was. The package has no pending cleanup."""
-        begun: list[DeployStep] = []
+        started: list[DeployStep] = []
         self.step_times.begin(change.key)
         with self._store_write():
             await self._records.record_loading(change)
         try:
             for step in self.steps:
-                begun.insert(0, step)
+                started.insert(0, step)
                 with self.step_times.step(change.key, step.title):
                     await self._run_step(StepCall(step, step.apply), change)
             with self._store_write():
                 await self._records.record_loaded(change)
         except BaseException as error:
-            await self._roll_back(change, begun, error)
+            await self._roll_back(change, started, error)
             raise
         await self._run_cleanup(PendingCleanup(change, self._removal_calls(), self._records.record_settled))
 
-    async def _roll_back(self, change: PackageChange, begun: Sequence[DeployStep], error: BaseException) -> None:
-        calls = [StepCall(step, step.roll_back) for step in begun]
+    async def _roll_back(self, change: PackageChange, started: Sequence[DeployStep], error: BaseException) -> None:
+        calls = [StepCall(step, step.roll_back) for step in started]
         cleanup = PendingCleanup(change, calls, self._records.record_rolled_back, is_rollback=True)
         if not await self._run_cleanup(cleanup):
             error.add_note(f"the rollback failed too: {cleanup.error}; it is retried")

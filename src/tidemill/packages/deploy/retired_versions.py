@@ -1,4 +1,4 @@
-"""Retired versions: what was imported for them is kept until nothing that runs needs it any more.
+"""Retired versions: what was imported for them is kept until nothing that runs needs it.
 
 A run continues with the version it began with, a task and a firing end on the code they began on, and each may import
 from its package at any moment. Nothing reports when the last of them has ended. So the versions in use are checked

@@ -97,7 +97,7 @@ def unpack(archive: Path, folder: Path, limits: ArchiveLimits = DEFAULT_LIMITS) 
     """Unpack an archive into an empty or new folder; leave nothing behind if that fails."""
     contents = read_archive(archive, limits)
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        message = f"{folder} is not empty: a package is unpacked into a folder of its own"
+        message = f"{folder} is not empty: a package is unpacked into a separate folder"
         raise RequestError(message, code="file_exists", status=409)
     is_new = not folder.exists()
     files = (
@@ -255,7 +255,7 @@ UNVERSIONED = "0.0.0"
 
 
 def read_python_file(path: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> PackageContents:
-    """Read a Python file as a package of its own; nothing is imported."""
+    """Read a Python file as a separate package; nothing is imported."""
     try:
         name = check_package_name(path.stem)
     except ValueError as error:

@@ -75,5 +75,5 @@ def load_public_keys(path: Path) -> list[PublicKey]:
 
 
 def invalid_key_error(message: str) -> RequestError:
-    """Return the error for a text or a file that is no key."""
+    """Return the error for a text or a file that is not a key."""
     return RequestError(message, code="invalid_key")

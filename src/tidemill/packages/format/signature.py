@@ -190,7 +190,7 @@ def _check_scope(contents: PackageContents, signature: Signature, now: datetime,
         not_after = datetime.fromisoformat(signature.not_after).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise _invalid_signature_error(
-            contents, f"{SIGNATURE_FILE} holds until {signature.not_after[:80]!r}, which is no time"
+            contents, f"{SIGNATURE_FILE} holds until {signature.not_after[:80]!r}, which is not a time"
         ) from error
     if now > not_after:
         message = f"{contents.title}: the signature held until {signature.not_after}: have it signed again"

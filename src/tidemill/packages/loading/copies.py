@@ -1,6 +1,6 @@
 """Copies of packages, from which they are imported, since their authors may change the originals at any time.
 
-All copies of a process are in one folder of its own. A lock on a file in it shows that the process lives. The system
+Each process has one folder for all its copies. A lock on a file in it shows that the process lives. The system
 releases the lock when the process dies, and the next process that makes a copy removes the folder.
 """
 
@@ -67,7 +67,7 @@ class PackageCopies:
         return [] if home is None else sorted(path for path in home.folder.iterdir() if path.is_dir())
 
     def remove(self, folder: Path) -> None:
-        """Remove a copy; a missing one is no error."""
+        """Remove a copy; a missing one is not an error."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def remove_in_background(self, folder: Path) -> None:

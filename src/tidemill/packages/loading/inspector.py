@@ -344,7 +344,7 @@ def _die_with_parent(parent_pipe: int) -> None:
 def main() -> None:
     """Answer one request and exit without running any exit handler of the package."""
     request_fd, reply_fd, wake_fd = map(int, sys.argv[1:])
-    if not os.read(wake_fd, 1):  # the parent has ended, and cannot remove the folder any more
+    if not os.read(wake_fd, 1):  # the parent has ended, and can no longer remove the folder
         os.rmdir(os.getcwd())
         os._exit(EXIT_UNANSWERED)
     _die_with_parent(wake_fd)

@@ -88,18 +88,18 @@ class DeclaredWorkflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     tasks: tuple[DeclaredTask, ...]
     schedules: tuple[DeclaredSchedule, ...] = ()
     triggers: tuple[str, ...] = ()
-    """The names of its triggers, also of other packages."""
+    """The names of its triggers, of any package."""
 
     subscriptions: tuple[DeclaredSubscription, ...] = ()
 
     @property
     def graphs(self) -> tuple[str, ...]:
-        """The names of the graphs that its tasks call, also of other packages."""
+        """The names of the graphs that its tasks call, of any package."""
         return tuple(dict.fromkeys(one.graph for one in self.tasks if one.graph is not None))
 
     @property
     def needed_graphs(self) -> tuple[str, ...]:
-        """The names of the graphs that its tasks call or whose values start it, also of other packages."""
+        """The names of the graphs that its tasks call or whose values start it, of any package."""
         return (*self.graphs, *(one.graph for one in self.subscriptions if one.graph is not None))
 
 

@@ -1,9 +1,9 @@
-"""Prepares packages for loading, beside what runs: nothing loaded is touched, and nothing is visible yet.
+"""Prepares packages for loading, next to what runs: nothing loaded is touched, and nothing is visible yet.
 
     requirements, signature    the package can run here, and is trusted
     a copy of its files        the author may change the originals meanwhile, and old versions stay as they were
     the probe                  a child process imports the copy: a fault there harms nothing else
-    the import                 in this process, in a namespace of its own, on a thread
+    the import                 in this process, in a separate namespace, on a thread
     its declarations           read again, and compared with what the probe has seen
 
 If one of these fails, nothing is left behind. A prepared package owns the copy and the namespace until it is discarded:
@@ -185,7 +185,7 @@ class PackagePreparer:
             raise
 
     async def check(self, contents: PackageContents, tenant: str) -> None:
-        """Check a package up to its import in a process of its own; raise a TidemillError if it cannot be loaded."""
+        """Check a package up to its import in a separate process; raise a TidemillError if it cannot be loaded."""
         contents.manifest.check_requirements()
         await self._trust.check(contents, tenant, self._clock.now())
         async with self.limit.slot():
@@ -262,14 +262,14 @@ class PackagePreparer:
         return ProbeError([Problem(message=message)], f"package '{name}'", is_transient=True)
 
     async def close(self) -> None:
-        """End the warm probe and remove all copies; prepared packages are discarded, or of no use any more."""
+        """End the warm probe and remove all copies; prepared packages are discarded, or no longer of use."""
         if self.warm_probe is not None:
             await _run_to_completion(self.warm_probe.close)
         await _run_to_completion(self.copies.close)
 
 
 def _author_folder(contents: PackageContents) -> str:
-    """Return the folder of the author's files, for tracebacks; a title that is no path here stays as it is."""
+    """Return the folder of the author's files, for tracebacks; a title that is not a path here stays as it is."""
     path = os.path.abspath(contents.title) if os.path.exists(contents.title) else contents.title
     return os.path.dirname(path) if path.endswith(".py") else path  # a single file may be a package
 

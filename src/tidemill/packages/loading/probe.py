@@ -8,7 +8,7 @@ nothing.
 Where the system allows it, the package can neither see nor signal the node: `probe_isolation` says how. But it may read
 and write the files that the node's user may.
 
-Everything about the process happens on one thread of its own, so that a child that prints as fast as it can does not
+Everything about the process happens on a separate thread, so that a child that prints as fast as it can does not
 block the event loop, and a cancelled caller leaves nothing behind.
 """
 
@@ -180,7 +180,7 @@ class _ProbeProcess:
 
     def __init__(self) -> None:
         self._mark = secrets.token_hex(16)
-        self._monotonic = SystemClock().monotonic  # real processes take real time, also if the node's clock is virtual
+        self._monotonic = SystemClock().monotonic  # real processes take real time, even if the node's clock is virtual
         with ExitStack() as stack:
             home = tempfile.TemporaryDirectory(prefix="tidemill-probe-", ignore_cleanup_errors=True)
             self._request = stack.enter_context(_anonymous_file())  # a write to it never blocks, unlike one to a pipe
@@ -317,7 +317,7 @@ class _ProbeRun:
         self._warm_probe = warm_probe
         self._output = _BoundedBuffer(request.limits.output, _OUTPUT_TAIL_SIZE)
         self._reply = _BoundedBuffer(request.limits.answer)
-        self._monotonic = SystemClock().monotonic  # real processes take real time, also if the node's clock is virtual
+        self._monotonic = SystemClock().monotonic  # real processes take real time, even if the node's clock is virtual
         self._timed_out = False
         self._is_cancelled = False
 

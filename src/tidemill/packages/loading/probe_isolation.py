@@ -1,7 +1,7 @@
 """Isolation of the probe: the code of a package runs in a process that can neither see nor signal the node.
 
 The process that the node has started becomes the keeper. It forks the process that imports the package, and ends as
-that one ends. On Linux the forked process lives in a pid namespace with a `/proc` of its own, so that it has no number
+that one ends. On Linux the forked process lives in a pid namespace with its own `/proc`, so that it has no number
 for the node. If the keeper may not make one, as root may, it also makes a user namespace, where it may. The process
 gives up the rights to leave all this, to trace others, and to get rights with a program that it starts. Root keeps the
 others: packages may read files of other users.

@@ -21,7 +21,7 @@ from tidemill.packages.reconcile.scanner import FolderScan, FolderScanner, Found
 from tidemill.packages.status import PackageKey
 
 # Real time, in milliseconds, since editors and file systems take real time.
-WATCH_QUIET_MS = 10  # a batch of events ends when none came for so long
+WATCH_QUIET_MS = 10  # a batch of events ends when none came for this long
 WATCH_BATCH_LIMIT_MS = 60  # or after this time, in a folder that is written to all the time
 RESCAN_INTERVAL_MS = 10  # between scans of a package that is changing
 RESCAN_LIMIT = 30  # how many such scans a read waits for
@@ -38,7 +38,7 @@ ReportedState = Mapping[PackageKey, tuple[str, str]] | str | None
 class FolderSource(PackageSource):
     """The packages in a folder, or a folder, archive or Python file that is a package itself.
 
-    In a folder that is no package itself, these are desired: every folder with a manifest, every archive, and every
+    In a folder that is not a package itself, these are desired: every folder with a manifest, every archive, and every
     Python file that imports Tidemill, unless its name is that of a test or begins with '_'.
     """
 
@@ -161,7 +161,7 @@ class FolderSource(PackageSource):
             await asyncio.sleep(RESCAN_INTERVAL_MS / 1000)  # real time: as above
         raise OperationError(f"{found.path} was changed again before it was read")
 
-    # -- file notifications, on a thread of their own
+    # -- file notifications, on a separate thread
 
     def _watch_until_change(self, stop: threading.Event) -> None:
         while not stop.is_set():

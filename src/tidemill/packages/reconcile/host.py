@@ -15,7 +15,7 @@ class PackageHost(Protocol):
     """A node, as its reconcilers see it."""
 
     async def prepare(self, contents: PackageContents, tenant: str, origin: PackageOrigin) -> PreparedPackage:
-        """Prepare a package beside what runs, or raise and leave nothing behind. The caller holds a slot."""
+        """Prepare a package next to what runs, or raise and leave nothing behind. The caller holds a slot."""
 
     def missing_dependencies(self, key: PackageKey, metadata: PackageMetadata) -> list[str]:
         """Return what other packages must provide before a package can be installed."""
@@ -32,7 +32,7 @@ class PackageHost(Protocol):
         """Load a package, or replace its older version; if that fails, nothing has changed.
 
         `leaving` are names that other packages give up: the package takes over those that it declares. The caller
-        discards `prepared`, also if it was loaded. Return the name of the package.
+        discards `prepared`, even if it was loaded. Return the name of the package.
         """
 
     async def unload(self, name: str, tenant: str) -> None:

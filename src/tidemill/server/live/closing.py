@@ -47,7 +47,7 @@ def close_for(error: TidemillError) -> CloseError:
 
 
 def bad_frame(reason: str) -> CloseError:
-    """Return how a connection ends whose client has sent something that is no frame."""
+    """Return how a connection ends whose client has sent something that is not a frame."""
     return CloseError(CloseCode.BAD_FRAME, reason)
 
 

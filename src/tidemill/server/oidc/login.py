@@ -1,7 +1,7 @@
 """Signing in at an issuer: the authorization code flow with PKCE.
 
 The state, the nonce and the verifier of an attempt are in a cookie of the browser that makes it, so that any server can
-finish what another one has begun.
+finish what another one has started.
 """
 
 import base64
@@ -52,11 +52,11 @@ class OidcLogin:
         return BegunLogin(f"{endpoint}{separator}{urlencode(query)}", f"{state}.{nonce}.{verifier}")
 
     async def finish(self, callback: str, cookie: str, code: str, state: str) -> Principal:
-        """Return the principal whom the issuer has authenticated; RequestError if this is not how it was begun."""
+        """Return the principal whom the issuer has authenticated; RequestError if this is not how it started."""
         expected, _, rest = cookie.partition(".")
         nonce, _, verifier = rest.partition(".")
         if not expected or not hmac.compare_digest(expected.encode(), state.encode()):
-            message = "this attempt to sign in was not begun by this browser, or too long ago: begin again"
+            message = "this attempt to sign in was not started by this browser, or too long ago: start again"
             raise RequestError(message, code="invalid_login", status=401)
         form = {
             "grant_type": "authorization_code",

@@ -25,7 +25,7 @@ from tidemill.workflows.attempt_results import AttemptResult
 from tidemill.workflows.records import AttemptKey
 
 REPORT_LIMIT = FRAME_LIMIT + FRAME_LIMIT // 2
-"""Bytes of a report: the largest value of a task, also as base64 in JSON."""
+"""Bytes of a report: the largest value of a task, even as base64 in JSON."""
 
 
 class AttemptStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,7 +36,7 @@ class AttemptStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StartedAttempt(msgspec.Struct, frozen=True):
-    """An attempt that has begun."""
+    """An attempt that has started."""
 
     order: bytes
     """What to run, as msgpack."""
@@ -98,7 +98,7 @@ async def start_attempt(
     """Begin an attempt, and return what to run.
 
     The attempt is `running` from now on. A repeated call of the same process gets the same answer. Another process is
-    refused with `attempt_started`, and an attempt that is not wanted any more with `attempt_ended`.
+    refused with `attempt_started`, and an attempt that is no longer wanted with `attempt_ended`.
     """
     key = _key_of(principal)
     await context.node.remote_reports.start(key, data.process)

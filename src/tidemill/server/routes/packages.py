@@ -30,7 +30,7 @@ async def put_package(
     Its code runs with the rights of the server. So this needs an admin of the instance, unless the server requires
     signatures or has the setting `tenant_uploads`: then an admin of the tenant suffices.
 
-    The archive is checked first, up to an import in a process of its own. The answer shows the package once this node
+    The archive is checked first, up to an import in a separate process. The answer shows the package once this node
     has loaded it, or has failed to, or after ten seconds. Status 201 if it is new, 200 if it was published already.
     """
     uploads = PackageUploads(context.node.package_service, context.node.event_feed.clock)

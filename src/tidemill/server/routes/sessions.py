@@ -27,7 +27,7 @@ from tidemill.server.routing import BASE_PATH
 
 OIDC_COOKIE = "tidemill_oidc"
 """The cookie of an attempt to sign in at the issuer."""
-_State = Annotated[str, QueryParameter(name="state", description="The state with which the attempt was begun.")]
+_State = Annotated[str, QueryParameter(name="state", description="The state with which the attempt started.")]
 
 
 class SignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -131,9 +131,9 @@ async def get_session(context: InjectedContext, request: ApiRequest) -> SignInSt
 
 async def begin_oidc_login(context: InjectedContext, request: ApiRequest) -> Redirect:
     """Sign in at the issuer: the answer leads the browser there."""
-    begun = await _oidc(context).begin(_callback(request))
-    cookie = _cookie(request, begun.cookie, COOKIE_LIFETIME, name=OIDC_COOKIE, same_site="lax")
-    return Redirect(begun.url, status_code=302, cookies=[cookie])
+    started = await _oidc(context).begin(_callback(request))
+    cookie = _cookie(request, started.cookie, COOKIE_LIFETIME, name=OIDC_COOKIE, same_site="lax")
+    return Redirect(started.url, status_code=302, cookies=[cookie])
 
 
 async def finish_oidc_login(
@@ -141,8 +141,8 @@ async def finish_oidc_login(
 ) -> Redirect:
     """Come back from the issuer: the answer sets the cookie of the session, and leads to the start page."""
     with context.limits.counting_failures(address_of(request)):
-        begun = request.cookies.get(OIDC_COOKIE, "")
-        principal = await _oidc(context).finish(_callback(request), begun, code, begun_as)
+        cookie = request.cookies.get(OIDC_COOKIE, "")
+        principal = await _oidc(context).finish(_callback(request), cookie, code, begun_as)
     _, token = await context.node.access.sessions.open(principal)
     session = _cookie(request, token, int(LIFETIME.total_seconds()))
     return Redirect("/", status_code=302, cookies=[session, _cookie(request, "", 0, name=OIDC_COOKIE)])

@@ -77,7 +77,7 @@ class DeployFaults:
         self.steps[step - 1].faults[verb] = list(moments)
 
     def clear(self) -> None:
-        """Make no step fail any more."""
+        """Let every step succeed again."""
         for step in self.steps:
             for moments in step.faults.values():
                 moments.clear()

@@ -117,7 +117,7 @@ class FaultyLeases(Leases):
 def install_faults(store: Store) -> StoreFaults:
     """Let the transactions of a store fail on demand; return what decides which, the same one every time.
 
-    Install them before an engine is built on the store: PostgreSQL's leases, which have a session of their own instead
+    Install them before an engine is built on the store: PostgreSQL's leases, which have their own session instead
     of a committer, are replaced by a proxy.
     """
     committers = [value for value in vars(store).values() if isinstance(value, GroupCommitter)]

@@ -32,7 +32,7 @@ class WorkflowProbe:
 
     @classmethod
     def of(cls, node: Node) -> Self:
-        """Return the probe of any node, also of one that is not a TestNode."""
+        """Return the probe of any node, even of one that is not a TestNode."""
         return cls(node._workflows, node._run_store)
 
     # -- leading
@@ -78,7 +78,7 @@ class WorkflowProbe:
         return len(self.coordinator.slots.executor_slots.waiting)
 
     def timer_count(self) -> int:
-        """Return how many timers the coordinator holds, also outdated ones."""
+        """Return how many timers the coordinator holds, including outdated ones."""
         return len(self.coordinator.timers._heap)
 
     def grant_slot(self, run: str, ref: TaskRef, executor: str) -> None:

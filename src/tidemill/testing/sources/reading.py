@@ -35,7 +35,7 @@ class Consumer(SourceListener):
         self.events: list[tuple[int, Any]] = []
         """The number and the checkpoint of each event."""
         self.positions: list[tuple[int, Any]] = []
-        """Each checkpoint, also one without an event, and the number of the event that follows it."""
+        """Each checkpoint, even one without an event, and the number of the event that follows it."""
         self.gaps: list[str] = []
         self.is_connected = False
         self._encoding = encoding
@@ -69,7 +69,7 @@ class Consumer(SourceListener):
             await asyncio.Event().wait()  # a reactor whose queue is full
 
     async def until_count(self, count: int) -> None:
-        """Return when so many events have arrived, and wait a moment for any that should not."""
+        """Return when a number of events have arrived, and wait a moment for any that should not."""
         await wait_until(
             lambda: len(self.events) >= count,
             lambda: f"got {len(self.events)} of {count} events (the last ones: {self.numbers[-SHOWN_NUMBERS:]})",

@@ -14,7 +14,7 @@ WITHOUT_LOSSES = "this check lets the server drop events: write lose_events, or 
 class SourceUnderTest(ABC):
     """A source, and the server that it reads. Subclass it for your source; one object serves one check.
 
-    Run a real server, in a process of its own, so that the checks can stop it. A source that reads no server, such as
+    Run a real server, in a separate process, so that the checks can stop it. A source that reads no server, such as
     one of files, leaves out `stop_server`, `start_server` and `open_connections`.
 
     `async with` starts the server, if there is one, and stops it in the end.

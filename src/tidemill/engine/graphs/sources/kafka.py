@@ -186,7 +186,7 @@ class _ConsumerSession:
             self._next_offsets = {other: at for other, at in self._next_offsets.items() if other != number}
             self._gaps.append(
                 f"partition {number} ends at offset {high}, and messages before {stored_offset} were read; it has "
-                "begun anew, so it is read from its start"
+                "restarted, so it is read from its start"
             )
             return low
         if stored_offset >= low:

@@ -79,7 +79,7 @@ class NatsReader(SourceReader):
         assert name is not None
         if info.state.last_seq < last_sequence:
             ends = f"stream '{name}' ends at {info.state.last_seq}, and messages up to {last_sequence} were read"
-            listener.on_gap(self._explain(f"{ends}; it has begun anew, so it is read from its start"))
+            listener.on_gap(self._explain(f"{ends}; it has restarted, so it is read from its start"))
             last_sequence = 0
             listener.on_moved(last_sequence)
         self.replays = info.config.retention in (None, RetentionPolicy.LIMITS)  # else acknowledged messages are gone
