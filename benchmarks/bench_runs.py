@@ -66,12 +66,12 @@ class RecordingConnection:
 def recording() -> Iterator[list[Statement]]:
     """Record the statements of all write transactions of this process."""
     statements: list[Statement] = []
-    run_in_transaction = database._run_in_transaction
+    run_in_transaction = database.run_in_transaction
 
     def record(connection: Any, units: Sequence[Any]) -> list[Any]:
         return run_in_transaction(RecordingConnection(connection, statements), units)
 
-    with patch.object(database, "_run_in_transaction", record):
+    with patch.object(database, "run_in_transaction", record):
         yield statements
 
 
@@ -79,13 +79,13 @@ def recording() -> Iterator[list[Statement]]:
 def counting_changes() -> Iterator[list[int]]:
     """Count the units of all write transactions of this process, transaction by transaction."""
     sizes: list[int] = []
-    transact = database.Database.transact_with_callback
+    transact = database.FileDatabase.transact_with_callback
 
-    def count(self: database.Database, units: Sequence[Any], on_done: Any) -> None:
+    def count(self: database.FileDatabase, units: Sequence[Any], on_done: Any) -> None:
         sizes.append(len(units))
         transact(self, units, on_done)
 
-    with patch.object(database.Database, "transact_with_callback", count):
+    with patch.object(database.FileDatabase, "transact_with_callback", count):
         yield sizes
 
 

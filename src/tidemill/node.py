@@ -40,7 +40,7 @@ from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.node_arguments import check_count, check_pools
 from tidemill.node_operations import NodeOperations
-from tidemill.node_parts import NodeParts, import_store_class, make_ray_hosts, make_store, with_absolute_path
+from tidemill.node_parts import NodeParts, make_memory_store, make_ray_hosts, make_store, with_absolute_path
 from tidemill.packages.loading.reader import PackageScope, sort_for_loading
 from tidemill.packages.service import PackageService
 from tidemill.packages.standby import StandbyLoads
@@ -139,7 +139,7 @@ class Node(NodeOperations):
 
     def _make_memory_store(self) -> Store:
         """Return the store of runs for a node without a database: it ends with the node."""
-        return import_store_class("memory", "MemoryStore")(self._graph_runtime.clock.now)
+        return make_memory_store(self._graph_runtime.clock.now)
 
     def _make_workflow_engine(
         self, clock: Clock, executor: str, pools: Mapping[str, int], address: str | None, parts: NodeParts

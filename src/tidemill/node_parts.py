@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -71,9 +71,9 @@ def make_store(address: str, now: Callable[[], datetime] | None = None) -> Store
     """
     scheme, _, rest = str(address).partition("://")
     if scheme == "sqlite" and rest.removeprefix("/"):
-        return import_store_class("sqlite", "SqliteStore")(rest.removeprefix("/"), now=now)
+        return _import_store_class("sqlite.store", "SqliteStore")(rest.removeprefix("/"), now=now)
     if scheme in ("postgresql", "postgres") and rest:
-        return import_store_class("postgres", "PostgresStore")(f"postgresql://{rest}", now=now)
+        return _import_store_class("postgres.store", "PostgresStore")(f"postgresql://{rest}", now=now)
     is_known = scheme in STORE_SCHEMES or not rest
     unknown = "" if is_known else f"there is no store '{scheme}'{did_you_mean(scheme, STORE_SCHEMES)}; "
     raise OperationError(
@@ -82,16 +82,22 @@ def make_store(address: str, now: Callable[[], datetime] | None = None) -> Store
     )
 
 
+def make_memory_store(now: Callable[[], datetime], *database: Any) -> Store:
+    """Return a store that ends with its object; with a memory database, one that shares its rows."""
+    return _import_store_class("sqlite.memory", "MemoryStore")(now, *database)
+
+
 def with_absolute_path(address: str) -> str:
     """Return an address that names the same file even if author code changes the working directory."""
     scheme, _, rest = str(address).partition("://")
     return f"sqlite:///{Path(rest.removeprefix('/')).absolute()}" if scheme == "sqlite" else address
 
 
-def import_store_class(folder: str, name: str) -> Callable[..., Store]:
+def _import_store_class(module: str, name: str) -> Callable[..., Store]:
     """Import a store and its driver; raise OperationError if the driver is not installed."""
     try:
-        kind: Callable[..., Store] = getattr(importlib.import_module(f"tidemill.storage.{folder}.store"), name)
+        kind: Callable[..., Store] = getattr(importlib.import_module(f"tidemill.storage.{module}"), name)
     except ImportError as error:
+        folder = module.partition(".")[0]
         raise OperationError(f"{folder} needs its driver: pip install 'tidemill[{folder}]' ({error})") from error
     return kind

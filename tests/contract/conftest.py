@@ -14,10 +14,10 @@ from tests.contract.samples import NOON
 from tests.postgres import PostgresServer
 from tests.sqlite import create_database
 from tidemill.kernel.clock import VirtualClock
-from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.migrations import load_migrations
 from tidemill.storage.postgres.store import PostgresStore
 from tidemill.storage.sqlite.connections import APPLICATION_ID
+from tidemill.storage.sqlite.memory import MemoryStore
 from tidemill.storage.sqlite.store import SqliteStore
 from tidemill.storage.store import Store
 

@@ -22,8 +22,8 @@ from tests.contract.run_samples import (
     task_row,
 )
 from tests.postgres import PostgresServer
-from tidemill.storage.memory.store import MemoryStore
 from tidemill.storage.postgres.store import PostgresStore
+from tidemill.storage.sqlite.memory import MemoryStore
 from tidemill.storage.store import Store
 from tidemill.workflows.change import Refused
 from tidemill.workflows.records import NumberedEvent

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.contract.run_samples import claim, creation, make, run_row, task_row
 from tidemill.engine.workflows.worker.claimer import excluded_tasks
-from tidemill.storage.memory.store import MemoryStore
+from tidemill.storage.sqlite.memory import MemoryStore
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 

@@ -15,7 +15,7 @@ from tests.contract.disks import files_limited_to, small_disk, without_root
 from tests.contract.samples import block, journal, outcomes, part
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.sqlite.connections import BUSY_TIMEOUT
-from tidemill.storage.sqlite.database import Database
+from tidemill.storage.sqlite.database import FileDatabase
 from tidemill.storage.sqlite.store import SqliteStore
 from tidemill.storage.store import Store
 
@@ -363,7 +363,7 @@ async def test_a_closed_store_leaves_no_thread_and_no_log(path: Path) -> None:
 
 async def test_a_read_neither_waits_for_a_write_nor_sees_it_early(path: Path) -> None:
     """The transaction is open, its row written, and the reader sees the state before it."""
-    database = Database(str(path))
+    database = FileDatabase(str(path))
     await database.open()
     written, may_end = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()

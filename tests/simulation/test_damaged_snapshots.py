@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 import tidemill as tm
 from tidemill.storage.graph_ports import JournalBlock, JournalKey, PartKey, SnapshotPart
+from tidemill.storage.queries import build_part
+from tidemill.storage.sqlite.run_rows import from_micros
 
 REACTOR = PartKey("public", "reactor", "r")
 ACCUMULATOR = PartKey("public", "accumulator", "a")
@@ -51,9 +53,32 @@ def definitions(durability: Any = "interval") -> list[Any]:
     ]
 
 
-def tables(node: tm.testing.TestNode) -> Any:
-    """Return the rows of a memory store."""
-    return node.database.checkpoints._tables
+def rows(node: tm.testing.TestNode) -> sqlite3.Connection:
+    """Return the connection to the rows of a memory store."""
+    connection: sqlite3.Connection = node.database.database.connection
+    return connection
+
+
+def put_part(node: tm.testing.TestNode, place: SnapshotPart, part: SnapshotPart) -> None:
+    """Write a part in the place of another one, whether it belongs there or not."""
+    rows(node).execute(
+        "UPDATE parts SET generation = ?, moment = ?, digest = ?, checksum = ?, payload = ? "
+        "WHERE tenant = ? AND kind = ? AND name = ? AND slot = ?",
+        (part.generation, part.moment, part.digest, part.checksum, part.payload, *place.key, place.generation % 2),
+    )
+
+
+async def blocks_of_b(node: tm.testing.TestNode) -> list[JournalBlock]:
+    """Return the journal of `b`."""
+    return await node.database.checkpoints.read_blocks([JournalKey("public", "b")])
+
+
+def put_block(node: tm.testing.TestNode, block: JournalBlock) -> None:
+    """Write a block of `b` in place of the one at its position."""
+    rows(node).execute(
+        "UPDATE journal SET layout = ?, checksum = ?, payload = ? WHERE accumulator = 'b' AND position = ?",
+        (block.layout, block.checksum, block.payload, block.position),
+    )
 
 
 async def two_generations(node: tm.testing.TestNode) -> None:
@@ -64,10 +89,17 @@ async def two_generations(node: tm.testing.TestNode) -> None:
         await node.settle()
 
 
-def generations(node: tm.testing.TestNode, key: PartKey) -> list[tuple[Any, SnapshotPart]]:
-    """Return the place and content of a part's generations, newest first."""
-    found = [(place, part) for place, part in tables(node).parts.items() if place[0] == key]
-    return sorted(found, key=lambda one: -one[1].moment)
+def generations(node: tm.testing.TestNode, key: PartKey) -> list[SnapshotPart]:
+    """Return a part's generations, newest first."""
+    found = rows(node).execute(
+        "SELECT generation, moment, taken_at, digest, checksum, payload FROM parts "
+        "WHERE tenant = ? AND kind = ? AND name = ? ORDER BY moment DESC",
+        key,
+    )
+    return [
+        build_part(*key, generation, moment, from_micros(taken_at), *rest)
+        for generation, moment, taken_at, *rest in found
+    ]
 
 
 Damage = Callable[[SnapshotPart, tm.testing.TestNode], SnapshotPart]
@@ -97,19 +129,19 @@ def zero(field: str) -> Damage:
 def transplant(kind: str, *, whole: bool) -> Damage:
     def damage(part: SnapshotPart, node: tm.testing.TestNode) -> SnapshotPart:
         name = "other" if kind == "reactor" else "far"
-        (_, donor), *_ = generations(node, PartKey("public", kind, name))
+        donor, *_ = generations(node, PartKey("public", kind, name))
         return replace(donor, key=part.key) if whole else replace(part, payload=donor.payload)
 
     return damage
 
 
 def other_tenants(part: SnapshotPart, node: tm.testing.TestNode) -> SnapshotPart:
-    (_, donor), *_ = generations(node, PartKey("acme", part.key.kind, part.key.name))
+    donor, *_ = generations(node, PartKey("acme", part.key.kind, part.key.name))
     return replace(donor, key=part.key)
 
 
 def older_payload(part: SnapshotPart, node: tm.testing.TestNode) -> SnapshotPart:
-    return replace(part, payload=generations(node, part.key)[1][1].payload)
+    return replace(part, payload=generations(node, part.key)[1].payload)
 
 
 FIELDS = st.sampled_from(["payload", "checksum", "digest"])
@@ -131,13 +163,13 @@ async def damaged(damage: Damage, key: PartKey, *, both: bool = False) -> tuple[
             await node.load(definition, tenant="acme")
         await node.push("a", 50, tenant="acme")
         await two_generations(node)
-        places = generations(node, key)
-        assert len(places) == 2
-        for place, part in places if both else places[:1]:
+        stored = generations(node, key)
+        assert len(stored) == 2
+        for part in stored if both else stored[:1]:
             broken = damage(part, node)
             if broken == part:  # the donor was just the same
                 broken = flip("payload", 0, 0)(part, node)
-            tables(node).parts[place] = broken
+            put_part(node, part, broken)
         node = await node.crash()
         state, events = node.reactor("r").state(), node.reactor("r").events()
         assert node.reactor("other").state().cache == {"far": 2}
@@ -183,9 +215,9 @@ async def test_generations_that_changed_places_are_both_refused() -> None:
     """G-23: a payload belongs to one generation; with both swapped there is none left."""
     async with tm.testing.node(store="memory://", load=definitions()) as node:
         await two_generations(node)
-        (first, new), (second, old) = generations(node, REACTOR)
-        tables(node).parts[first] = replace(new, payload=old.payload, checksum=old.checksum)
-        tables(node).parts[second] = replace(old, payload=new.payload, checksum=new.checksum)
+        new, old = generations(node, REACTOR)
+        put_part(node, new, replace(new, payload=old.payload, checksum=old.checksum))
+        put_part(node, old, replace(old, payload=new.payload, checksum=new.checksum))
         node = await node.crash()
         assert node.reactor("r").state().cache == {}
         assert "empty" in node.reactor("r").events()[0].reason
@@ -200,9 +232,7 @@ async def with_journal(damage: Callable[[JournalBlock], JournalBlock], which: in
         await node.reactor("r").pause()
         for value in (1, 2, 4):
             await node.push("b", value)
-        journal = tables(node).journals[JournalKey("public", "b")]
-        position = sorted(journal)[which]
-        journal[position] = damage(journal[position])
+        put_block(node, damage((await blocks_of_b(node))[which]))
         node = await node.crash()
         return node.probe.graphs.queued_values("r"), node.reactor("r").events()
 
@@ -245,9 +275,9 @@ def test_of_a_damaged_block_nothing_is_replayed_in_silence(damage: Any) -> None:
             await node.push("b", 1)
             await asyncio.gather(*(node.push("b", value) for value in (2, 4, 8)))
             await node.push("b", 16)
-            journal = tables(node).journals[JournalKey("public", "b")]
-            assert sorted(journal) == [1, 4, 5]
-            journal[4] = damage(journal[4])
+            blocks = await blocks_of_b(node)
+            assert [one.position for one in blocks] == [1, 4, 5]
+            put_block(node, damage(blocks[1]))
             node = await node.crash()
             return node.probe.graphs.queued_values("r"), node.reactor("r").events()
 
@@ -261,8 +291,8 @@ async def test_a_damaged_snapshot_is_made_up_for_by_the_journal() -> None:
     async with tm.testing.node(store="memory://", load=definitions("boundary")) as node:
         await two_generations(node)
         await node.push("a", 4)
-        ((place, part), *_) = generations(node, REACTOR)
-        tables(node).parts[place] = zero("payload")(part, node)
+        part, *_ = generations(node, REACTOR)
+        put_part(node, part, zero("payload")(part, node))
         node = await node.crash()
         await node.push("b", 1)
         await node.settle()

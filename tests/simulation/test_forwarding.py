@@ -23,7 +23,7 @@ class Dying(Transactor[Any]):
 
     def __init__(self, node: tm.testing.TestNode, survive: int, *, takes_effect: bool) -> None:
         self._committer: Any = node.database._committer
-        self._tables = self._committer.transactor  # which the nodes share
+        self._rows = self._committer.transactor  # which the nodes share
         self._left = survive
         self._takes_effect = takes_effect
         self.is_dead = False
@@ -33,12 +33,12 @@ class Dying(Transactor[Any]):
     async def transact(self, units: Sequence[Any]) -> Any:
         if self._left == 0:
             if self._takes_effect and not self.is_dead:
-                await self._tables.transact(units)
+                await self._rows.transact(units)
             self.is_dead = True
             await self._released.wait()
             raise StoreError("the node is dead")
         self._left -= 1
-        return await self._tables.transact(units)
+        return await self._rows.transact(units)
 
     async def was_committed(self, token: Any) -> bool:
         raise AssertionError(f"a transaction in memory is never ambiguous: {token}")

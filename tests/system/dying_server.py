@@ -22,7 +22,7 @@ class Death:
 
     def __init__(self, transactions: int) -> None:
         self._left: float = float("inf")
-        begin, write = IdempotentRequests.begin, sqlite_database._run_in_transaction
+        begin, write = IdempotentRequests.begin, sqlite_database.run_in_transaction
         transact = PostgresDatabase._transact
 
         async def begin_to_count(*arguments: Any) -> Any:
@@ -41,7 +41,7 @@ class Death:
             return result
 
         IdempotentRequests.begin = begin_to_count
-        sqlite_database._run_in_transaction = write_or_die
+        sqlite_database.run_in_transaction = write_or_die
         PostgresDatabase._transact = transact_or_die
 
     def _count(self) -> None:

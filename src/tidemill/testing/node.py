@@ -19,8 +19,7 @@ from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 from tidemill.kernel.settings import Settings
 from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
-from tidemill.node_parts import NodeParts, with_absolute_path
-from tidemill.storage.memory.store import MemoryStore
+from tidemill.node_parts import NodeParts, make_memory_store, with_absolute_path
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
 from tidemill.testing.cluster_stand_in import ClusterStandIn
@@ -30,7 +29,7 @@ from tidemill.testing.faults.graphs import Disconnector, crash_graphs
 from tidemill.testing.faults.runs import RunFaults, kill_engine
 from tidemill.testing.faults.stores import fail_next, install_faults
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
-from tidemill.testing.shared_stores import MEMORY_SCHEME, memory_tables, using_store
+from tidemill.testing.shared_stores import MEMORY_SCHEME, memory_database, using_store
 from tidemill.workflows.records import AttemptKey
 
 CLOSING_SLEEP_LIMIT = 0.025  # seconds of real time that grace periods last while a node closes
@@ -105,7 +104,7 @@ class TestNode(Node):
             return _with_faults(make_store(address, self.clock.now))
         if self._predecessor is not None:
             return self._predecessor._store
-        return _with_faults(MemoryStore(self.clock.now, memory_tables(address)))
+        return _with_faults(make_memory_store(self.clock.now, memory_database(address)))
 
     def _make_memory_store(self) -> Store:
         if self._predecessor is not None and self._predecessor._store is None:

@@ -10,18 +10,20 @@ from contextlib import contextmanager
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from tidemill.engine.workflows.engine import WorkflowEngine
-from tidemill.storage.memory.tables import Tables
+from tidemill.storage.sqlite.memory import MemoryDatabase
 
 MEMORY_SCHEME = "memory://"
 
 # Process-wide, as a database is: two nodes that know nothing of each other name the same store.
-_tables_by_address: WeakValueDictionary[str, Tables] = WeakValueDictionary()
+_databases_by_address: WeakValueDictionary[str, MemoryDatabase] = WeakValueDictionary()
 _engines_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, list[WorkflowEngine]]] = WeakKeyDictionary()
 
 
-def memory_tables(address: str) -> Tables:
-    """Return the tables of a memory store: of "memory://" new ones, of "memory://name" those of all with this name."""
-    return Tables() if address == MEMORY_SCHEME else _tables_by_address.setdefault(address, Tables())
+def memory_database(address: str) -> MemoryDatabase:
+    """Return the database of a memory store: for "memory://" a new one, for "memory://name" the one with this name."""
+    if address == MEMORY_SCHEME:
+        return MemoryDatabase()
+    return _databases_by_address.setdefault(address, MemoryDatabase())
 
 
 @contextmanager
@@ -35,4 +37,4 @@ def using_store(address: str, engine: WorkflowEngine) -> Iterator[list[WorkflowE
     finally:
         users.remove(engine)
         if not users:
-            _tables_by_address.pop(address, None)  # the next test that uses the name begins with an empty store
+            _databases_by_address.pop(address, None)  # the next test that uses the name begins with an empty store

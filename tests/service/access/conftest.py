@@ -7,7 +7,7 @@ import pytest
 from tidemill.engine.access.services import AccessServices
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.settings import Settings
-from tidemill.storage.memory.store import MemoryStore
+from tidemill.storage.sqlite.memory import MemoryStore
 from tidemill.storage.store import Store
 
 

@@ -12,7 +12,7 @@ from tidemill.access.sessions import IDLE_LIFETIME, LIFETIME, TICKET_LIFETIME
 from tidemill.engine.access.accounts import FAILURE_LIMIT, LOCK_TIME
 from tidemill.engine.access.services import LOCAL_PRINCIPAL, AccessServices
 from tidemill.kernel.clock import VirtualClock
-from tidemill.storage.store import Store
+from tidemill.storage.sqlite.memory import MemoryStore
 
 PASSWORD = "correct horse battery"
 
@@ -25,13 +25,13 @@ async def login_refusal(access: AccessServices, name: str, password: str, tenant
     return str(caught.value)
 
 
-async def test_an_account_signs_in_with_its_password(access: AccessServices, store: Store) -> None:
+async def test_an_account_signs_in_with_its_password(access: AccessServices, store: MemoryStore) -> None:
     """S-4: the store keeps a salted hash."""
     for name in ("ada", "zoe"):
         await access.accounts.create(LOCAL_PRINCIPAL, name, Role.WRITE, PASSWORD)
     principal = await access.accounts.sign_in("ada", PASSWORD)
     assert principal == Principal(tenant="public", role=Role.WRITE, actor="account:ada")
-    hashes = [row.password_hash for row in store.accounts._tables.accounts.values()]  # type: ignore[attr-defined]
+    hashes = [one for (one,) in store.database.connection.execute("SELECT password_hash FROM accounts")]
     assert len(set(hashes)) == 2
     assert all(one.startswith("scrypt$32768$8$1$") and PASSWORD not in one for one in hashes)
 

@@ -15,7 +15,7 @@ from tidemill.engine.tasks import TaskScope, cancel_and_wait
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.memory.store import MemoryStore
+from tidemill.storage.sqlite.memory import MemoryStore
 from tidemill.telemetry.node_events import NodeEvents
 
 DEADLINE = 10.0  # seconds of real time for an event that must come

@@ -16,7 +16,7 @@ from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.engine.workflows.worker.task_logs import TaskLogWriter
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.settings import Settings
-from tidemill.storage.memory.store import MemoryStore
+from tidemill.storage.sqlite.memory import MemoryStore
 from tidemill.telemetry.node_events import NodeEvents
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Skipped, Succeeded
 from tidemill.workflows.change import Applied

@@ -53,10 +53,12 @@ def test_an_unknown_fragment_is_an_error() -> None:
         Queries("-- name: one\nSELECT {columns};\n")
 
 
-@pytest.mark.parametrize("package", ["tidemill.storage.sqlite", "tidemill.storage.postgres"])
-def test_each_database_has_its_statements_and_migrations(package: str) -> None:
+@pytest.mark.parametrize(
+    ("package", "module"), [("tidemill.storage.sqlite", "ports"), ("tidemill.storage.postgres", "store")]
+)
+def test_each_database_has_its_statements_and_migrations(package: str, module: str) -> None:
     """They are part of the package, and so of every wheel."""
-    queries: Queries = importlib.import_module(f"{package}.store").QUERIES
+    queries: Queries = importlib.import_module(f"{package}.{module}").QUERIES
     assert queries.newest_recoveries
     migrations = load_migrations(package)
     assert [one.number for one in migrations] == list(range(1, len(migrations) + 1))

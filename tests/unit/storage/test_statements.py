@@ -14,7 +14,7 @@ from tidemill.storage.postgres import run_rows as postgres_rows
 from tidemill.storage.postgres.store import QUERIES as POSTGRES_QUERIES
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite import run_rows as sqlite_rows
-from tidemill.storage.sqlite.store import QUERIES as SQLITE_QUERIES
+from tidemill.storage.sqlite.ports import QUERIES as SQLITE_QUERIES
 from tidemill.storage.state_sets import ACTIVE_RUNS, ACTIVE_TASKS, CLAIMED_TASKS, ENDED_RUNS, as_sql
 from tidemill.workflows.records import MUTABLE_RUN_FIELDS, AttemptKey, AttemptRow, RunRow, TaskKey, TaskRow
 from tidemill.workflows.states import RunState, TaskState

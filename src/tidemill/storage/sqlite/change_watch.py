@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.sqlite.database import Database
+from tidemill.storage.sqlite.database import FileDatabase
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ BUSY_LOOKS = 100  # looks without a change after which others count as idle
 class ChangeWatch:
     """Calls subscribers when another process has changed the file."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: FileDatabase) -> None:
         self._database = database
         self._subscribers: list[Callable[[], None]] = []
         self._tasks: asyncio.TaskGroup | None = None

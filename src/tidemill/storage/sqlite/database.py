@@ -1,4 +1,4 @@
-"""The database file: one thread that writes, one that reads, and the transactions on them."""
+"""SQLite databases: in a file, with one thread that writes and one that reads, and what their tables build on."""
 
 import os
 import sqlite3
@@ -9,7 +9,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from tidemill.kernel.concurrency import ResultCallback, WorkerThread
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.committer import Callback, CallbackTransactor, CommitFuture, Committed, GroupCommitter
+from tidemill.storage.committer import (
+    Callback,
+    CallbackTransactor,
+    CommitFuture,
+    Committed,
+    GroupCommitter,
+    Transactor,
+)
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.connections import (
     RetryTransactionError,
@@ -157,8 +164,20 @@ def _read_file_identity(path: str) -> _FileIdentity | None:
     return _FileIdentity(status.st_dev, status.st_ino)
 
 
-class Database(CallbackTransactor[SqliteUnit]):
+class Database(Transactor[SqliteUnit]):
     """The transactor of the group committer, and a way to read."""
+
+    @abstractmethod
+    async def read(self, query: Work[T]) -> T:
+        """Run a query on committed rows, as of one moment."""
+
+    async def was_committed(self, token: Any) -> bool:
+        """Raise AssertionError: no commit to a local database is ambiguous."""
+        raise AssertionError(f"a commit to a local database is never ambiguous: {token}")
+
+
+class FileDatabase(Database, CallbackTransactor[SqliteUnit]):
+    """A database file, which several processes may use."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -232,11 +251,11 @@ class Database(CallbackTransactor[SqliteUnit]):
     async def transact(self, units: Sequence[SqliteUnit]) -> Committed:
         """Run units in one transaction on the writer thread."""
         assert self._writer is not None, "the committer is open only while the writer is"
-        return Committed(await self._writer.run(lambda connection: _run_in_transaction(connection, units)))
+        return Committed(await self._writer.run(lambda connection: run_in_transaction(connection, units)))
 
     def transact_with_callback(self, units: Sequence[SqliteUnit], on_done: Callback) -> None:
         assert self._writer is not None, "as above"
-        self._writer.post(lambda connection: _run_in_transaction(connection, units), on_done)
+        self._writer.post(lambda connection: run_in_transaction(connection, units), on_done)
         self._transaction_count += 1
         if self._transaction_count == TRANSACTIONS_BEFORE_STRETCH:
             self._writer.post(lambda connection: stretch_log(connection, self._path), _ignore_outcome)
@@ -248,12 +267,8 @@ class Database(CallbackTransactor[SqliteUnit]):
         visible.__cause__ = error
         return visible
 
-    async def was_committed(self, token: Any) -> bool:
-        """Raise AssertionError: no commit to a local file is ambiguous."""
-        raise AssertionError(f"a commit to a local file is never ambiguous: {token}")
 
-
-def _run_in_transaction(connection: sqlite3.Connection, units: Sequence[SqliteUnit]) -> list[Any]:
+def run_in_transaction(connection: sqlite3.Connection, units: Sequence[SqliteUnit]) -> list[Any]:
     """Run units and commit; run them again if one of them raises RetryTransactionError, which none does twice.
 
     Spelled out, without `transaction`: every write takes this path.

@@ -10,13 +10,6 @@ from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.migrations import SchemaState, check_schema_current
-from tidemill.storage.queries import Queries
-from tidemill.storage.sqlite.access_tables import (
-    ACCESS_FRAGMENTS,
-    SqliteApiKeys,
-    SqliteAuditEntries,
-    SqliteTenants,
-)
 from tidemill.storage.sqlite.change_watch import ChangeWatch
 from tidemill.storage.sqlite.connections import (
     MIGRATIONS,
@@ -24,7 +17,7 @@ from tidemill.storage.sqlite.connections import (
     open_for_inspection,
     read_schema_version,
 )
-from tidemill.storage.sqlite.database import Database, SqliteUnit
+from tidemill.storage.sqlite.database import FileDatabase, SqliteUnit
 from tidemill.storage.sqlite.errors import (
     CORRUPTION_CODES,
     database_title,
@@ -32,50 +25,13 @@ from tidemill.storage.sqlite.errors import (
     primary_error_code,
     to_store_error,
 )
-from tidemill.storage.sqlite.graph_tables import (
-    SqliteCheckpoints,
-    SqliteDeadLetters,
-    SqlitePauses,
-    SqliteProducers,
-    SqliteRecoveries,
-)
 from tidemill.storage.sqlite.key_file import KEY_FILE_SUFFIX, read_or_create_keys
-from tidemill.storage.sqlite.key_tables import SqliteKeySnapshots
-from tidemill.storage.sqlite.leases import SqliteLeases, SqlitePartOwners
-from tidemill.storage.sqlite.mailbox import SqliteMailbox
-from tidemill.storage.sqlite.order_tables import ORDER_FRAGMENTS, SqliteAttemptOrders, SqliteCodeBundles
-from tidemill.storage.sqlite.package_tables import SqlitePackages, SqlitePackageStates, SqliteTrustedKeys
-from tidemill.storage.sqlite.request_tables import REQUEST_FRAGMENTS, SqliteRequestRecords
-from tidemill.storage.sqlite.run_rows import COLUMN_FRAGMENTS
-from tidemill.storage.sqlite.runs import SqliteRuns
-from tidemill.storage.sqlite.session_tables import SESSION_FRAGMENTS, SqliteAccounts, SqliteSessions, SqliteTickets
-from tidemill.storage.sqlite.variable_tables import VARIABLE_FRAGMENTS, SqliteSecrets, SqliteVariables
-from tidemill.storage.sqlite.workflow_tables import (
-    SqliteBackfills,
-    SqliteLogs,
-    SqliteNotes,
-    SqliteOwners,
-    SqlitePools,
-    SqliteSchedules,
-    SqliteVersions,
-)
+from tidemill.storage.sqlite.ports import add_ports
 from tidemill.storage.sqlite.write_lock import LockHolder, find_lock_holder
-from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.store_size import COUNT_LIMIT, COUNTED_TABLES, StoreSize, counted
 from tidemill.storage.workflow_ports import ChangeTopic
 from tidemill.storage.write_check import check_writable
-
-QUERIES = Queries.from_package(
-    __package__,
-    STATE_FRAGMENTS
-    | COLUMN_FRAGMENTS
-    | ACCESS_FRAGMENTS
-    | SESSION_FRAGMENTS
-    | VARIABLE_FRAGMENTS
-    | REQUEST_FRAGMENTS
-    | ORDER_FRAGMENTS,
-)
 
 
 class SqliteStore(Store):
@@ -88,41 +44,10 @@ class SqliteStore(Store):
     def __init__(self, path: str, now: Callable[[], datetime] | None = None) -> None:
         self._title = database_title(path)
         self._path, now = _absolute_path(path), now or SystemClock().now
-        self._database = Database(self._path)
+        self._database = FileDatabase(self._path)
         self._committer: GroupCommitter[SqliteUnit] = GroupCommitter(self._database)
+        add_ports(self, self._database, self._committer, now)
         self._change_watch = ChangeWatch(self._database)
-        parts = (self._database, self._committer, QUERIES)
-        self.checkpoints = SqliteCheckpoints(*parts)
-        self.key_snapshots = SqliteKeySnapshots(*parts)
-        self.producers = SqliteProducers(*parts)
-        self.mailbox = SqliteMailbox(*parts)
-        self.part_owners = SqlitePartOwners(*parts)
-        self.dead_letters = SqliteDeadLetters(*parts)
-        self.recoveries = SqliteRecoveries(*parts)
-        self.pauses = SqlitePauses(*parts)
-        self.runs = SqliteRuns(*parts, now)
-        self.leases = SqliteLeases(*parts, now)
-        self.notes = SqliteNotes(*parts)
-        self.versions = SqliteVersions(*parts)
-        self.schedules = SqliteSchedules(*parts)
-        self.owners = SqliteOwners(*parts, now)
-        self.logs = SqliteLogs(*parts)
-        self.backfills = SqliteBackfills(*parts)
-        self.pools = SqlitePools(*parts)
-        self.packages = SqlitePackages(*parts)
-        self.package_states = SqlitePackageStates(*parts)
-        self.trusted_keys = SqliteTrustedKeys(*parts)
-        self.tenants = SqliteTenants(*parts)
-        self.api_keys = SqliteApiKeys(*parts)
-        self.audit_entries = SqliteAuditEntries(*parts)
-        self.accounts = SqliteAccounts(*parts)
-        self.sessions = SqliteSessions(*parts)
-        self.tickets = SqliteTickets(*parts)
-        self.variables = SqliteVariables(*parts)
-        self.secrets = SqliteSecrets(*parts)
-        self.requests = SqliteRequestRecords(*parts)
-        self.attempt_orders = SqliteAttemptOrders(*parts)
-        self.code_bundles = SqliteCodeBundles(*parts)
 
     kind = "sqlite"
 
@@ -158,7 +83,7 @@ class SqliteStore(Store):
         return read_or_create_keys(Path(f"{self._path}{KEY_FILE_SUFFIX}"))
 
     async def read_size(self) -> StoreSize:
-        return await self._database.read(_measure)
+        return await self._database.read(measure)
 
     async def check_integrity(self) -> list[str]:
         found: list[str] = await call_in_thread(_find_damage, self._path)
@@ -177,7 +102,8 @@ class SqliteStore(Store):
             self._change_watch.subscribe(on_change)
 
 
-def _measure(connection: sqlite3.Connection) -> StoreSize:
+def measure(connection: sqlite3.Connection) -> StoreSize:
+    """Return the bytes of a database, and the rows of its tables that grow."""
     ((pages,),) = connection.execute("PRAGMA page_count")
     ((page_size,),) = connection.execute("PRAGMA page_size")
     rows = {}

@@ -9,7 +9,7 @@ from importlib.resources import files
 import pytest
 
 from tidemill.storage.migrations import load_migrations
-from tidemill.storage.sqlite.store import QUERIES
+from tidemill.storage.sqlite.ports import QUERIES
 
 PACKAGE = "tidemill.storage.sqlite"
 NAMES = re.findall(r"^-- name: (\w+)$", files(PACKAGE).joinpath("workflows.sql").read_text("utf-8"), re.MULTILINE)
