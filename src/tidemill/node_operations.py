@@ -108,9 +108,9 @@ class NodeOperations:
             found = self._scheduler.accumulator(owner, name)
         except RequestError:  # raised again if no other node owns it
             return await self._graph_client.push(self._caller(tenant), name, event, format)
-        if found.takes_direct_pushes and owner == self.tenant:
-            self._direct_pushes[name] = found.push_now
-        receipt = await found.push(event, format)
+        if found.paths.takes_direct_pushes and owner == self.tenant:
+            self._direct_pushes[name] = found.paths.push_now
+        receipt = await found.pushes.push(event, format)
         if receipt.accepted or not found.is_fenced:
             return receipt
         return await self._graph_client.push(self._caller(tenant), name, event, format)

@@ -89,7 +89,7 @@ async def test_events_of_one_class_and_of_any_class_are_pushed_directly(annotati
 
     async with tm.testing.node(load=[reactor, graph]) as node:
         await warm_up(node)
-        push_now = node.probe.graphs.accumulator("a").push_now
+        push_now = node.probe.graphs.accumulator("a").paths.push_now
         assert push_now(4) == tm.Receipt(True, 4, "emitted")
         assert push_now(b"5") is None
         assert (await node.push("a", b"5")).sequence == 5
@@ -118,7 +118,7 @@ async def test_an_event_that_fits_the_declared_class_is_converted_and_pushed_dir
     async with tm.testing.node(load=[reactor, graph]) as node:
         for value in (1, 2, 3):
             await node.push("readings", Reading(value))
-        push_now = node.probe.graphs.accumulator("readings").push_now
+        push_now = node.probe.graphs.accumulator("readings").paths.push_now
         assert push_now({"value": 4}) == tm.Receipt(True, 4, "emitted")
         assert push_now({"value": "many"}) is None
         assert (await node.push("readings", {"value": "many"})).outcome == "dead_lettered"

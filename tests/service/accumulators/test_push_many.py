@@ -241,7 +241,7 @@ async def test_clients_count_for_themselves_and_per_accumulator(store: str) -> N
         for client in ("one", "two"):
             assert (await node.push_many("a", [1], position=at(1, client))).counts == {"emitted": 1}
         accumulator = node.probe.graphs.accumulator("a")
-        assert [await accumulator.last_position(client) for client in ("one", "three")] == [1, None]
+        assert [await accumulator.pushes.last_position(client) for client in ("one", "three")] == [1, None]
 
 
 async def test_a_rejected_push_may_be_repeated(store: str) -> None:

@@ -19,10 +19,10 @@ async def test_a_push_of_many_events_goes_to_their_keys(store: str, durability: 
         totals = node.probe.graphs.accumulator("totals[0]")
         events: list[Any] = [Tick(key, value) for value in (1, 2, 3) for key in KEYS]
         for number in (1, 1, 2):
-            summary = await totals.push_many([*events, {"key": None}], position=ProducerPosition("client", number))
+            summary = await totals.pushes.push_many([*events, {"key": None}], position=ProducerPosition("client", number))
             assert summary.counts == {"emitted": 9, "dead_lettered": 1}
             await node.settle()
-        await totals.push_many(events)
+        await totals.pushes.push_many(events)
         await node.settle()
         reactor = node.reactor("market")
         assert [(await reactor.state_of(key)).cache["totals"]["value"] for key in KEYS] == [18, 18, 18]

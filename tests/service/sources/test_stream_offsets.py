@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import tidemill as tm
 from tests.sqlite import create_database
-from tidemill.engine.graphs.accumulators.push_ingest import PUSHES_PER_YIELD
+from tidemill.engine.graphs.accumulators.pushes import PUSHES_PER_YIELD
 from tidemill.engine.graphs.accumulators.stream import Stream
 from tidemill.engine.graphs.checkpoints.capture import CheckpointGroup, checkpoint_groups, take_snapshot
 from tidemill.graphs.keys import partition_of

@@ -134,7 +134,7 @@ class OwnerRouter(OperationRouter):
         if operation.is_push and fields["position"] is None:
             fields["position"] = ProducerPosition(request.id, 1)
             if not self._scheduler.is_partitioned(target):
-                self._scheduler.accumulator(target.tenant, target.name).add_new_producer(request.id)
+                self._scheduler.accumulator(target.tenant, target.name).pushes.add_new_producer(request.id)
         return await operation.of(self._here(target))(**fields)
 
     def _owns(self, target: PartKey) -> bool:

@@ -225,7 +225,7 @@ class ReactorHandle:
         accumulator = next((one for one in self._reactor.accumulators if one.dead_letters.find(letter.id)), None)
         check_editable(letter, "" if accumulator is None else str(accumulator.definition.kind))
         assert accumulator is not None, "an event belongs to an accumulator"
-        receipt = await accumulator.push(event)
+        receipt = await accumulator.pushes.push(event)
         if receipt.accepted:
             accumulator.dead_letters.remove(letter.id)
         return receipt
@@ -247,8 +247,8 @@ def accumulator_state(accumulator: RunningAccumulator) -> AccumulatorState:
         stuck_since=_wall_time(accumulator.clock, accumulator.stuck_since),
         since=accumulator.health_since,
         buffered=accumulator.buffered_count,
-        pushes=accumulator.push_count,
-        push_seconds=accumulator.push_seconds,
+        pushes=accumulator.pushes.total,
+        push_seconds=accumulator.pushes.seconds,
         upstream_lag=accumulator.upstream_lag,
     )
 

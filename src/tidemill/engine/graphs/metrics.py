@@ -107,8 +107,8 @@ def _read_accumulator(accumulator: RunningAccumulator) -> Iterable[Sample]:
     yield Sample("accumulator_restarts_total", accumulator.restart_state.restarts, labels)
     yield Sample("accumulator_gaps_total", accumulator.gap_count, labels)
     yield Sample("dead_letters_total", accumulator.dead_letters.total, labels)
-    yield Sample("push_seconds_sum", accumulator.push_seconds, labels)
-    yield Sample("push_seconds_count", accumulator.push_count, labels)
+    yield Sample("push_seconds_sum", accumulator.pushes.seconds, labels)
+    yield Sample("push_seconds_count", accumulator.pushes.total, labels)
     if isinstance(accumulator, KeyedStream):
         yield Sample("accumulator_misplaced_total", accumulator.misplaced, labels)
     for reason, count in accumulator.dropped.items():

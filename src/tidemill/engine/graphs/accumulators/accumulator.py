@@ -8,8 +8,9 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from tidemill.engine.graphs.accumulators.bulk_ingest import BulkIngest
 from tidemill.engine.graphs.accumulators.ingest import INTERRUPTED_ERROR, EventIngest
+from tidemill.engine.graphs.accumulators.push_paths import PushPaths
+from tidemill.engine.graphs.accumulators.pushes import Pushes
 from tidemill.engine.graphs.dead_letters import BatchedEvents
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -19,6 +20,7 @@ from tidemill.engine.tasks import cancel_and_wait
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ACCUMULATOR_TRANSITIONS, AccumulatorHealth
 from tidemill.graphs.outcomes import DeadLetter
+from tidemill.graphs.pushes import PushHandle
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 from tidemill.storage.graph_ports import PartKind
 from tidemill.telemetry import events
@@ -26,7 +28,7 @@ from tidemill.telemetry import events
 logger = logging.getLogger(__name__)
 
 
-class RunningAccumulator(BulkIngest):
+class RunningAccumulator(EventIngest):
     """One loaded accumulator. Kinds differ in `run_loop`, `process` and their reaction to firings."""
 
     component: PartKind = "accumulator"
@@ -36,6 +38,8 @@ class RunningAccumulator(BulkIngest):
 
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
         super().__init__(definition, tenant, runtime)
+        self.paths = self.create_paths()
+        self.pushes = self.create_pushes()
         self.restart_state = RestartState()
         self.gap_count = 0  # how often its source has lost events
         self.is_inactive = False  # until everything that loads together with it is there
@@ -43,6 +47,43 @@ class RunningAccumulator(BulkIngest):
         self.health_since = self.clock.now()
         self.unhealthy_reason: str | None = None
         self._loop_task: asyncio.Task[Any] | None = None
+
+    def create_paths(self) -> PushPaths:
+        """Create the fast ways of its events."""
+        return PushPaths(self)
+
+    def create_pushes(self) -> Pushes:
+        """Create the part that takes its pushes."""
+        return Pushes(self, self.paths)
+
+    def handle(self) -> PushHandle:
+        """Return the synchronous push function for hot loops; it stays valid across restarts and reloads."""
+        return self.paths.handle()
+
+    # -- targets
+
+    def add_target(self, reactor: FiringLoop, index: int) -> None:
+        """Deliver to this reactor too."""
+        self.targets.append((reactor, index))
+        self.close_fast_path()
+
+    def remove_target(self, reactor: FiringLoop) -> None:
+        """Stop delivering to this reactor."""
+        self.departed_reactors[reactor] = self.position
+        self.targets = [target for target in self.targets if target[0] is not reactor]
+        self.close_fast_path()
+
+    def close_fast_path(self) -> None:
+        """Close the fast path because something behind it has changed."""
+        self.paths.close()
+        self.update_targets()
+
+    def redirect_handles(self, find_successor: Callable[[], "RunningAccumulator"]) -> None:
+        """Redirect push handles that outlive this accumulator to its successor."""
+        self.paths.redirect(lambda: find_successor().paths)
+        self.update_targets()
+
+    # -- redefinition
 
     def redefine(self, newer: Self) -> None:
         """Become a newer version, which was created but never started. Counters and targets stay; state if it fits."""
@@ -185,7 +226,7 @@ class RunningAccumulator(BulkIngest):
         """Dead-letter the event that the author's function is processing, and cancel the call."""
         in_flight, self._in_flight = self._in_flight, None
         if in_flight is not None:
-            self._dead_letter(self._in_flight_event, INTERRUPTED_ERROR)
+            self.dead_letter(self._in_flight_event, INTERRUPTED_ERROR)
             in_flight.cancel()
         self._in_flight_event = None
         self._in_flight_since = self.stuck_since = None
@@ -203,7 +244,7 @@ class RunningAccumulator(BulkIngest):
 
     async def drain(self) -> None:
         """Finish the events in progress, before an orderly stop."""
-        async with self._process_lock:
+        async with self.process_lock:
             await self.wait_committed()
 
     async def stop(self) -> None:
@@ -212,11 +253,6 @@ class RunningAccumulator(BulkIngest):
         loop, self._loop_task = self._loop_task, None
         self._abandon_event()
         await cancel_and_wait(loop)
-
-    def redirect_handles(self, find_successor: Callable[[], EventIngest]) -> None:
-        """Redirect push handles that outlive this accumulator to its successor."""
-        self._successor = find_successor
-        self.close_fast_path()
 
     def set_health(self, health: AccumulatorHealth, reason: str | None = None) -> None:
         """Change the health, and update that of the reactors; the last `reason` counts until it is healthy again."""

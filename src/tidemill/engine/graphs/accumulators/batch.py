@@ -103,10 +103,10 @@ class Batch(RunningAccumulator):
     async def _process_in_order(self, value: Any, offset: Any = None) -> Receipt:
         if self.is_journaled:
             return await self._process_journaled(value, offset)
-        async with self._process_lock:
+        async with self.process_lock:
             if self._is_full(with_another=True):
-                await self._wait_for_queue_space()
-            if (rejection := self._rejection()) is not None:
+                await self.wait_for_queue_space()
+            if (rejection := self.rejection()) is not None:
                 return rejection
             return await self._process_async(value)
 
@@ -124,11 +124,11 @@ class Batch(RunningAccumulator):
         size = self.definition.max_size
         return size is not None and len(self.buffer) + with_another >= size
 
-    def _is_blocked(self) -> bool:
+    def is_blocked(self) -> bool:
         """Only the event that fills the batch may have to wait: the others are only buffered."""
-        if self._waiting_pushers:
+        if self.waiting_pushers:
             return True
-        return self._is_full(with_another=True) and super()._is_blocked()
+        return self._is_full(with_another=True) and super().is_blocked()
 
     # -- flushing
 
@@ -140,7 +140,7 @@ class Batch(RunningAccumulator):
         try:
             boundary = self.process(batch.events)
         except AUTHOR_ERRORS as error:
-            return self._dead_letter(batch, error)
+            return self.dead_letter(batch, error)
         return self.emit_or_journal(boundary, batch)
 
     def _take_batch(self) -> BatchedEvents | None:
@@ -180,9 +180,9 @@ class Batch(RunningAccumulator):
     def _is_queue_blocked(self) -> bool:
         return not self._flowing.is_set() or any(gate.is_blocked or gate.is_rejecting for gate in self.queue_gates)
 
-    def _dead_letter(self, event: Any, error: BaseException, encoding: str = "json") -> Receipt:
+    def dead_letter(self, event: Any, error: BaseException, encoding: str = "json") -> Receipt:
         self._failed_batches += isinstance(event, BatchedEvents)
-        receipt = super()._dead_letter(event, error, encoding)
+        receipt = super().dead_letter(event, error, encoding)
         if isinstance(event, BatchedEvents) and event.count:  # buffered until the dead letter is stored
             self.runtime.durability.on_next_write(self._release_later(event))
         return receipt
@@ -212,7 +212,7 @@ class Batch(RunningAccumulator):
             self._is_flushing = False
 
     async def _flush_in_order(self) -> Receipt | None:
-        async with self._process_lock:
+        async with self.process_lock:
             if self.is_async:
                 return await self._flush_async()
             pending = self.flush()

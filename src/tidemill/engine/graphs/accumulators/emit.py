@@ -110,7 +110,7 @@ class BoundaryEmitter(ABC):
         self._codecs: AccumulatorCodecs | None = None
         self._last_event_time: float | None = None
 
-    def _update_targets(self) -> None:
+    def update_targets(self) -> None:
         """Recompute everything that depends on which reactors the accumulator feeds."""
         was_journaled = self.is_journaled
         journaled = [target.reactor for target, _ in self.targets if target.reactor.durability.is_journaled]
@@ -155,7 +155,7 @@ class BoundaryEmitter(ABC):
         try:
             boundary = self.validate_boundary(boundary)
         except TypeMismatchError as error:
-            return self._dead_letter(event, error)
+            return self.dead_letter(event, error)
         return self.append_to_journal(JournalStep("boundary", boundary, release_count, offset), event)
 
     def emit(self, boundary: Any, event: Any, offset: Any = None) -> Receipt:
@@ -166,7 +166,7 @@ class BoundaryEmitter(ABC):
         try:
             boundary = self.validate_boundary(boundary)
         except TypeMismatchError as error:
-            return self._dead_letter(event, error)
+            return self.dead_letter(event, error)
         if offset is not None:
             self.offset = offset
         if self.definition.state is not None:
@@ -202,7 +202,7 @@ class BoundaryEmitter(ABC):
         try:
             payload = self.codecs.encode_step(step)
         except UnstorableError as error:
-            return self._dead_letter(event, error)
+            return self.dead_letter(event, error)
         if step.kind == "boundary" and self.definition.state is not None:
             self.state = step.value
         if self.queue_gates and self.emits_boundary(step):
@@ -302,7 +302,7 @@ class BoundaryEmitter(ABC):
         self.dropped[reason] += 1
 
     @abstractmethod
-    def _dead_letter(self, event: Any, error: BaseException, encoding: str = "json") -> Receipt:
+    def dead_letter(self, event: Any, error: BaseException, encoding: str = "json") -> Receipt:
         """Dead-letter an event that cannot be processed."""
 
 

@@ -6,12 +6,11 @@ the event. An event of the wrong type, and one for which the function raises, be
 
 | verb | what it does with an event |
 |---|---|
-| `push`, `_ingest` | all of it: waits for queue space, for the function and for the commit |
-| `_accept` | rejects or validates it, and goes on with one of the verbs below |
+| `ingest` | all of it: waits for queue space, for the function and for the commit |
+| `accept` | rejects or validates it, and goes on with one of the verbs below |
 | `begin_push`, `begin_event`, `begin_step` | begin its commit: if it need not wait; at once; when it is validated |
-| `process_now`, `_process_fast` | process it without a commit, when it is validated; by the fast path if that is open |
+| `process_now` | process it without a commit, when it is validated |
 | `process`, `call_author` | call the author's function |
-| `push_slow`, `emit_slow`, `dead_letter` | take it from the fast path; `_slow_receipt` is what became of it |
 """
 
 import asyncio
@@ -26,19 +25,17 @@ from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.engine.graphs.accumulators.dead_event_log import DeadEventLog
 from tidemill.engine.graphs.accumulators.emit import BoundaryEmitter, PendingReceipt, resolve_receipt
 from tidemill.engine.graphs.dead_letters import BatchedEvents, DeadLetterQueue, ReplayedEvent
-from tidemill.engine.graphs.firing.fast_path import BYTES_CLASSES, FastPath, FastPathSource
+from tidemill.engine.graphs.firing.fast_path import BYTES_CLASSES
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.outcomes import DeadLetter, Receipt
-from tidemill.graphs.pushes import PushHandle
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
-from tidemill.kernel.errors import FullError, RequestError
+from tidemill.kernel.errors import FullError
 
 Accepted = TypeVar("Accepted")
 
-REJECTED: Any = object()
 INTERRUPTED_ERROR = RuntimeError("the accumulator was ended or restarted while it processed this event")
 
 
@@ -57,22 +54,18 @@ class EventIngest(BoundaryEmitter):
         self.dead_letters = DeadLetterQueue(definition.declared_name, self.clock, limit, self.dropped, store, on_added)
         self._apply_definition(definition)
         self._dead_event_log = DeadEventLog(self.name, self.clock)
-        self._fast_path = FastPath(self.push_slow)
-        self._fast_path_tried = False
-        self._never_blocks = False  # whether no event waits or is rejected, as long as no target changes
-        self._slow_receipt: Receipt  # of the last event that left the fast path
+        self.never_blocks = False  # whether no event waits or is rejected, as long as no target changes
         self.stuck_since: float | None = None
         self._in_flight: asyncio.Task[Any] | None = None
         self._in_flight_event: Any = None
         self._in_flight_since: float | None = None
         self._interrupted_event: Any = None  # whose call was cancelled, and which is a dead letter for that
-        self._process_lock = asyncio.Lock()
+        self.process_lock = asyncio.Lock()
         self._is_processing = False
         self._reentrant_events: deque[Any] = deque()
-        self._waiting_pushers = 0  # pushers that wait for their turn or for queue space, and what quiesces them
+        self.waiting_pushers = 0  # pushers that wait for their turn or for queue space, and what quiesces them
         self._flowing = asyncio.Event()  # cleared while the accumulator is quiesced
         self._flowing.set()
-        self._successor: Callable[[], EventIngest] | None = None
 
     def _apply_definition(self, definition: Accumulator) -> None:
         """Copy from the declaration what every event needs. Handles read it here, so that they outlive a reload."""
@@ -84,59 +77,52 @@ class EventIngest(BoundaryEmitter):
         self.call: Callable[..., Any] = definition.function.call if definition.function else _no_function
         self._codecs = None
 
-    # -- targets
-
-    def add_target(self, reactor: FiringLoop, index: int) -> None:
-        """Deliver to this reactor too."""
-        self.targets.append((reactor, index))
-        self.close_fast_path()
-
-    def remove_target(self, reactor: FiringLoop) -> None:
-        """Stop delivering to this reactor."""
-        self.departed_reactors[reactor] = self.position
-        self.targets = [target for target in self.targets if target[0] is not reactor]
-        self.close_fast_path()
+    def update_targets(self) -> None:
+        """Recompute everything that depends on which reactors the accumulator feeds, and on whether it takes events."""
+        super().update_targets()
+        self.never_blocks = (
+            self.down_reason is None and not self.is_async and all(accepts_all(one) for one, _ in self.targets)
+        )
 
     # -- pushing
 
-    async def _ingest(self, event: Any, encoding: str, offset: Any) -> Receipt:
-        if (rejection := self._rejection()) is not None:
+    async def ingest(self, event: Any, encoding: str, offset: Any) -> Receipt:
+        """Process an event, waiting for queue space and for its commit, and return its receipt."""
+        if (rejection := self.rejection()) is not None:
             return rejection
         try:
-            value = self._validate(event, encoding)
+            value = self.validate(event, encoding)
         except TypeMismatchError as error:
-            return self._dead_letter(event, error, encoding)
+            return self.dead_letter(event, error, encoding)
         if self.is_async:
             title = f"accumulator {self.name}: event"
             return await self.runtime.tasks.run_shielded(title, self._process_in_order(value, offset))
         if self.is_journaled:
             return await self._process_journaled(value, offset)
-        if not self._is_blocked():
-            return self._process_fast(value)
+        if not self.is_blocked():
+            return self.process_now(value)
         return await self._process_when_unblocked(value)
 
-    def _validate(self, event: Any, encoding: str) -> Any:
+    def validate(self, event: Any, encoding: str) -> Any:
+        """Return an event as the accumulator declares it, or raise TypeMismatchError."""
         if isinstance(event, BYTES_CLASSES):
             return self.event_validator.decode(bytes(event), encoding)
         return self.event_validator.validate(event)
 
-    def _rejection(self) -> Receipt | None:
+    def rejection(self) -> Receipt | None:
+        """Return the receipt of an event if none is taken now, which counts it; else None."""
         if self.down_reason is not None:
             self._count_drop("accumulator_down")
             return self.reject("accumulator_down", f"accumulator '{self.definition.declared_name}' {self.down_reason}")
-        return self._queue_rejection()
-
-    @property
-    def must_wait(self) -> bool:
-        """Whether an event that is pushed now has to wait: for queue space, or for events before it that do."""
-        return self._is_blocked()
+        return self.queue_rejection()
 
     @property
     def is_waiting_for_space(self) -> bool:
         """Whether pushers wait for space in the queue of a reactor."""
         return any(gate.is_blocked for gate in self.queue_gates)
 
-    def _queue_rejection(self) -> Receipt | None:
+    def queue_rejection(self) -> Receipt | None:
+        """Return the receipt of an event for which a full queue has no space; None if it may come."""
         for gate in self.queue_gates:
             if gate.is_rejecting:
                 return self.reject("queue_full", gate.reject())
@@ -164,65 +150,51 @@ class EventIngest(BoundaryEmitter):
         try:
             boundary = self.process(value)
         except AUTHOR_ERRORS as error:
-            return self._dead_letter(value, error)
+            return self.dead_letter(value, error)
         finally:
             self._is_processing = False
         return self.emit(boundary, value)
 
-    def _process_fast(self, value: Any) -> Receipt:
-        """Process a validated event by the fast path if that is open."""
-        self._try_fast_path()
-        if not self._takes_fast_path(value):
-            return self.process_now(value)
-        sequence = self._fast_path.call(value)
-        return self._slow_receipt if sequence is None else Receipt(True, sequence, "emitted")
-
-    def _takes_fast_path(self, value: Any) -> bool:
-        """Return whether the fast path is open for a validated event; where boundaries queue, it needs credit."""
-        if not self._fast_path.is_open or value.__class__ is not self.event_validator.exact_class:
-            return False
-        return not self.queue_gates or bool(self.targets[0][0].fast_path_state.credit)
-
     async def _process_when_unblocked(self, value: Any) -> Receipt:
         """Process a validated event after those that already wait, when there is queue space."""
-        self._waiting_pushers += 1
+        self.waiting_pushers += 1
         try:
-            async with self._process_lock:
-                await self._wait_for_queue_space()
-                return self._rejection() or self.process_now(value)
+            async with self.process_lock:
+                await self.wait_for_queue_space()
+                return self.rejection() or self.process_now(value)
         finally:
-            self._waiting_pushers -= 1
+            self.waiting_pushers -= 1
 
     async def _process_journaled(self, value: Any, offset: Any) -> Receipt:
         """Process a validated event and wait for its commit; other events are processed meanwhile."""
-        if not self._is_blocked():
+        if not self.is_blocked():
             return await resolve_receipt(self.begin_step(value, offset))
-        self._waiting_pushers += 1
+        self.waiting_pushers += 1
         try:
-            async with self._process_lock:
-                await self._wait_for_queue_space()
-                pending = self._rejection() or self.begin_step(value, offset)
+            async with self.process_lock:
+                await self.wait_for_queue_space()
+                pending = self.rejection() or self.begin_step(value, offset)
         finally:
-            self._waiting_pushers -= 1
+            self.waiting_pushers -= 1
         return await resolve_receipt(pending)
 
     def begin_push(self, event: Any, encoding: str, offset: Any = None) -> "PendingReceipt | None":
         """Begin to commit the outcome of an event; None if it has to wait for its turn or for the author's function."""
-        return None if self.is_async or self._is_blocked() else self.begin_event(event, encoding, offset)
+        return None if self.is_async or self.is_blocked() else self.begin_event(event, encoding, offset)
 
     def begin_event(self, event: Any, encoding: str, offset: Any = None) -> "PendingReceipt":
         """Validate and process an event, and begin to commit its outcome; for synchronous functions."""
         begin = self.begin_step if offset is None else partial(self.begin_step, offset=offset)
-        return self._accept(event, encoding, begin)
+        return self.accept(event, encoding, begin)
 
-    def _accept(self, event: Any, encoding: str, proceed: Callable[[Any], Accepted]) -> Accepted | Receipt:
+    def accept(self, event: Any, encoding: str, proceed: Callable[[Any], Accepted]) -> Accepted | Receipt:
         """Go on with the validated event, unless it is rejected or becomes a dead letter."""
-        if not self._never_blocks and (rejection := self._rejection()) is not None:
+        if not self.never_blocks and (rejection := self.rejection()) is not None:
             return rejection
         try:
-            value = self._validate(event, encoding)
+            value = self.validate(event, encoding)
         except TypeMismatchError as error:
-            return self._dead_letter(event, error, encoding)
+            return self.dead_letter(event, error, encoding)
         return proceed(value)
 
     def begin_step(self, value: Any, offset: Any = None) -> "PendingReceipt":
@@ -230,14 +202,14 @@ class EventIngest(BoundaryEmitter):
         try:
             boundary = self.process(value)
         except AUTHOR_ERRORS as error:
-            return self._dead_letter(value, error)
+            return self.dead_letter(value, error)
         return self.emit_or_journal(boundary, value, offset)
 
     async def _process_in_order(self, value: Any, offset: Any = None) -> Receipt:
         """Process a validated event after all that came before it; for asynchronous functions."""
-        async with self._process_lock:
-            await self._wait_for_queue_space()
-            if (rejection := self._rejection()) is not None:
+        async with self.process_lock:
+            await self.wait_for_queue_space()
+            if (rejection := self.rejection()) is not None:
                 return rejection
             pending = await self.await_author(lambda: self.process(value), value, offset)
         return await resolve_receipt(pending)
@@ -249,8 +221,8 @@ class EventIngest(BoundaryEmitter):
         boundary, receipt = await self.call_author(call, event)
         if receipt is not None:
             return receipt
-        await self._wait_for_queue_space()  # other events may have filled the queue meanwhile
-        if (rejection := self._queue_rejection()) is not None:
+        await self.wait_for_queue_space()  # other events may have filled the queue meanwhile
+        if (rejection := self.queue_rejection()) is not None:
             self.requeue(event)
             return rejection
         return self.emit_or_journal(boundary, event, offset)
@@ -267,9 +239,9 @@ class EventIngest(BoundaryEmitter):
             if self._in_flight is task:
                 if is_cancelled_here(error):
                     self._interrupted_event = event
-                    self._dead_letter(event, INTERRUPTED_ERROR)
+                    self.dead_letter(event, INTERRUPTED_ERROR)
                     raise
-                return None, self._dead_letter(event, error)
+                return None, self.dead_letter(event, error)
         finally:
             was_abandoned = self._in_flight is not task
             if not was_abandoned:
@@ -285,111 +257,26 @@ class EventIngest(BoundaryEmitter):
         """Call the author's function, with the running state if there is one."""
         return self.call(value) if self.definition.state is None else self.call(value, self.state)
 
-    # -- the fast path
+    # -- queue space
 
-    def handle(self) -> PushHandle:
-        """Return the synchronous push function for hot loops; it stays valid across restarts and reloads."""
-        self._check_synchronous()
-        self._try_fast_path()
-        return self._fast_path.call
-
-    def _check_synchronous(self) -> None:
-        obstacle = "is asynchronous" if self.is_async else None
-        if any(target.reactor.requires_journal for target, _ in self.targets):
-            obstacle = "feeds a reactor with durability='boundary'"
-        if obstacle is not None:
-            message = f"accumulator '{self.definition.declared_name}' {obstacle}: use `await node.push(...)`"
-            raise RequestError(message, code="needs_push", status=409)
-
-    def _try_fast_path(self) -> None:
-        """Open the fast path, once after each change, if the accumulator and its reactor allow one."""
-        if self._fast_path_tried:
-            return
-        self._fast_path_tried = True
-        self._never_blocks = (
-            self.down_reason is None and not self.is_async and all(_accepts_all(one) for one, _ in self.targets)
-        )
-        validator = self.event_validator
-        is_plain = self.allows_fast_path and not self.is_async and not self.is_journaled
-        is_plain = is_plain and self.definition.state is None and self.down_reason is None
-        if is_plain and (validator.exact_class is not None or validator.classes is None) and len(self.targets) == 1:
-            reactor, index = self.targets[0]
-            source, target = self._fast_path_source(), reactor.fast.target
-            if reactor.fast.broad_path is not None:
-                return self._fast_path.open_to_function(reactor.fast.broad_path.build_push(source, index))
-            self._fast_path.open(source, index, target, reactor.fast.graph, accepts_all=_accepts_all(reactor))
-
-    def _fast_path_source(self) -> FastPathSource:
-        return FastPathSource(
-            name=self.name if self.definition.function is None else self.definition.function.name,
-            call=self.call,
-            event_validator=self.event_validator,
-            boundary_validator=self.boundary_validator,
-            counter=self.counter,
-            push_slow=self.push_slow,
-            dead_letter=self.dead_letter,
-            emit_slow=self.emit_slow,
-        )
-
-    def close_fast_path(self) -> None:
-        """Close the fast path because something on it has changed."""
-        self._fast_path.close()
-        self._fast_path_tried = self._never_blocks = False
-        self._update_targets()
-
-    def push_slow(self, event: Any) -> int | None:
-        """Process an event that the fast path cannot take."""
-        if self._successor is not None:
-            return self._successor().push_slow(event)
-        self._try_fast_path()
-        value = self.validate_nowait(event)
-        if value is REJECTED:
-            return None
-        if self._takes_fast_path(value):
-            return self._fast_path.call(value)
-        receipt = self._slow_receipt = self.process_now(value)
-        return receipt.sequence if receipt.outcome == "emitted" else None
-
-    def dead_letter(self, event: Any, error: BaseException) -> None:
-        """Dead-letter an event for which the author's function raised on the fast path."""
-        self._slow_receipt = self._dead_letter(event, error)
-
-    def emit_slow(self, event: Any, boundary: Any) -> int | None:
-        """Emit a boundary that the fast path cannot take, if there is queue space."""
-        if boundary is not None and not self._never_blocks:
-            self._check_queue_space()
-        receipt = self._slow_receipt = self._queue_rejection() or self.emit(boundary, event)
-        return receipt.sequence if receipt.outcome == "emitted" else None
-
-    def validate_nowait(self, event: Any) -> Any:
-        """Validate an event without waiting: return REJECTED if it is rejected, raise FullError where it would wait."""
-        if not self._never_blocks:
-            self._check_synchronous()
-            if (rejection := self._rejection()) is not None:
-                self._slow_receipt = rejection
-                return REJECTED
-            self._check_queue_space()
-        try:
-            return self._validate(event, "json")
-        except TypeMismatchError as error:
-            self.dead_letter(event, error)
-            return REJECTED
-
-    def _check_queue_space(self) -> None:
-        if self._is_blocked():
+    def check_queue_space(self) -> None:
+        """Raise FullError if an event that is pushed now has to wait."""
+        if self.is_blocked():
             blocked = (gate for gate in self.queue_gates if gate.is_blocked)
             gate = next(blocked, self.targets[0][0].queue_gate)
             raise FullError(gate.reactor, gate.capacity)
 
-    def _is_blocked(self) -> bool:
-        if self._waiting_pushers:
+    def is_blocked(self) -> bool:
+        """Return whether an event that is pushed now has to wait: for queue space, or for events before it that do."""
+        if self.waiting_pushers:
             return True
         for gate in self.queue_gates:  # noqa: SIM110 - spelled out, because this is done for each event
             if gate.is_blocked:
                 return True
         return False
 
-    async def _wait_for_queue_space(self) -> None:
+    async def wait_for_queue_space(self) -> None:
+        """Wait until the accumulator may go on, and every queue has space."""
         await self._flowing.wait()
         while blocked := [gate for gate in self.queue_gates if gate.is_blocked]:
             await blocked[0].wait()
@@ -399,15 +286,16 @@ class EventIngest(BoundaryEmitter):
     async def quiesced(self) -> AsyncIterator[None]:
         """Start no further events, and wait for pending commits: a package change must not overlap with them."""
         self._flowing.clear()
-        self._waiting_pushers += 1
+        self.waiting_pushers += 1
         try:
             await self.wait_committed()
             yield
         finally:
-            self._waiting_pushers -= 1
+            self.waiting_pushers -= 1
             self._flowing.set()
 
-    def _dead_letter(self, event: Any, error: BaseException, encoding: str = "json") -> Receipt:
+    def dead_letter(self, event: Any, error: BaseException, encoding: str = "json") -> Receipt:
+        """Dead-letter an event that cannot be processed."""
         self._last_event_time = self.clock.monotonic()
         text = _describe_error(error)
         if isinstance(event, ReplayedEvent):
@@ -427,13 +315,13 @@ class EventIngest(BoundaryEmitter):
         return await self.runtime.tasks.run_shielded(title, self._replay_in_order(dead_letter, detail))
 
     async def _replay_in_order(self, dead_letter: DeadLetter, detail: Any) -> Receipt:
-        self._waiting_pushers += 1
+        self.waiting_pushers += 1
         try:
-            async with self._process_lock:
-                await self._wait_for_queue_space()
-                receipt = self._rejection() or await self._replay_event(dead_letter, detail)
+            async with self.process_lock:
+                await self.wait_for_queue_space()
+                receipt = self.rejection() or await self._replay_event(dead_letter, detail)
         finally:
-            self._waiting_pushers -= 1
+            self.waiting_pushers -= 1
         if receipt.accepted:
             self.dead_letters.remove(dead_letter.id)
         return receipt
@@ -441,9 +329,9 @@ class EventIngest(BoundaryEmitter):
     async def _replay_event(self, dead_letter: DeadLetter, detail: Any) -> Receipt:
         """Process the event of a dead letter; `detail` is its encoding, if it is encoded."""
         try:
-            value = self._validate(dead_letter.event, detail)
+            value = self.validate(dead_letter.event, detail)
         except TypeMismatchError as error:
-            return self._dead_letter(ReplayedEvent(dead_letter), error)
+            return self.dead_letter(ReplayedEvent(dead_letter), error)
         return await self._replay_value(value, dead_letter)
 
     async def _replay_value(self, value: Any, dead_letter: DeadLetter) -> Receipt:
@@ -455,7 +343,7 @@ class EventIngest(BoundaryEmitter):
         try:
             boundary = self.process(value)
         except AUTHOR_ERRORS as error:
-            return self._dead_letter(replayed, error)
+            return self.dead_letter(replayed, error)
         return await resolve_receipt(self.emit_or_journal(boundary, replayed))
 
     # -- counters
@@ -472,7 +360,7 @@ class EventIngest(BoundaryEmitter):
         return self.sequence + self.suppressed + self.buffered + self.dead_letters.total
 
 
-def _accepts_all(reactor: FiringLoop) -> bool:
+def accepts_all(reactor: FiringLoop) -> bool:
     """Return whether a reactor takes every boundary immediately, as long as it is not redefined."""
     return not reactor.inputs.is_sequential and not reactor.reactor.requires_journal
 

@@ -70,9 +70,9 @@ class Polling(RunningAccumulator):
 
     async def emit_answer(self, boundary: Any) -> None:
         """Emit what the function returned."""
-        async with self._process_lock:
-            await self._wait_for_queue_space()
-            if self._rejection() is not None:
+        async with self.process_lock:
+            await self.wait_for_queue_space()
+            if self.rejection() is not None:
                 return
             pending = self.emit_or_journal(boundary, boundary)
         await resolve_receipt(pending)

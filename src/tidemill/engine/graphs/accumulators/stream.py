@@ -154,7 +154,7 @@ class Stream(RunningAccumulator):
         # No await since an event without a commit has happened: a snapshot has the event and its offset, or neither.
         if receipt.outcome != "emitted" or not self.is_journaled:  # else the commit advanced it
             self._advance_offset(checkpoint)
-        await self._yield_in_turn()
+        await self.pushes.yield_in_turn()
 
     @property
     def _retries_rejected(self) -> bool:
@@ -163,14 +163,14 @@ class Stream(RunningAccumulator):
 
     async def _push_event(self, event: Any, checkpoint: Any) -> Receipt:
         if self.is_journaled or not self.is_async:
-            return await self.push(event, self.encoding, checkpoint)
+            return await self.pushes.push(event, self.encoding, checkpoint)
         self._unfinished.append(checkpoint)
         try:
-            receipt = await self.push(event, self.encoding, checkpoint)
+            receipt = await self.pushes.push(event, self.encoding, checkpoint)
         except asyncio.CancelledError:
             if checkpoint in self._unfinished:  # its call continues: the next reader begins after it, and waits
                 self._outliving.append(checkpoint)
-                self._waiting_pushers += 1
+                self.waiting_pushers += 1
             raise
         self._finish(checkpoint)
         return receipt
@@ -195,7 +195,7 @@ class Stream(RunningAccumulator):
             self._unfinished.remove(checkpoint)
         if checkpoint in self._outliving:
             self._outliving.remove(checkpoint)
-            self._waiting_pushers -= 1
+            self.waiting_pushers -= 1
 
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
         """Process events of the source in order; journaled ones share commits."""
@@ -217,7 +217,7 @@ class Stream(RunningAccumulator):
         """Begin to commit as many events as there is queue space for."""
         steps: list[PendingReceipt] = []
         for event, checkpoint in events:
-            if self._is_blocked():
+            if self.is_blocked():
                 break
             steps.append(self.begin_event(event, self.encoding, checkpoint))
         return steps

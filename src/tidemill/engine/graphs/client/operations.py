@@ -21,7 +21,8 @@ from tidemill.engine.graphs.dead_letters import DeadLetterQueue, find_dead_lette
 from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.handle import ReactorHandle, accumulator_state
-from tidemill.engine.graphs.keys.relayed_ingest import RelayedIngest
+from tidemill.engine.graphs.keys.keyed_kinds import KeyedPolling
+from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.outcomes import DeadLetter, Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptRun, ReceiptTally, RelayProgress
@@ -181,8 +182,8 @@ class GraphOperations:
             if rejection is not None:
                 return rejection
         if position is not None:
-            return (await found.push_many([event], encoding, position)).receipts[0]
-        return await found.push(event, encoding)
+            return (await found.pushes.push_many([event], encoding, position)).receipts[0]
+        return await found.pushes.push(event, encoding)
 
     def _traced_accumulator(self, tenant: str, name: str) -> RunningAccumulator:
         """Return an accumulator, after noting for which span its reactors get the next event."""
@@ -210,7 +211,7 @@ class GraphOperations:
             if rejection is not None:
                 return PushSummary((ReceiptRun.of(rejection, len(events)),) if events else ())
         if position is not None or patience is None or (size := free_space(found)) is None:
-            return await found.push_many(events, encoding, position)
+            return await found.pushes.push_many(events, encoding, position)
         tally = ReceiptTally()
         while tally.count < len(events):
             select = found.selector_of(events[tally.count], encoding)
@@ -218,7 +219,7 @@ class GraphOperations:
                 tally.add(rejection, len(events) - tally.count)
                 break
             size = free_space(found) or size
-            tally.extend((await found.push_many(events[tally.count : tally.count + size], encoding)).runs)
+            tally.extend((await found.pushes.push_many(events[tally.count : tally.count + size], encoding)).runs)
         return PushSummary(tuple(tally.runs))
 
     async def relay(
@@ -226,19 +227,19 @@ class GraphOperations:
     ) -> RelayProgress:
         """Bring a partition the events of a source that one node reads for all; return how far the partition is."""
         found = self._traced_accumulator(tenant, name)
-        assert isinstance(found, RelayedIngest), "only partitions of streams and polls have a relay"
-        return await found.relay(events, encoding, numbers, after)
+        assert isinstance(found, KeyedStream | KeyedPolling), "only partitions of streams and polls have a relay"
+        return await found.relayed.take(events, encoding, numbers, after)
 
     async def batch_space(self, tenant: str, name: str) -> int:
         """Return how many events are worth pushing together: those that share a commit, and need not wait for space."""
         found = self._scheduler.accumulator(tenant, name)
-        if not found.is_journaled or found.must_wait:
+        if not found.is_journaled or found.is_blocked():
             return 1
         return min(MAX_SHARED_COMMIT, free_space(found) or MAX_SHARED_COMMIT)
 
     async def last_position(self, tenant: str, name: str, client: str) -> int | None:
         """Return the number of the newest push of a producer that was taken; None if there is none."""
-        return await self._scheduler.accumulator(tenant, name).last_position(client)
+        return await self._scheduler.accumulator(tenant, name).pushes.last_position(client)
 
     # -- dead letters
 

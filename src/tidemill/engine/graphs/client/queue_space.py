@@ -17,7 +17,7 @@ async def wait_for_space(
     """
     select = select or (lambda: None)
     select()
-    if not accumulator.must_wait:
+    if not accumulator.is_blocked():
         return None
     async with asyncio.TaskGroup() as group:
         space = group.create_task(_wait_for_gates(accumulator, select), name=f"accumulator {accumulator.name}: space")

@@ -13,8 +13,9 @@ import msgspec
 
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.accumulators.bulk_ingest import AuthorCall
 from tidemill.engine.graphs.accumulators.emit import PendingReceipt
+from tidemill.engine.graphs.accumulators.push_paths import PushPaths
+from tidemill.engine.graphs.accumulators.pushes import AuthorCall, Pushes
 from tidemill.engine.graphs.dead_letters import BatchedEvents, ReplayedEvent
 from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
@@ -68,13 +69,18 @@ class KeyedIngest(RunningAccumulator):
 
     keys: KeyStates
     read_key: KeyReader
-    _fast_path: KeyedFastPath
+    paths: "KeyedPaths"
 
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
         super().__init__(definition, tenant, runtime)
-        self._process_lock = _SelectingLock(self)
-        self._fast_path = KeyedFastPath(self.push_slow)
+        self.process_lock = _SelectingLock(self)
         self.dead_letters.read_key = lambda: self.keys.current_key
+
+    def create_paths(self) -> "KeyedPaths":
+        return KeyedPaths(self)
+
+    def create_pushes(self) -> "KeyedPushes":
+        return KeyedPushes(self, self.paths)
 
     def add_target(self, reactor: FiringLoop, index: int) -> None:
         """Deliver to this reactor, the only one, and use its keys."""
@@ -123,7 +129,7 @@ class KeyedIngest(RunningAccumulator):
 
     # -- pushing
 
-    async def _ingest(self, event: Any, encoding: str, offset: Any) -> Receipt:
+    async def ingest(self, event: Any, encoding: str, offset: Any) -> Receipt:
         if self.down_reason is not None:
             self._count_drop("accumulator_down")
             return self.reject("accumulator_down", f"accumulator '{self.definition.declared_name}' {self.down_reason}")
@@ -131,7 +137,7 @@ class KeyedIngest(RunningAccumulator):
             key, value = self.read(event, encoding)
         except TypeMismatchError as error:
             self.keys.deselect()
-            return self._dead_letter(event, error, encoding)
+            return self.dead_letter(event, error, encoding)
         key_state = self.keys.find(key)
         if key_state is None:
             try:
@@ -141,7 +147,7 @@ class KeyedIngest(RunningAccumulator):
         key_state.pins += 1
         try:
             self.keys.select(key_state)
-            return self._queue_rejection() or await self._process_selected(key_state, value, offset)
+            return self.queue_rejection() or await self._process_selected(key_state, value, offset)
         finally:
             key_state.pins -= 1
 
@@ -150,7 +156,7 @@ class KeyedIngest(RunningAccumulator):
         if event.__class__ is KeyedEvent:
             keyed: KeyedEvent = event
             return keyed
-        value = self._validate(event, encoding)
+        value = self.validate(event, encoding)
         return KeyedEvent(self.read_key(value), value)
 
     async def _process_selected(self, key_state: KeyState, value: Any, offset: Any) -> Receipt:
@@ -159,8 +165,8 @@ class KeyedIngest(RunningAccumulator):
             return await self.runtime.tasks.run_shielded(f"accumulator {self.name}: event", work)
         if self.is_journaled:
             return await self._process_journaled(value, offset)
-        if not self._is_blocked():
-            return self._process_fast(value)
+        if not self.is_blocked():
+            return self.paths.take_selected(value)
         return await self._process_when_unblocked(value)
 
     async def with_key(self, key_state: KeyState, work: Coroutine[Any, Any, Result]) -> Result:
@@ -172,47 +178,31 @@ class KeyedIngest(RunningAccumulator):
         finally:
             key_state.pins -= 1
 
-    def _process_fast(self, value: Any) -> Receipt:
-        self._try_fast_path()
-        if not self.keys.current.is_fast or self.read_key.attribute is None:  # the fast path would call it again
-            return self.process_now(value)
-        return super()._process_fast(value)
-
     def begin_push(self, event: Any, encoding: str, offset: Any = None) -> PendingReceipt | None:  # noqa: ARG002
         """Return None: the key of the event may have to be read from the store."""
         return None
 
     def begin_event(self, event: Any, encoding: str, offset: Any = None) -> PendingReceipt:
         """Validate and process an event of an active key, and begin to commit its outcome."""
-        selected = self._select_key_of(event, encoding)
+        selected = self.select_key_of(event, encoding)
         if isinstance(selected, Receipt):
             return selected
-        return self._queue_rejection() or self.begin_step(selected[0], offset)
+        return self.queue_rejection() or self.begin_step(selected[0], offset)
 
-    def _select_key_of(self, event: Any, encoding: str) -> Receipt | tuple[Any]:
+    def select_key_of(self, event: Any, encoding: str) -> Receipt | tuple[Any]:
         """Select the key of an event; return the validated event in a tuple, or a receipt if it is not processed."""
         if self.down_reason is not None:
-            return self._rejection() or self.reject("accumulator_down", self.down_reason)
+            return self.rejection() or self.reject("accumulator_down", self.down_reason)
         try:
             key, value = self.read(event, encoding)
             key_state = self.keys.find(key)
         except TypeMismatchError as error:
             self.keys.deselect()
-            return self._dead_letter(event, error, encoding)
+            return self.dead_letter(event, error, encoding)
         if key_state is None:
             return self.reject("not_stored", "the state of this key is not in memory")
         self.keys.select(key_state)
         return (value,)
-
-    def _begin_unblocked(self, events: Iterable[Any], encoding: str) -> Iterator[PendingReceipt]:
-        for event in events:
-            selected = self._select_key_of(event, encoding)
-            if isinstance(selected, Receipt):
-                yield selected
-                continue
-            if self._is_blocked():
-                return
-            yield self._queue_rejection() or self.begin_step(selected[0])
 
     def selector_of(self, event: Any, encoding: str) -> Callable[[], None]:
         try:
@@ -220,23 +210,6 @@ class KeyedIngest(RunningAccumulator):
         except TypeMismatchError:  # it becomes a dead letter, and needs no space
             key_state = None
         return self.keys.deselect if key_state is None else partial(self.keys.select, key_state)
-
-    # -- many events
-
-    async def _push_all(self, events: Sequence[Any], encoding: str) -> ReceiptTally:
-        try:
-            async with self.keys.memory.holding(self.keys_of(events, encoding)):
-                return await super()._push_all(events, encoding)
-        except StoreError:  # only events of keys that are not in memory are rejected
-            tally = ReceiptTally()
-            await self._push_each(events, encoding, tally)
-            return tally
-
-    async def _push_atomically(
-        self, events: Sequence[Any], encoding: str, position: ProducerPosition
-    ) -> tuple[PushSummary, StoredPush | None]:
-        async with self.keys.memory.holding(self.keys_of(events, encoding)):
-            return await super()._push_atomically(events, encoding, position)
 
     def keys_of(self, events: Iterable[Any], encoding: str) -> list[Key]:
         """Return the keys of events, each once; none if no key ever leaves the memory."""
@@ -246,28 +219,11 @@ class KeyedIngest(RunningAccumulator):
                 found[self.read(event, encoding).key] = None
         return list(found)
 
-    async def _call_author_on_all(self, events: Sequence[Any], encoding: str) -> list[AuthorCall]:
-        """Await the author's function on each event, with its key selected."""
-        calls: list[AuthorCall] = []
-        for event in events:
-            selected = self._select_key_of(event, encoding)
-            if isinstance(selected, Receipt):
-                calls.append((event, None, selected))
-            else:
-                calls += await super()._call_author_on_all(selected, encoding)
-        return calls
+    # -- with the key selected
 
-    def _emit_all(self, calls: Sequence[AuthorCall]) -> list[PendingReceipt]:
-        return [one for call in calls for one in self._emit_in_key(call)]
-
-    def _emit_in_key(self, call: AuthorCall) -> list[PendingReceipt]:
-        if call[2] is None:
-            self._select_key_of(call[0], "json")
-        return super()._emit_all([call])
-
-    async def _wait_for_queue_space(self) -> None:
+    async def wait_for_queue_space(self) -> None:
         key_state = self.keys.current
-        await super()._wait_for_queue_space()
+        await super().wait_for_queue_space()
         self.keys.select(key_state)
 
     async def call_author(self, call: Callable[[], Awaitable[Any]], event: Any) -> tuple[Any, Receipt | None]:
@@ -297,62 +253,6 @@ class KeyedIngest(RunningAccumulator):
             self.keys.select(value.key_state)
             value = value.value
         return super()._process_one(value)
-
-    # -- the fast path
-
-    def _try_fast_path(self) -> None:
-        if self._fast_path_tried or not self.targets:
-            return
-        self._fast_path_tried = True
-        validator, (target, index) = self.event_validator, self.targets[0]
-        assert isinstance(target, KeyedFiringLoop)
-        is_plain = self.allows_fast_path and not self.is_async and not self.is_journaled
-        is_plain = is_plain and self.definition.state is None and self.down_reason is None
-        decides = not target.inputs.needs_all and bool(target.inputs.criteria_mask >> index & 1)
-        is_plain = is_plain and decides and (validator.exact_class is not None or validator.classes is None)
-        if is_plain and target.fast.graph is not None:
-            self._fast_path.open_to_keys(self._keyed_source(), index, target, target.fast.graph)
-
-    def _build_push_loop(self) -> PushLoop:
-        graph = self._fast_path.graph
-        if graph is None or not has_push_loop(graph.wiring):
-            return decline_next  # the key of an event may have to be read from the store
-        ((target, index),) = self.targets
-        assert isinstance(target, KeyedFiringLoop)
-        return build_keyed_loop(self._keyed_source(), index, target, graph)
-
-    def _keyed_source(self) -> KeyedSource:
-        return KeyedSource(
-            source=self._fast_path_source(),
-            read_key=self.read_key,
-            dead_letter=self._dead_letter_in_key,
-            emit_slow=self._emit_slow_in_key,
-        )
-
-    def _dead_letter_in_key(self, key_state: KeyState, event: Any, error: BaseException) -> None:
-        self.keys.select(key_state)
-        self.dead_letter(event, error)
-
-    def _emit_slow_in_key(self, key_state: KeyState, event: Any, boundary: Any) -> int | None:
-        self.keys.select(key_state)
-        return self.emit_slow(event, boundary)
-
-    def push_slow(self, event: Any) -> int | None:
-        """Process an event that the fast path cannot take."""
-        if self._successor is not None:
-            return self._successor().push_slow(event)
-        self._try_fast_path()
-        self._check_synchronous()
-        selected = self._select_key_of(event, "json")
-        if isinstance(selected, Rejection) and selected.code == "not_stored":
-            message = f"accumulator '{self.definition.declared_name}': {selected.reason}; use `await node.push(...)`"
-            raise PushStoppedError(f"{message}, which reads it", code="key_not_in_memory", status=409)
-        if isinstance(selected, Receipt):
-            self._slow_receipt = selected
-            return None
-        self._check_queue_space()
-        receipt = self._slow_receipt = self._queue_rejection() or self.process_now(selected[0])
-        return receipt.sequence if receipt.outcome == "emitted" else None
 
     # -- the journal
 
@@ -397,8 +297,133 @@ class KeyedIngest(RunningAccumulator):
         try:
             key_state = await self.keys.activate(self.read_key(value))
         except TypeMismatchError as error:
-            return self._dead_letter(ReplayedEvent(dead_letter), error)
+            return self.dead_letter(ReplayedEvent(dead_letter), error)
         self.keys.select(key_state)
-        if (rejection := self._queue_rejection()) is not None:
+        if (rejection := self.queue_rejection()) is not None:
             return rejection
         return await self.with_key(key_state, super()._replay_value(value, dead_letter))
+
+
+class KeyedPaths(PushPaths):
+    """The generated functions of a keyed accumulator: they find the key of an event, and fire it if it is active."""
+
+    fast_path: KeyedFastPath
+
+    def __init__(self, intake: KeyedIngest) -> None:
+        super().__init__(intake)
+        self._keyed = intake
+
+    def create_fast_path(self) -> KeyedFastPath:
+        return KeyedFastPath(self.push_slow)
+
+    def take_selected(self, value: Any) -> Receipt:
+        """Process a validated event of the selected key, by the fast path if that is open."""
+        self.open()
+        keyed = self._keyed
+        if not keyed.keys.current.is_fast or keyed.read_key.attribute is None:  # the fast path would call it again
+            return keyed.process_now(value)
+        if not self.takes(value):
+            return keyed.process_now(value)
+        sequence = self.fast_path.call(value)
+        return self.slow_receipt if sequence is None else Receipt(True, sequence, "emitted")
+
+    def open_to_target(self) -> None:
+        """Open the fast path to the keyed reactor, if each boundary of this accumulator alone may fire it."""
+        ((target, index),) = self._keyed.targets
+        assert isinstance(target, KeyedFiringLoop)
+        decides = not target.inputs.needs_all and bool(target.inputs.criteria_mask >> index & 1)
+        if decides and target.fast.graph is not None:
+            self.fast_path.open_to_keys(self._keyed_source(), index, target, target.fast.graph)
+
+    def build_push_loop(self) -> PushLoop:
+        graph = self.fast_path.graph
+        if graph is None or not has_push_loop(graph.wiring):
+            return decline_next  # the key of an event may have to be read from the store
+        ((target, index),) = self._keyed.targets
+        assert isinstance(target, KeyedFiringLoop)
+        return build_keyed_loop(self._keyed_source(), index, target, graph)
+
+    def _keyed_source(self) -> KeyedSource:
+        return KeyedSource(
+            source=self.source(),
+            read_key=self._keyed.read_key,
+            dead_letter=self._dead_letter_in_key,
+            emit_slow=self._emit_slow_in_key,
+        )
+
+    def _dead_letter_in_key(self, key_state: KeyState, event: Any, error: BaseException) -> None:
+        self._keyed.keys.select(key_state)
+        self.dead_letter(event, error)
+
+    def _emit_slow_in_key(self, key_state: KeyState, event: Any, boundary: Any) -> int | None:
+        self._keyed.keys.select(key_state)
+        return self.emit_slow(event, boundary)
+
+    def push_unusual(self, event: Any) -> int | None:
+        """Process an event that the fast path cannot take, of a key that is in memory."""
+        keyed = self._keyed
+        self.check_synchronous()
+        selected = keyed.select_key_of(event, "json")
+        if isinstance(selected, Rejection) and selected.code == "not_stored":
+            message = f"accumulator '{keyed.definition.declared_name}': {selected.reason}; use `await node.push(...)`"
+            raise PushStoppedError(f"{message}, which reads it", code="key_not_in_memory", status=409)
+        if isinstance(selected, Receipt):
+            self.slow_receipt = selected
+            return None
+        keyed.check_queue_space()
+        receipt = self.slow_receipt = keyed.queue_rejection() or keyed.process_now(selected[0])
+        return receipt.sequence if receipt.outcome == "emitted" else None
+
+
+class KeyedPushes(Pushes):
+    """Takes the pushes of a keyed accumulator: the keys of their events are in memory meanwhile."""
+
+    def __init__(self, intake: KeyedIngest, paths: KeyedPaths) -> None:
+        super().__init__(intake, paths)
+        self._keyed = intake
+
+    async def push_all(self, events: Sequence[Any], encoding: str) -> ReceiptTally:
+        keyed = self._keyed
+        try:
+            async with keyed.keys.memory.holding(keyed.keys_of(events, encoding)):
+                return await super().push_all(events, encoding)
+        except StoreError:  # only events of keys that are not in memory are rejected
+            tally = ReceiptTally()
+            await self.push_each(events, encoding, tally)
+            return tally
+
+    async def push_atomically(
+        self, events: Sequence[Any], encoding: str, position: ProducerPosition
+    ) -> tuple[PushSummary, StoredPush | None]:
+        async with self._keyed.keys.memory.holding(self._keyed.keys_of(events, encoding)):
+            return await super().push_atomically(events, encoding, position)
+
+    def begin_unblocked(self, events: Iterable[Any], encoding: str) -> Iterator[PendingReceipt]:
+        keyed = self._keyed
+        for event in events:
+            selected = keyed.select_key_of(event, encoding)
+            if isinstance(selected, Receipt):
+                yield selected
+                continue
+            if keyed.is_blocked():
+                return
+            yield keyed.queue_rejection() or keyed.begin_step(selected[0])
+
+    async def call_author_on_all(self, events: Sequence[Any], encoding: str) -> list[AuthorCall]:
+        """Await the author's function on each event, with its key selected."""
+        calls: list[AuthorCall] = []
+        for event in events:
+            selected = self._keyed.select_key_of(event, encoding)
+            if isinstance(selected, Receipt):
+                calls.append((event, None, selected))
+            else:
+                calls += await super().call_author_on_all(selected, encoding)
+        return calls
+
+    def emit_all(self, calls: Sequence[AuthorCall]) -> list[PendingReceipt]:
+        return [one for call in calls for one in self._emit_in_key(call)]
+
+    def _emit_in_key(self, call: AuthorCall) -> list[PendingReceipt]:
+        if call[2] is None:
+            self._keyed.select_key_of(call[0], "json")
+        return super().emit_all([call])

@@ -12,7 +12,7 @@ from tidemill.engine.graphs.accumulators.polling import Polling
 from tidemill.engine.graphs.dead_letters import BatchedEvents
 from tidemill.engine.graphs.keys.key_states import KeyState
 from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
-from tidemill.engine.graphs.keys.relayed_ingest import RelayedIngest
+from tidemill.engine.graphs.keys.relayed_events import RelayedEvents
 from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
@@ -24,8 +24,12 @@ class KeyedPassthrough(KeyedIngest, Passthrough):
     """A passthrough accumulator of a keyed reactor."""
 
 
-class KeyedPolling(RelayedIngest, Polling):
+class KeyedPolling(KeyedIngest, Polling):
     """A polling accumulator of a keyed reactor: the key is that of what the function returns."""
+
+    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
+        super().__init__(definition, tenant, runtime)
+        self.relayed = RelayedEvents(self)
 
     async def emit_answer(self, boundary: Any) -> None:
         """Emit what the function returned to its key; None says nothing about any key."""
@@ -37,7 +41,7 @@ class KeyedPolling(RelayedIngest, Polling):
             key_state = await self.keys.activate(self.read_key(boundary))
         except TypeMismatchError as error:
             self.keys.deselect()
-            self._dead_letter(boundary, error)
+            self.dead_letter(boundary, error)
             return
         await self.with_key(key_state, super().emit_answer(boundary))
 

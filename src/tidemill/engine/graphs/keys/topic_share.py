@@ -6,9 +6,10 @@ from typing import Any
 
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.stream import Stream
-from tidemill.engine.graphs.keys.keyed_ingest import KeyedEvent
-from tidemill.engine.graphs.keys.relayed_ingest import RelayedIngest
-from tidemill.graphs.definition import KafkaShare
+from tidemill.engine.graphs.keys.keyed_ingest import KeyedEvent, KeyedIngest
+from tidemill.engine.graphs.keys.relayed_events import RelayedEvents
+from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.graphs.definition import Accumulator, KafkaShare
 from tidemill.graphs.keys import partition_of
 from tidemill.graphs.outcomes import may_accept_later
 from tidemill.graphs.partitions import PartitionName
@@ -19,11 +20,15 @@ from tidemill.telemetry.logs import FAILURES_PER_REMINDER
 logger = logging.getLogger(__name__)
 
 
-class KeyedStream(RelayedIngest, Stream):
+class KeyedStream(KeyedIngest, Stream):
     """A stream of a keyed reactor."""
 
     misplaced = 0
     """Events that a producer has put into a partition of the topic which does not follow their key."""
+
+    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
+        super().__init__(definition, tenant, runtime)
+        self.relayed = RelayedEvents(self)
 
     async def run_loop(self) -> None:
         if isinstance(self.offset, int):  # of an older version, whose events a relay has numbered: no offset of a topic
@@ -71,7 +76,7 @@ class KeyedStream(RelayedIngest, Stream):
         while True:
             if (front := self.runtime.find_accumulator(self.tenant, declared.name)) is None:
                 raise OperationError(f"accumulator '{declared.name}' is not loaded as a whole: its event must wait")
-            if not may_accept_later(await front.push(event, self.encoding)):
+            if not may_accept_later(await front.pushes.push(event, self.encoding)):
                 return
             await self.clock.sleep(self.runtime.settings.checkpoint_interval)
 

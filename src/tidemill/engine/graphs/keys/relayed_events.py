@@ -10,75 +10,76 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from tidemill.engine.graphs.accumulators.push_ingest import PUSHES_PER_YIELD
+from tidemill.engine.graphs.accumulators.pushes import PUSHES_PER_YIELD
 from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
-from tidemill.engine.graphs.runtime import GraphRuntime
-from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.outcomes import may_accept_later
 from tidemill.graphs.pushes import SOURCE_CLIENT, ProducerPosition, RelayProgress
 from tidemill.kernel.errors import StoreError
 
 
-class RelayedIngest(KeyedIngest):
-    """Takes the numbered events of a relay."""
+class RelayedEvents:
+    """Takes the numbered events of a relay for one accumulator of a partition."""
 
-    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
-        super().__init__(definition, tenant, runtime)
-        self._relay_turn = asyncio.Lock()
+    def __init__(self, keyed: KeyedIngest) -> None:
+        self._keyed = keyed
+        self._turn = asyncio.Lock()
 
-    async def relay(self, events: Sequence[Any], encoding: str, numbers: Sequence[int], after: int) -> RelayProgress:
+    async def take(self, events: Sequence[Any], encoding: str, numbers: Sequence[int], after: int) -> RelayProgress:
         """Take those events that are new, in order, and return how far this partition is.
 
         It takes nothing if it does not have event `after`: it has gone back, and misses events before these.
         """
-        work = self._relay_in_turn(events, encoding, numbers, after)
-        return await self.runtime.tasks.run_shielded(f"accumulator {self.name}: events of its source", work)
+        work = self._take_in_turn(events, encoding, numbers, after)
+        title = f"accumulator {self._keyed.name}: events of its source"
+        return await self._keyed.runtime.tasks.run_shielded(title, work)
 
-    async def _relay_in_turn(
+    async def _take_in_turn(
         self, events: Sequence[Any], encoding: str, numbers: Sequence[int], after: int
     ) -> RelayProgress:
-        async with self._relay_turn:
+        async with self._turn:
             taken, reason = await self._newest_taken(), None
             waiting = [(number, event) for number, event in zip(numbers, events, strict=True) if number > taken]
             if waiting and taken >= after:
-                take = self._take_journaled if self.is_journaled else self._take_each
+                take = self._take_journaled if self._keyed.is_journaled else self._take_each
                 reason = await take(waiting, encoding)
             return await self._progress(reason)
 
     async def _progress(self, reason: str | None) -> RelayProgress:
         taken = await self._newest_taken()
-        stored = self.checkpointed_offset if isinstance(self.checkpointed_offset, int) else 0
-        return RelayProgress(taken, taken if self.is_journaled else stored, reason)
+        stored = self._keyed.checkpointed_offset if isinstance(self._keyed.checkpointed_offset, int) else 0
+        return RelayProgress(taken, taken if self._keyed.is_journaled else stored, reason)
 
     async def _newest_taken(self) -> int:
         """Return the number of the newest event that was taken; 0 if there is none."""
-        if self.is_journaled:
-            return await self.last_position(SOURCE_CLIENT) or 0
-        return self.offset if isinstance(self.offset, int) else 0
+        if self._keyed.is_journaled:
+            return await self._keyed.pushes.last_position(SOURCE_CLIENT) or 0
+        return self._keyed.offset if isinstance(self._keyed.offset, int) else 0
 
     async def _take_journaled(self, waiting: Sequence[tuple[int, Any]], encoding: str) -> str | None:
         position = ProducerPosition(SOURCE_CLIENT, waiting[-1][0])
-        summary = await self.push_many([event for _, event in waiting], encoding, position)
+        summary = await self._keyed.pushes.push_many([event for _, event in waiting], encoding, position)
         return summary.runs[0].reason if summary.is_rejected else None
 
     async def _take_each(self, waiting: Sequence[tuple[int, Any]], encoding: str) -> str | None:
         """Take events one by one; return why the rest was not taken, if so."""
-        started = self.clock.monotonic()
+        started = self._keyed.clock.monotonic()
         async with AsyncExitStack() as held:
             try:
-                await held.enter_async_context(self.keys.memory.holding(self.keys_of(_events(waiting), encoding)))
+                await held.enter_async_context(
+                    self._keyed.keys.memory.holding(self._keyed.keys_of(_events(waiting), encoding))
+                )
             except StoreError as error:
                 return str(error)
             for count, (number, event) in enumerate(waiting, 1):
-                receipt = await self._ingest(event, encoding, number)
+                receipt = await self._keyed.ingest(event, encoding, number)
                 if may_accept_later(receipt):
                     return receipt.reason
                 # No await since the event has happened: a snapshot has the event and its number, or neither.
-                self.offset = number
-                self.mark_changed()
+                self._keyed.offset = number
+                self._keyed.mark_changed()
                 if count % PUSHES_PER_YIELD == 0:
                     await asyncio.sleep(0)
-        self._count_pushes(len(waiting), self.clock.monotonic() - started)
+        self._keyed.pushes.count(len(waiting), self._keyed.clock.monotonic() - started)
         return None
 
 
