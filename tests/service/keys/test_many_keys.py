@@ -19,7 +19,8 @@ async def test_a_push_of_many_events_goes_to_their_keys(store: str, durability: 
         totals = node.probe.graphs.accumulator("totals[0]")
         events: list[Any] = [Tick(key, value) for value in (1, 2, 3) for key in KEYS]
         for number in (1, 1, 2):
-            summary = await totals.pushes.push_many([*events, {"key": None}], position=ProducerPosition("client", number))
+            position = ProducerPosition("client", number)
+            summary = await totals.pushes.push_many([*events, {"key": None}], position=position)
             assert summary.counts == {"emitted": 9, "dead_lettered": 1}
             await node.settle()
         await totals.pushes.push_many(events)
