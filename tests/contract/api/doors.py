@@ -5,7 +5,7 @@ Each door has a store that nothing else uses, so that a scenario begins with the
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from io import StringIO
 from pathlib import Path
@@ -27,9 +27,6 @@ from tidemill.engine.access.services import LOCAL_PRINCIPAL
 from tidemill.kernel.errors import TidemillError
 from tidemill.kernel.settings import Settings
 from tidemill.node import make_store
-
-NO_COMMAND = "no command"
-"""What the command line answers to an operation that reads and has no command."""
 
 
 class Door(Protocol):
@@ -54,26 +51,36 @@ class ApiDoor:
                 answer = await self._api.call(operation, fields)
         except TidemillError as error:
             return {"error": str(error)}
-        return msgspec.to_builtins(answer)
+        return msgspec.json.decode(msgspec.json.encode(answer))
 
 
 class CommandDoor:
-    """The command that is derived from an operation, with `-o json`."""
+    """The command that is derived from an operation, with `-o json`.
 
-    def __init__(self, target: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    An operation without one goes through the door next to it, so that the steps after it find what it has done.
+    """
+
+    def __init__(
+        self,
+        target: list[str],
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        next_door: Door | None = None,
+    ) -> None:
         self._target = target
+        self._next_door = next_door
         self._monkeypatch = monkeypatch
         self._capsys = capsys
 
     async def ask(self, operation: Operation[..., Any], fields: Mapping[str, Any]) -> Any:
         """Run the command, in a thread: it runs a loop of its own."""
-        if operation.http.method == "GET" and not any(one.command for one in operation.verbs):
-            return NO_COMMAND
+        if (words := command_words(operation, fields)) is None:
+            assert self._next_door is not None, f"{operation.name} has no command for {fields}"
+            return await self._next_door.ask(operation, fields)
         secret = next((str(fields[one.name]) for one in operation.fields if one.marker(Prompt) is not None), "")
         self._monkeypatch.setattr("sys.stdin", StringIO(secret))
-        words = [*self._target, *command_words(operation, fields), "-o", "json"]
         self._capsys.readouterr()
-        code = await asyncio.to_thread(run, self._monkeypatch, *words)
+        code = await asyncio.to_thread(run, self._monkeypatch, *self._target, *words, "-o", "json")
         said = self._capsys.readouterr()
         if code:
             assert code == 2, said.err
@@ -85,14 +92,14 @@ class CommandDoor:
         return answer
 
 
-def command_words(operation: Operation[..., Any], fields: Mapping[str, Any]) -> list[str]:
-    """Return the command of an operation, with the fields of a request as arguments and options."""
+def command_words(operation: Operation[..., Any], fields: Mapping[str, Any]) -> list[str] | None:
+    """Return the command of an operation, with the fields of a request as arguments and options; None without one."""
     for verb in operation.verbs:
         if verb.command is not None and verb.fixed.items() <= fields.items():
             words, fixed = verb.command.name.split(), verb.fixed
             break
     else:
-        raise AssertionError(f"{operation.name} has no command for {fields}")
+        return None
     for one in operation.fields:
         if one.name not in fields or one.name in fixed or one.marker(Prompt) is not None:
             continue
@@ -114,52 +121,67 @@ class Visitor(NamedTuple):
     capsys: pytest.CaptureFixture[str]
     load: tuple[Any, ...] = ()
     """What the nodes load."""
+    prepare: Callable[[tm.Node], Awaitable[None]] | None = None
+    """What happens on them before the first request."""
+
+
+@asynccontextmanager
+async def prepared_node(visitor: Visitor, store: str | None = None) -> AsyncIterator[tm.Node]:
+    """Run a node that has what the first request finds."""
+    async with tm.Node(load=visitor.load, store=store) as node:
+        if visitor.prepare is not None:
+            await visitor.prepare(node)
+        yield node
+
+
+@asynccontextmanager
+async def store_services(visitor: Visitor, name: str) -> AsyncIterator[tuple[str, ApiDoor]]:
+    """Ask the services of a store that no node has; return its address too."""
+    address = f"sqlite:///{visitor.folder}/{name}.db"
+    if visitor.prepare is not None:
+        async with prepared_node(visitor, address):
+            pass
+    store = make_store(address)
+    await store.open()
+    try:
+        yield address, ApiDoor(LocalApi(open_services(store, Settings.read()), LOCAL_PRINCIPAL))
+    finally:
+        await store.close()
 
 
 @asynccontextmanager
 async def node_door(visitor: Visitor) -> AsyncIterator[Door]:
     """Ask the services of a node."""
-    async with tm.Node(load=visitor.load) as node:
+    async with prepared_node(visitor) as node:
         yield ApiDoor(LocalApi(node.services, LOCAL_PRINCIPAL))
 
 
 @asynccontextmanager
 async def store_door(visitor: Visitor) -> AsyncIterator[Door]:
     """Ask the services of a store that no node has."""
-    store = make_store(f"sqlite:///{visitor.folder}/bare.db")
-    await store.open()
-    try:
-        yield ApiDoor(LocalApi(open_services(store, Settings.read()), LOCAL_PRINCIPAL))
-    finally:
-        await store.close()
+    async with store_services(visitor, "bare") as (_, door):
+        yield door
 
 
 @asynccontextmanager
 async def http_door(visitor: Visitor) -> AsyncIterator[Door]:
     """Ask a server with the client."""
-    async with (
-        tm.Node(load=visitor.load) as node,
-        served(node) as server,
-        AsyncClient(server.url) as client,
-    ):
+    async with prepared_node(visitor) as node, served(node) as server, AsyncClient(server.url) as client:
         yield ApiDoor(client.api)
 
 
 @asynccontextmanager
 async def server_command_door(visitor: Visitor) -> AsyncIterator[Door]:
     """Type commands that work with a server."""
-    async with tm.Node(load=visitor.load) as node, served(node) as server:
-        yield CommandDoor(["--server", server.url], visitor.monkeypatch, visitor.capsys)
+    async with prepared_node(visitor) as node, served(node) as server, AsyncClient(server.url) as client:
+        yield CommandDoor(["--server", server.url], visitor.monkeypatch, visitor.capsys, ApiDoor(client.api))
 
 
 @asynccontextmanager
 async def store_command_door(visitor: Visitor) -> AsyncIterator[Door]:
     """Type commands that work on a store."""
-    address = f"sqlite:///{visitor.folder}/commands.db"
-    store = make_store(address)
-    await store.open()
-    await store.close()
-    yield CommandDoor(["--store", address], visitor.monkeypatch, visitor.capsys)
+    async with store_services(visitor, "commands") as (address, next_door):
+        yield CommandDoor(["--store", address], visitor.monkeypatch, visitor.capsys, next_door)
 
 
 MakeDoor = Callable[[Visitor], Any]

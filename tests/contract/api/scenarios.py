@@ -1,6 +1,6 @@
 """What is asked of each noun, through every door. A new noun is a new entry; a new operation a new step of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -8,21 +8,33 @@ from typing import Any, NamedTuple
 import tidemill as tm
 from tidemill.api import (
     accounts,
+    accumulators,
     audit,
+    backfills,
+    dead_letters,
+    graphs,
     import_errors,
     keys,
     packages,
     pools,
+    reactors,
+    runs,
     schedules,
     secrets,
+    tasks,
     tenants,
     triggers,
     variables,
+    workflow_grid,
+    workflows,
 )
 from tidemill.api.operation import Operation
 
 Answers = Sequence[Any]
 FAR = datetime(2090, 1, 1, tzinfo=UTC)
+
+SERVER, CODE = "running server", "is not loaded"
+"""What a store without a node answers to a request that needs a running node, or the code of a workflow."""
 
 
 class Step(NamedTuple):
@@ -30,8 +42,10 @@ class Step(NamedTuple):
 
     operation: Operation[..., Any]
     fields: Mapping[str, Any] | Callable[[Answers], Mapping[str, Any]] = MappingProxyType({})
-    needs_node: bool = False
-    """Whether it needs a running node, although its noun does not."""
+    refusal: str = ""
+    """What a store without a node answers, if it cannot do it although it does the others of its noun."""
+    of_code: tuple[str, ...] = ()
+    """The fields of the answer that a process without the code of the workflow leaves empty."""
 
 
 class Scenario(NamedTuple):
@@ -42,6 +56,8 @@ class Scenario(NamedTuple):
     """Whether they need a running node: then every step says so on a store without one."""
     load: tuple[Any, ...] = ()
     """What the node of each door loads."""
+    prepare: Callable[[tm.Node], Awaitable[None]] | None = None
+    """What happens on a node before the first request; a store without a node has what this one has stored."""
 
 
 def make_nightly() -> tuple[Any, ...]:
@@ -58,6 +74,83 @@ def make_nightly() -> tuple[Any, ...]:
         """Do nothing."""
 
     return new_files, nightly
+
+
+class Count(tm.Params):
+    """How many parts there are."""
+
+    count: int = 2
+
+
+def make_report(**options: Any) -> tuple[Any, ...]:
+    """Return a workflow with a task that prints and a mapped one."""
+    report = tm.Workflow("report", tags=["daily"], params=Count, **options)
+
+    @report.task
+    def parts(params: Count) -> list[int]:
+        print("splitting")
+        return list(range(params.count))
+
+    @report.task(each="parts")
+    def doubled(parts: int) -> int:
+        return 2 * parts
+
+    return (report,)
+
+
+async def run_report(node: tm.Node) -> None:
+    """Run it once."""
+    assert (await (await node.start("report", count=2)).wait("30s")).ok
+
+
+async def backfill_report(node: tm.Node) -> None:
+    """Carry out a backfill of two days."""
+    await node.backfill("report", datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+    for run in await node.runs():
+        await run.result("30s")
+
+
+def make_market() -> tuple[Any, ...]:
+    """Return a graph on a reactor that keeps what it has, and a graph without one."""
+
+    @tm.passthrough
+    def quote(event: int) -> int:
+        return event
+
+    reactor = tm.Reactor("market", [quote], durability="boundary")
+    maker = tm.Graph("maker", reactor=reactor)
+    adder = tm.Graph("adder")
+
+    @maker.node
+    def place(quote: int) -> int:
+        return quote + 1
+
+    @adder.node
+    def total(left: int, right: int = 1) -> int:
+        return left + right
+
+    return reactor, maker, adder
+
+
+async def push_quotes(node: tm.Node) -> None:
+    """Push one event that fits and four that do not."""
+    for event in (1, "a", "b", "c", "d"):
+        await node.push("quote", event)
+    await node.reactor("market").next_firing(timeout=10)
+
+
+OF_CODE = ("max_active_runs", "params", "unfinished")
+MARKET, QUOTE = {"name": "market"}, {"name": "quote"}
+
+
+def _run(**fields: Any) -> Callable[[Answers], Mapping[str, Any]]:
+    """Return the fields of a request about the run that the first step has listed."""
+    return lambda answers: {"run": answers[0][0]["id"], **fields}
+
+
+def _letter(number: int, /, **fields: Any) -> Callable[[Answers], Mapping[str, Any]]:
+    """Return the fields of a request about one of the dead letters that the first step has listed."""
+    return lambda answers: {**fields, "id": answers[0][number]["id"]}
 
 
 def _id_of(step: int) -> Callable[[Answers], Mapping[str, Any]]:
@@ -191,23 +284,145 @@ SCENARIOS: dict[str, Scenario] = {
             Step(audit.list_audit),
         ]
     ),
+    "workflows": Scenario(
+        [
+            Step(workflows.list_workflows),
+            Step(workflows.list_workflows, {"tag": "nightly"}),
+            Step(workflows.get_workflow, {"name": "report"}, of_code=OF_CODE),
+            Step(workflows.get_workflow, {"name": "repor"}),
+            Step(
+                workflows.get_workflow_version, lambda answers: {"name": "report", "version": answers[0][0]["version"]}
+            ),
+            Step(workflows.get_workflow_version, {"name": "report", "version": "none"}),
+            Step(workflows.set_workflow_paused, {"name": "report", "paused": True}, of_code=OF_CODE),
+            Step(workflows.set_workflow_paused, {"name": "repor", "paused": True}, "the store knows no workflow"),
+            Step(workflows.set_workflow_paused, {"name": "report", "paused": False}, of_code=OF_CODE),
+        ],
+        load=make_report(),
+        prepare=run_report,
+    ),
+    "workflow_grid": Scenario(
+        [
+            Step(workflow_grid.get_workflow_grid, {"name": "report"}),
+            Step(workflow_grid.get_workflow_grid, {"name": "repor"}),
+        ],
+        load=make_report(),
+        prepare=run_report,
+    ),
+    "runs": Scenario(
+        [
+            Step(runs.list_runs),
+            Step(runs.list_runs, {"tag": "daily"}),
+            Step(runs.list_runs, {"state": ["failed"]}),
+            Step(runs.get_run, _run()),
+            Step(runs.get_run, _run(outputs=True)),
+            Step(runs.get_run, {"run": "missing"}),
+            Step(runs.list_run_events, _run()),
+            Step(runs.watch_run, _run(events=True)),
+            Step(runs.note_run, _run(text="looked at")),
+            Step(runs.note_run, _run(text="the first", task="parts")),
+            Step(runs.clear_run, _run(tasks=["parts"], preview=True)),
+            Step(runs.clear_run, _run(tasks=["part"], preview=True)),
+            Step(runs.retry_run, _run(preview=True)),
+            Step(runs.cancel_run, _run()),
+            Step(runs.start_run, {"name": "repor"}, CODE),
+            Step(runs.start_run, {"name": "report", "params": {"count": "many"}}, CODE),
+        ],
+        load=make_report(),
+        prepare=run_report,
+    ),
+    "tasks": Scenario(
+        [
+            Step(runs.list_runs),
+            Step(tasks.list_tasks, _run()),
+            Step(tasks.list_tasks, _run(mapped="doubled")),
+            Step(tasks.explain_run, _run()),
+            Step(tasks.get_task, _run(task="parts")),
+            Step(tasks.get_task, _run(task="doubled", index=1)),
+            Step(tasks.get_task, _run(task="doubled", index=2)),
+            Step(tasks.explain_task, _run(task="parts")),
+            Step(tasks.list_attempts, _run(task="doubled")),
+            Step(tasks.get_output, _run(task="doubled")),
+            Step(tasks.list_logs, _run(task="parts")),
+            Step(tasks.list_logs, _run(task="part")),
+        ],
+        load=make_report(),
+        prepare=run_report,
+    ),
+    "backfills": Scenario(
+        [
+            Step(backfills.list_backfills),
+            Step(backfills.backfill, {"workflow": "report", "start": FAR, "end": FAR, "preview": True}, CODE),
+            Step(backfills.backfill, {"workflow": "repor", "start": FAR, "end": FAR}, CODE),
+            Step(backfills.get_backfill, lambda answers: {"id": answers[0][0]["id"]}),
+            Step(backfills.get_backfill, {"id": "missing"}),
+            Step(backfills.cancel_backfill, lambda answers: {"id": answers[0][0]["id"]}),
+            Step(backfills.cancel_backfill, {"id": "missing"}),
+        ],
+        load=make_report(schedule=tm.Cron("0 6 * * *")),
+        prepare=backfill_report,
+    ),
+    "graphs": Scenario(
+        [
+            Step(graphs.list_graphs),
+            Step(graphs.get_graph, {"name": "maker"}),
+            Step(graphs.get_graph, {"name": "makr"}),
+            Step(graphs.call_graph, {"name": "adder", "inputs": {"left": 1}}),
+            Step(graphs.call_graph, {"name": "maker", "inputs": {}}),
+        ],
+        needs_node=True,
+        load=make_market(),
+    ),
+    "reactors": Scenario(
+        [
+            Step(reactors.list_reactors),
+            Step(reactors.get_reactor, MARKET),
+            Step(reactors.get_reactor, {"name": "markt"}),
+            Step(reactors.list_firings, MARKET),
+            Step(reactors.get_timeseries, MARKET),
+            Step(reactors.command_reactor, {**MARKET, "command": "pause"}),
+            Step(reactors.command_reactor, {**MARKET, "command": "fire_with", "inputs": {"quote": 7}}),
+            Step(reactors.command_reactor, {**MARKET, "command": "fire_with", "inputs": {"quotes": 7}}),
+            Step(reactors.command_reactor, {**MARKET, "command": "resume"}),
+            Step(reactors.list_firings, MARKET),
+            Step(reactors.get_timeseries, MARKET),
+            Step(reactors.list_recoveries, MARKET),
+        ],
+        needs_node=True,
+        load=make_market(),
+        prepare=push_quotes,
+    ),
+    "accumulators": Scenario(
+        [
+            Step(accumulators.list_accumulators),
+            Step(accumulators.get_accumulator, QUOTE),
+            Step(accumulators.get_accumulator, {"name": "quot"}),
+            Step(accumulators.restart_accumulator, {"name": "quot"}),
+            Step(accumulators.restart_accumulator, QUOTE),
+        ],
+        needs_node=True,
+        load=make_market(),
+        prepare=push_quotes,
+    ),
+    "dead_letters": Scenario(
+        [
+            Step(dead_letters.list_dead_letters),
+            Step(dead_letters.get_dead_letter, _letter(0)),
+            Step(dead_letters.get_dead_letter, {"id": "missing"}),
+            Step(dead_letters.list_accumulator_dead_letters, QUOTE, SERVER),
+            Step(dead_letters.list_reactor_dead_letters, MARKET, SERVER),
+            Step(dead_letters.get_accumulator_dead_letter, _letter(0, **QUOTE), SERVER),
+            Step(dead_letters.get_reactor_dead_letter, _letter(0, **MARKET), SERVER),
+            Step(dead_letters.replay_dead_letter, _letter(0), SERVER),
+            Step(dead_letters.replay_accumulator_dead_letter, _letter(0, event=2, **QUOTE), SERVER),
+            Step(dead_letters.replay_reactor_dead_letter, _letter(1, **MARKET), SERVER),
+            Step(dead_letters.drop_dead_letter, _letter(1), SERVER),
+            Step(dead_letters.drop_accumulator_dead_letter, _letter(2, **QUOTE), SERVER),
+            Step(dead_letters.drop_reactor_dead_letter, _letter(3, **MARKET), SERVER),
+            Step(dead_letters.drop_reactor_dead_letter, _letter(3, **MARKET), SERVER),
+        ],
+        load=make_market(),
+        prepare=push_quotes,
+    ),
 }
 """By the module that declares the operations."""
-
-LATER = frozenset(
-    {
-        "accumulators",
-        "backfills",
-        "dead_letters",
-        "graphs",
-        "nodes",
-        "overview",
-        "reactors",
-        "runs",
-        "system",
-        "tasks",
-        "workflow_grid",
-        "workflows",
-    }
-)
-"""Nouns whose answers depend on graphs, nodes and runs; their own tests ask their operations."""
