@@ -6,10 +6,13 @@ from functools import cached_property, partial
 from typing import Any
 
 from tidemill.access.principal import Caller, Principal, Role
-from tidemill.api.handles import AsyncAccumulatorHandle, AsyncRun
+from tidemill.api.accumulators import restart_accumulator
+from tidemill.api.backfills import BackfillInfo, cancel_backfill
+from tidemill.api.handles import AsyncAccumulatorHandle, AsyncRun, name_of
 from tidemill.api.local import LocalApi
 from tidemill.api.runs import list_runs
 from tidemill.api.services import NodeServices, Services
+from tidemill.api.workflows import WorkflowDetails, set_workflow_paused
 from tidemill.engine.access.services import AccessServices
 from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.client.partitioned_handle import PartitionedHandle
@@ -28,6 +31,7 @@ from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushHandle, PushSummary, list_events
+from tidemill.graphs.views import AccumulatorDetails
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
@@ -93,7 +97,7 @@ class NodeOperations:
         self, accumulator: str | Accumulator, event: Any, *, tenant: str | None = None, format: str = "json"
     ) -> Receipt:
         """Push an event, a Python value or bytes, and return its Receipt; waits while a blocking queue is full."""
-        name = accumulator if accumulator.__class__ is str else _definition_name(accumulator)
+        name = accumulator if accumulator.__class__ is str else name_of(accumulator)
         push_now = self._direct_pushes.get(name) if tenant is None and format == "json" else None
         if push_now is not None and (direct := push_now(event)) is not None:
             return direct
@@ -130,7 +134,7 @@ class NodeOperations:
         again, and gets the same answer. With durability="boundary" this holds after crashes too.
         """
         _check_format(format)
-        name = _definition_name(accumulator)
+        name = name_of(accumulator)
         return await self._graph_client.push_many(self._caller(tenant), name, list_events(events), format, position)
 
     def handle(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> PushHandle:
@@ -139,7 +143,7 @@ class NodeOperations:
         The callable returns the sequence number of the boundary it emitted, or None when nothing was emitted; its
         `many` takes many events and returns a PushSummary. Both raise FullError where `push` would wait.
         """
-        owner, name = self._resolve_tenant(tenant), _definition_name(accumulator)
+        owner, name = self._resolve_tenant(tenant), name_of(accumulator)
         if (owner, name) in self._scheduler.keyed_accumulators:
             return self._scheduler.front_path(owner, name).handle()
         check_whole(PartKey(owner, "accumulator", name))
@@ -160,11 +164,11 @@ class NodeOperations:
         """Return a handle of an accumulator, to inspect and control it; `client.accumulator(name)` returns the same."""
         caller = self._caller(tenant)
         principal = Principal(caller.tenant, caller.actor, role=Role.ADMIN)
-        return AsyncAccumulatorHandle(LocalApi(self.services, principal), _definition_name(accumulator))
+        return AsyncAccumulatorHandle(LocalApi(self.services, principal), name_of(accumulator))
 
-    async def restart_accumulator(self, name: str, *, tenant: str | None = None) -> None:
+    async def restart_accumulator(self, name: str, *, tenant: str | None = None) -> AccumulatorDetails:
         """Restart an accumulator that the supervisor gave up, or one that hangs."""
-        await self._graph_client.restart_accumulator(self._caller(tenant), name)
+        return await self._api(self._caller(tenant)).call(restart_accumulator, {"name": name})
 
     # -- workflows
 
@@ -185,7 +189,7 @@ class NodeOperations:
             message = f"params are keywords, or a mapping by their names, not {given!r}"
             raise RequestError(message, code="invalid_params", status=400)
         caller = self._caller(tenant)
-        run = await self._workflows.client.start(caller, _definition_name(workflow), {**(given or {}), **params})
+        run = await self._workflows.client.start(caller, name_of(workflow), {**(given or {}), **params})
         return AsyncRun(self._api(caller), run)
 
     async def handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:
@@ -237,18 +241,22 @@ class NodeOperations:
         the run, such as "schedule", or its name, such as that of a trigger or reactor. `key` is that of a schedule,
         what `dedup` says, or the id of a backfill.
         """
-        name, api = None if workflow is None else _definition_name(workflow), self._api(self._caller(tenant))
+        name, api = None if workflow is None else name_of(workflow), self._api(self._caller(tenant))
         fields = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
         fields |= {"tag": tag, "cause": cause, "key": key}
         return [AsyncRun(api, one.id, one) for one in await api.collect(list_runs, fields, limit)]
 
-    async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
+    async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> WorkflowDetails:
         """Pause a workflow: no run and no task of it starts; running tasks continue."""
-        await self._workflows.client.pause(self._caller(tenant), _definition_name(workflow))
+        return await self._set_paused(workflow, tenant, paused=True)
 
-    async def resume(self, workflow: str | Workflow, *, tenant: str | None = None) -> None:
+    async def resume(self, workflow: str | Workflow, *, tenant: str | None = None) -> WorkflowDetails:
         """Resume a paused workflow."""
-        await self._workflows.client.resume(self._caller(tenant), _definition_name(workflow))
+        return await self._set_paused(workflow, tenant, paused=False)
+
+    async def _set_paused(self, workflow: str | Workflow, tenant: str | None, *, paused: bool) -> WorkflowDetails:
+        fields = {"name": name_of(workflow), "paused": paused}
+        return await self._api(self._caller(tenant)).call(set_workflow_paused, fields)
 
     async def backfill(
         self,
@@ -268,7 +276,7 @@ class NodeOperations:
         """
         return await self._workflows.client.backfill(
             self._caller(tenant),
-            _definition_name(workflow),
+            name_of(workflow),
             start,
             end,
             preview=preview,
@@ -277,9 +285,9 @@ class NodeOperations:
             key=key,
         )
 
-    async def cancel_backfill(self, id: str, *, tenant: str | None = None) -> int:
-        """Start no more runs of a backfill and cancel its active ones; return the number of these."""
-        return await self._workflows.client.cancel_backfill(self._caller(tenant), id)
+    async def cancel_backfill(self, id: str, *, tenant: str | None = None) -> BackfillInfo:
+        """Start no more runs of a backfill and cancel its active ones; return it with the states of its runs."""
+        return await self._api(self._caller(tenant)).call(cancel_backfill, {"id": str(id)})
 
     # -- services, for the server
 
@@ -349,10 +357,6 @@ class NodeOperations:
     def metrics(self) -> dict[str, float]:
         """Return the value of every metric by name, summed over labels; 0 if it was never incremented."""
         return self._metrics.by_name()
-
-
-def _definition_name(thing: str | Accumulator | Workflow) -> str:
-    return thing.name if isinstance(thing, Accumulator | Workflow) else str(thing)
 
 
 def _check_format(format: str) -> None:

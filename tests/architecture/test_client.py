@@ -1,15 +1,11 @@
 """The blocking client is the asynchronous one, written without `await`."""
 
-import inspect
 import re
-
-import pytest
 
 from scripts.blocking_client import TARGET, render_modules, to_blocking
 from tests.architecture.sources import ROOT
-from tidemill.client import AsyncClient, Client
+from tidemill.client import Client
 from tidemill.client.synchronous.handles import AccumulatorHandle, ReactorHandle, Run
-from tidemill.node import Node
 
 SURFACES = (Client, Run, ReactorHandle, AccumulatorHandle)
 
@@ -37,14 +33,3 @@ def test_the_reference_lists_every_method() -> None:
 def callable_in_any(name: str) -> bool:
     """Return whether a name is a method of the client or of a handle."""
     return any(callable(getattr(one, name, None)) for one in SURFACES)
-
-
-@pytest.mark.parametrize("name", ["start", "run_handle", "runs"])
-def test_a_node_and_its_client_have_one_way_to_runs(name: str) -> None:
-    """Rule 4: the same names, order, defaults and results; a node takes a tenant, whom the key of a client names."""
-    node, client = (inspect.signature(getattr(one, name)) for one in (Node, AsyncClient))
-    parameters = [one for one in node.parameters.values() if one.name != "tenant"]
-    assert [(one.name, one.default, one.kind) for one in parameters] == [
-        (one.name, one.default, one.kind) for one in client.parameters.values()
-    ]
-    assert node.return_annotation == client.return_annotation

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from tidemill.api.handles import AsyncRun
+from tidemill.api.handles import AsyncRun, name_of
 from tidemill.api.port import AsyncApi
 from tidemill.api.runs import list_runs, start_run
 from tidemill.client.asynchronous.transport import AsyncTransport
@@ -26,8 +26,7 @@ class AsyncWorkflowCalls:
         if not isinstance(given, Mapping | None):
             message = f"params are keywords, or a mapping by their names, not {given!r}"
             raise RequestError(message, code="invalid_params")
-        name = workflow.name if isinstance(workflow, Workflow) else workflow
-        run = await self._api.call(start_run, {"name": name, "params": {**(given or {}), **params}})
+        run = await self._api.call(start_run, {"name": name_of(workflow), "params": {**(given or {}), **params}})
         return AsyncRun(self._api, run.id)
 
     def run_handle(self, id: str) -> AsyncRun:
@@ -53,7 +52,7 @@ class AsyncWorkflowCalls:
         the run, such as "schedule", or its name, such as that of a trigger or reactor. `key` is that of a schedule,
         what `dedup` says, or the id of a backfill.
         """
-        name = workflow.name if isinstance(workflow, Workflow) else workflow
+        name = None if workflow is None else name_of(workflow)
         fields = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
         fields |= {"tag": tag, "cause": cause, "key": key}
         return [AsyncRun(self._api, one.id, one) for one in await self._api.collect(list_runs, fields, limit)]

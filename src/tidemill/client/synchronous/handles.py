@@ -33,6 +33,7 @@ from tidemill.api.runs import (
     watch_run,
 )
 from tidemill.api.tasks import AttemptInfo, TaskLogLine, explain_task, list_attempts, list_logs
+from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.key_forms import format_key, key_to_json
 from tidemill.graphs.outcomes import DeadLetter
 from tidemill.graphs.state import Latency, ReactorState, Recovery
@@ -41,6 +42,12 @@ from tidemill.kernel.durations import Duration
 from tidemill.kernel.errors import RequestError
 from tidemill.workflows.lookup import split_element, unknown_run
 from tidemill.workflows.result import RunResult
+from tidemill.workflows.workflow import Workflow
+
+
+def name_of(declared: str | Accumulator | Workflow) -> str:
+    """Return the name of what has been declared, or the name that was given."""
+    return declared.name if isinstance(declared, Accumulator | Workflow) else declared
 
 
 class Run:

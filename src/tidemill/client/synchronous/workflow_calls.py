@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemill.api.port import Api
 from tidemill.api.runs import list_runs, start_run
-from tidemill.client.synchronous.handles import Run
+from tidemill.client.synchronous.handles import Run, name_of
 from tidemill.client.synchronous.transport import Transport
 from tidemill.kernel.errors import RequestError
 from tidemill.workflows.states import RunState
@@ -25,8 +25,7 @@ class WorkflowCalls:
         if not isinstance(given, Mapping | None):
             message = f"params are keywords, or a mapping by their names, not {given!r}"
             raise RequestError(message, code="invalid_params")
-        name = workflow.name if isinstance(workflow, Workflow) else workflow
-        run = self._api.call(start_run, {"name": name, "params": {**(given or {}), **params}})
+        run = self._api.call(start_run, {"name": name_of(workflow), "params": {**(given or {}), **params}})
         return Run(self._api, run.id)
 
     def run_handle(self, id: str) -> Run:
@@ -52,7 +51,7 @@ class WorkflowCalls:
         the run, such as "schedule", or its name, such as that of a trigger or reactor. `key` is that of a schedule,
         what `dedup` says, or the id of a backfill.
         """
-        name = workflow.name if isinstance(workflow, Workflow) else workflow
+        name = None if workflow is None else name_of(workflow)
         fields = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
         fields |= {"tag": tag, "cause": cause, "key": key}
         return [Run(self._api, one.id, one) for one in self._api.collect(list_runs, fields, limit)]
