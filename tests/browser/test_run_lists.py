@@ -30,6 +30,18 @@ def test_runs_are_filtered_by_the_address(page: Page, pipelines: Pipelines) -> N
     expect(page.get_by_text("No run matches these filters.")).to_be_visible()
 
 
+def test_a_failed_run_says_why_in_the_list(page: Page, pipelines: Pipelines) -> None:
+    """UD-7: which task failed, and its error; the age is not cut."""
+    failed = pipelines.finish("broken")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    open_page(page, f"{pipelines.url}/runs?state=failed")
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name=short(failed)))
+    reason = pipelines.get(f"/runs/{failed}")["reason"]
+    assert reason.startswith("task 'transform' failed: ")
+    expect(row.get_by_text(reason)).to_be_visible()
+    assert row.get_by_role("cell").nth(5).evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+
+
 def test_a_new_run_appears_on_top_and_keys_open_it(page: Page, pipelines: Pipelines) -> None:
     """S-9: the list is live; `j` and Enter open a run."""
     open_page(page, f"{pipelines.url}/runs")

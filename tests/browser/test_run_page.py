@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.axe import violations
+from tests.browser.demo_node import DemoNode
 from tests.browser.pipelines import Pipelines
 from tests.browser.views import open_page
 
@@ -155,3 +156,13 @@ def test_ten_thousand_elements_are_a_list(page: Page, pipelines: Pipelines) -> N
     expect(page.get_by_text("element 7 is broken").first).to_be_visible()
     page.goto("about:blank")
     pipelines.post(f"/runs/{run}/cancel", reason="seen enough")
+
+
+def test_a_run_leads_to_the_reactor_that_started_it(page: Page, node: DemoNode) -> None:
+    """UD-10: a decision of a graph starts a run; the list names the reactor, and the run links back to it."""
+    open_page(page, f"{node.url}/runs?workflow=callout")
+    row = page.get_by_role("row").nth(1)
+    expect(row.get_by_text("firing plant")).to_be_visible()
+    row.get_by_role("link").first.click()
+    page.get_by_role("link", name="plant", exact=True).click()
+    expect(page).to_have_url(f"{node.url}/reactors/plant")

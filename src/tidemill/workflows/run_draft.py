@@ -36,6 +36,9 @@ from tidemill.workflows.records import (
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
+CAUSE_LIMIT = 300
+"""Characters of a task's error in the reason of its run; the task has all of it."""
+
 TaskRef = tuple[str, int]
 """A task run within its run: the task and the element."""
 
@@ -105,7 +108,7 @@ class RunDraft:
         self._changed = dict.fromkeys(self.rows)
 
     def fail(self, reason: str) -> None:
-        """Fail a run that cannot end by itself."""
+        """Fail the run."""
         self._transition_run(RunState.FAILED, reason=reason, ended_at=self._now)
 
     def plan(self, kept_deferred: Collection[TaskRef] = (), changed: Collection[str] | None = None) -> None:
@@ -120,8 +123,22 @@ class RunDraft:
                         self._apply_transition(self.rows[task, index], after, reason)
                 case Expand(task, size):
                     self._expand(task, size)
+                case Finish(RunState.FAILED):
+                    self.fail(self._describe_failure())
                 case Finish(state):
                     self._transition_run(state, ended_at=self._now)
+
+    def _describe_failure(self) -> str:
+        """Return which task failed first, and why, in a line that lists of runs have room for."""
+        failed = [row for row in self.rows.values() if row.state is TaskState.FAILED]
+        if not failed:
+            return ""
+        first = min(failed, key=lambda row: row.ended_at or self._now)
+        element = "" if first.index == UNMAPPED else f" (element {first.index})"
+        cause = first.reason.partition("\n")[0]
+        if len(cause) > CAUSE_LIMIT:
+            cause = cause[:CAUSE_LIMIT] + "…"
+        return f"task '{first.task}' failed{element}: {cause}"
 
     def _plan_commands(self, changed: Collection[str] | None) -> list[Command]:
         if changed is not None and self.run.state is RunState.RUNNING:

@@ -56,3 +56,20 @@ def test_every_result_can_be_recorded(ending: AttemptResult, state: TaskState) -
 def test_no_ending_is_left_out() -> None:
     """W-2: the table above has them all."""
     assert [type(one) for one in ENDINGS] == list(get_args(AttemptResult))
+
+
+def test_a_failed_run_says_which_task_failed_first_and_why() -> None:
+    """UD-7: in the row of the run and in its event, in a line."""
+    early = TaskRow(task="b", index=3, state=TaskState.FAILED, ended_at=NOW, reason="ValueError: no\nmore")
+    late = TaskRow(task="a", index=-1, state=TaskState.FAILED, ended_at=LATER, reason="KeyError: 'x'")
+    spec = WorkflowSpec(name="w", tasks=(TaskSpec(name="a"), TaskSpec(name="b", each="a")))
+    rows = {("a", -1): late, ("b", 3): early}
+    draft = RunDraft(run_row(RunState.RUNNING), rows, spec, now=LATER, actor="me")
+
+    draft.plan()
+
+    change = draft.build_change()
+    reason = "task 'b' failed (element 3): ValueError: no"
+    assert (draft.run.state, draft.run.reason) == (RunState.FAILED, reason)
+    assert change.history is not None
+    assert change.history.events[-1].reason == reason

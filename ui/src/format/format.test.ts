@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { formatDuration, formatElapsed } from "./duration";
 import { formatBytes, formatRate, plural } from "./number";
-import { formatRelative } from "./time";
+import { formatRelative, formatTime } from "./time";
 
 test.each([
   [0, "0 s"],
@@ -27,6 +27,14 @@ test("relative times say the direction", () => {
   expect(formatRelative("2026-01-05T10:03:20Z", now)).toBe("in 3m 20s");
   expect(formatRelative("2026-01-05T09:59:56Z", now)).toBe("4 s ago");
   expect(formatRelative("2026-01-05T10:00:00.400Z", now)).toBe("now");
+  expect(formatRelative("2026-01-05T10:00:01.200Z", now)).toBe("now");
+});
+
+test("a time of another year says the year", () => {
+  const now = new Date(2026, 5, 1, 12);
+  expect(formatTime(new Date(2026, 5, 1, 7, 30), now)).not.toMatch(/2026|Jun/);
+  expect(formatTime(new Date(2026, 0, 2, 7, 30), now)).not.toContain("2026");
+  expect(formatTime(new Date(2025, 0, 2, 7, 30), now)).toContain("2025");
 });
 
 test("rates, sizes and counts are short", () => {

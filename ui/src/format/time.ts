@@ -9,13 +9,16 @@ const CLOCK = new Intl.DateTimeFormat(undefined, {
   hour12: false,
 });
 const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const DAY_AND_YEAR = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric" });
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 
-/** "12:43:11" today, "15 Nov 12:43:11" on another day. */
+/** "12:43:11" today, "15 Nov 12:43:11" on another day, with the year in another year. */
 export function formatTime(time: string | Date, now: Date = new Date()): string {
   const date = new Date(time);
   const clock = CLOCK.format(date);
-  return date.toDateString() === now.toDateString() ? clock : `${DAY.format(date)} ${clock}`;
+  if (date.toDateString() === now.toDateString()) return clock;
+  const day = date.getFullYear() === now.getFullYear() ? DAY : DAY_AND_YEAR;
+  return `${day.format(date)} ${clock}`;
 }
 
 /** With date, seconds and time zone, for tooltips. */
@@ -23,10 +26,10 @@ export function formatFullTime(time: string | Date): string {
   return FULL.format(new Date(time));
 }
 
-/** "4 s ago", "in 3m 20s". */
+/** "4 s ago", "in 3m 20s"; what a server whose clock is ahead did just now is "now". */
 export function formatRelative(time: string | Date, now: Date): string {
   const seconds = (new Date(time).getTime() - now.getTime()) / 1000;
-  if (Math.abs(seconds) < 1) return "now";
+  if (seconds > -1 && seconds < 1.5) return "now";
   return seconds > 0 ? `in ${formatElapsed(seconds)}` : `${formatElapsed(-seconds)} ago`;
 }
 

@@ -57,7 +57,7 @@ const COLUMNS: VirtualColumn<Run>[] = [
   { header: "Created", width: "124px", isSecondary: true, cell: ({ created_at }) => <Time at={created_at} /> },
   {
     header: "Age",
-    width: "96px",
+    width: "108px",
     align: "right",
     isSecondary: true,
     cell: ({ created_at }) => <Time at={created_at} isRelative />,
@@ -72,17 +72,24 @@ const COLUMNS: VirtualColumn<Run>[] = [
     header: "Note or reason",
     width: "minmax(140px, 2fr)",
     isSecondary: true,
-    cell: ({ note, reason }) => <span title={note ?? reason}>{note ?? reason}</span>,
+    cell: (run) => <NoteOrReason run={run} />,
   },
 ];
 
 const OF_ONE_WORKFLOW = COLUMNS.filter(({ header }) => header !== "Workflow");
 
-function StartedBy({ run: { origin, slot } }: { run: Run }) {
-  if (slot === null) return origin;
+/** A failure comes before a note, which says why the run was started; the tooltip has both. */
+function NoteOrReason({ run: { state, note, reason } }: { run: Run }) {
+  const texts = [note, reason].filter(Boolean);
+  return <span title={texts.join("\n")}>{state === "failed" ? texts.at(-1) : texts[0]}</span>;
+}
+
+function StartedBy({ run: { origin, cause, slot } }: { run: Run }) {
+  const what = cause ? `${origin} ${cause}` : origin;
+  if (slot === null) return <span title={what}>{what}</span>;
   return (
     <>
-      {origin} · <Time at={slot} />
+      {what} · <Time at={slot} />
     </>
   );
 }

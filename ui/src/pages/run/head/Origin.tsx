@@ -1,5 +1,4 @@
 import { Link } from "@tanstack/react-router";
-import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { Time } from "@/design/Time/Time";
 
@@ -21,9 +20,33 @@ export function Origin({ run }: { run: Schema<"RunInfo"> }) {
         </span>
       );
     case "firing":
-      return <Reactor workflow={run.workflow} />;
+      return (
+        <span>
+          firing{run.cause && " of "}
+          {run.cause && (
+            <Link to="/reactors/$name" params={{ name: run.cause }}>
+              {run.cause}
+            </Link>
+          )}
+        </span>
+      );
     case "trigger":
-      return <Link to="/triggers">trigger</Link>;
+      return (
+        <span>
+          <Link to="/triggers">trigger</Link> {run.cause}
+        </span>
+      );
+    case "task":
+      return (
+        <span>
+          task{run.cause && " of "}
+          {run.cause && (
+            <Link to="/workflows/$name" params={{ name: run.cause }}>
+              {run.cause}
+            </Link>
+          )}
+        </span>
+      );
     case "manual":
       return "a person or program";
     default:
@@ -35,23 +58,6 @@ function Slot({ slot }: { slot: string }) {
   return (
     <span>
       slot <Time at={slot} />
-    </span>
-  );
-}
-
-/** The reactors whose firings start the workflow. */
-function Reactor({ workflow }: { workflow: string }) {
-  const { data } = api.useQuery("get", "/api/v1/workflows/{name}", { params: { path: { name: workflow } } });
-  const names = [...new Set(data?.triggers.flatMap(({ reactor }) => (reactor ? [reactor] : [])))];
-  return (
-    <span>
-      firing
-      {names.length > 0 && " of "}
-      {names.map((name) => (
-        <Link key={name} to="/reactors/$name" params={{ name }}>
-          {name}
-        </Link>
-      ))}
     </span>
   );
 }
