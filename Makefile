@@ -84,8 +84,7 @@ versions: $(READY) ## Run the quick tests on every other supported version of Py
 
 check: lint test installation browser test-ray versions ## Do what CI does
 
-map: $(READY) ## Write the pages that come from the code: code map, routes, commands, contracts, Python API, drawings, benchmarks
-	$(BIN)/python -m scripts.code_map
+map: $(READY) ## Write the pages that come from the code: routes, commands, contracts, Python API, drawings, benchmarks
 	$(BIN)/python -m scripts.http_routes
 	$(BIN)/python -m scripts.command_reference
 	$(BIN)/python -m scripts.contracts
@@ -104,7 +103,7 @@ dashboard: $(READY) ## Write the Grafana dashboard from the table of its panels
 
 ui: $(UI) ## Build the web UI into the package, from which the server serves it
 
-ui-types: $(READY) ## Write the TypeScript types of the API from its OpenAPI document
+ui-types: $(READY) ## Write the TypeScript types of the API for an editor; `make lint` does it too
 	$(BIN)/python -m scripts.ui types
 
 docs: $(DOCS) ## Build the documentation into the package, from which the server serves it at /docs
@@ -141,11 +140,16 @@ lock: $(READY) ## Pin the requirements of pyproject.toml; newest versions with A
 	  --custom-compile-command "make lock" --quiet --output-file requirements/ray.txt $(ARGS)
 
 clean: ## Remove everything that can be made again
-	rm -rf .venv .venv-* build dist ui/node_modules src/tidemill/server/static/ui src/tidemill/server/static/docs .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* build dist ui/node_modules src/tidemill/server/static/ui src/tidemill/server/static/docs ui/src/api/schema.d.ts .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(DOCS): export NO_MKDOCS_2_WARNING := 1
-$(DOCS): mkdocs.yml CHANGELOG.md CONTRIBUTING.md ui/src/design/tokens.css $(shell find docs scripts/docs_site -name '*.*' -type f -not -name '*.pyc') | $(READY)
+# The site has a map of the modules: it changes with their first sentences only, so few changes of code build it again.
+MAP := build/code-map.md
+$(MAP): $(shell find src/tidemill -name '*.py') | $(READY)
+	@$(BIN)/python -m scripts.code_map $@
+
+$(DOCS): $(MAP) mkdocs.yml CHANGELOG.md CONTRIBUTING.md ui/src/design/tokens.css $(shell find docs scripts/docs_site -name '*.*' -type f -not -name '*.pyc') | $(READY)
 	@echo "Building the documentation"
 	@$(BIN)/python -m mkdocs build --strict --quiet
 

@@ -1,18 +1,20 @@
-"""Writes docs/development/code-map.md: every module of the code with the first sentence of its docstring.
+"""The code map: every module of the code with the first sentence of its docstring.
 
-`make map` runs it; `tests/architecture/test_map.py` fails while the page differs from the code.
+It is a page of the documentation site, which derives it: the repository has no copy that a change of code could forget.
 """
 
 import ast
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tidemill"
-PAGE = ROOT / "docs" / "development" / "code-map.md"
+PAGE, TITLE, PART = "development/code-map.md", "Code map", "Development"
+"""The path of the page in the site, its title there, and the part of the navigation that lists it."""
 
 HEAD = """# Code map
 
-Every module, by folder, with the first sentence of its docstring. `make map` writes this page.
+Every module, by folder, with the first sentence of its docstring.
 [CONTRIBUTING.md](../../CONTRIBUTING.md) has the folders and layers on one screen.
 """
 
@@ -38,5 +40,12 @@ def _section(folder: Path, rows: list[str]) -> str:
     return f"\n## {title}\n\n| module | what it does |\n|---|---|\n" + "\n".join(rows) + "\n"
 
 
+def write_if_changed(path: Path, text: str) -> None:
+    """Write a file unless it has this content, so that what is made from it stays up to date."""
+    path.parent.mkdir(exist_ok=True)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
 if __name__ == "__main__":
-    PAGE.write_text(render_map(), encoding="utf-8")
+    write_if_changed(Path(sys.argv[1]), render_map())

@@ -19,13 +19,9 @@ def build() -> None:
 
 
 def check() -> None:
-    """Check style and types of the UI, run its unit tests, and compare the types of the API with its document."""
-    _install()
-    run_npm(UI, "run", "--silent", "check")
-    committed = TYPES.read_bytes()
+    """Check style and types of the UI against the API as it is now, and run its unit tests."""
     types()
-    if TYPES.read_bytes() != committed:
-        raise SystemExit("ui/src/api/schema.d.ts is not up to date with the API: commit what `make ui-types` wrote")
+    run_npm(UI, "run", "--silent", "check")
 
 
 def format_code() -> None:

@@ -9,6 +9,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from pymdownx.slugs import slugify
 
+from scripts import code_map
 from scripts.docs_site.design_tokens import STYLE_SHEET, read_tokens
 from scripts.docs_site.embedded_drawings import embed_drawings
 from scripts.docs_site.inline_scripts import extract_scripts
@@ -26,12 +27,14 @@ UNUSED = ("assets/javascripts/lunr/**/*.js", "assets/**/*.map", "assets/images/f
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Set the navigation, and name headings in links as code hosts do."""
     config.nav = read_navigation(Path(config.docs_dir))
+    next(one[code_map.PART] for one in config.nav if code_map.PART in one).append({code_map.TITLE: code_map.PAGE})
     config.mdx_configs["toc"]["slugify"] = slugify(case="lower")
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages at the root of the repository, and the design tokens of the web UI."""
+    """Add the code map, the pages at the root of the repository, and the design tokens of the web UI."""
+    files.append(File.generated(config, code_map.PAGE, content=code_map.render_map()))
     files.append(File.generated(config, STYLE_SHEET, content=read_tokens(ROOT)))
     for source, target in ROOT_PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")

@@ -10,7 +10,6 @@ from tests.architecture.sources import ROOT, listing
 ROOTS = ("src", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples", "benchmarks", "scripts")
 TESTS = ("tests/unit", "tests/service", "tests/system", "tests/simulation", "tests/browser")
 SUFFIXES = (".md", ".py")
-GENERATED = ROOT / "docs" / "development" / "code-map.md"
 DROPPED = re.compile(
     r"\b(?:whoever|whomever|somebody|nobody|takes?\s+note|(?:is|are|was)\s+told|for\s+ever|mend(?:s|ed|ing)?|"
     r"stands?\s+against)\b",
@@ -62,11 +61,11 @@ def test_no_module_docstring_begins_with_a_question_word() -> None:
 
 
 def files(roots: Sequence[str]) -> Iterator[Path]:
-    """Yield the texts below the roots; the generated code map repeats docstrings of `src`."""
+    """Yield the texts below the roots; the code map of the site repeats docstrings of `src`."""
     for root in roots:
         path = ROOT / root
         found = [path] if path.is_file() else sorted(path.rglob("*"))
-        yield from (file for file in found if file.suffix in SUFFIXES and file != GENERATED)
+        yield from (file for file in found if file.suffix in SUFFIXES)
 
 
 def offences(path: Path, dropped: re.Pattern[str] = DROPPED) -> Iterator[str]:

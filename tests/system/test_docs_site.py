@@ -119,6 +119,13 @@ def test_the_links_of_the_web_ui_lead_to_pages(site: Path) -> None:
     assert not missing, listing(missing)
 
 
+def test_the_site_has_a_map_of_the_modules(site: Path) -> None:
+    """The repository has no copy of it that could be out of date."""
+    shown = (site / "development" / "code-map.html").read_text(encoding="utf-8")
+    assert "tidemill/kernel/" in shown
+    assert 'href="code-map.html"' in (site / "development" / "recipes.html").read_text(encoding="utf-8")
+
+
 def test_every_page_is_in_the_navigation_once(site: Path) -> None:
     """The indexes that readers on a code host use are the navigation of the site."""
     listed = list(pages(read_navigation(DOCS)))
