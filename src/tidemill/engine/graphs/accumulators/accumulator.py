@@ -40,6 +40,7 @@ class RunningAccumulator(EventIngest):
         super().__init__(definition, tenant, runtime)
         self.paths = self.create_paths()
         self.pushes = self.create_pushes()
+        self.push = self.pushes.push  # for reactors whose nodes feed it: the front of a keyed reactor has the same verb
         self.restart_state = RestartState()
         self.gap_count = 0  # how often its source has lost events
         self.is_inactive = False  # until everything that loads together with it is there

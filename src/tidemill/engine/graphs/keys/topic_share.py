@@ -76,7 +76,7 @@ class KeyedStream(KeyedIngest, Stream):
         while True:
             if (front := self.runtime.find_accumulator(self.tenant, declared.name)) is None:
                 raise OperationError(f"accumulator '{declared.name}' is not loaded as a whole: its event must wait")
-            if not may_accept_later(await front.pushes.push(event, self.encoding)):
+            if not may_accept_later(await front.push(event, self.encoding)):
                 return
             await self.clock.sleep(self.runtime.settings.checkpoint_interval)
 

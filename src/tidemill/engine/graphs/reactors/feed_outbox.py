@@ -156,7 +156,7 @@ class FeedOutbox:
         target = self._runtime.find_accumulator(*feed.target)
         if target is None:
             return f"accumulator '{feed.target[1]}' is not loaded"
-        receipt = await (_push_restored(target, feed) if feed.is_restored else target.pushes.push(feed.value))
+        receipt = await (_push_restored(target, feed) if feed.is_restored else target.push(feed.value))
         return receipt.reason if may_accept_later(receipt) else None
 
     def _facts(self, key: Key, reason: str) -> dict[str, str]:
@@ -184,4 +184,4 @@ def _push_restored(target: RunningAccumulator, feed: PendingFeed) -> Any:
     """Push a result from its stored form, decoded as the target's event type."""
     assert feed.encoded is not None
     is_bytes = target.event_validator.exact_class is bytes  # then encoded bytes would pass as they are
-    return target.pushes.push(msgspec.msgpack.decode(feed.encoded) if is_bytes else feed.encoded, "msgpack")
+    return target.push(msgspec.msgpack.decode(feed.encoded) if is_bytes else feed.encoded, "msgpack")
