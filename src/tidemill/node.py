@@ -29,9 +29,10 @@ from tidemill.engine.workflows.executors.remote.executor import RemoteExecutor
 from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS, WorkflowMetrics
+from tidemill.engine.workflows.pools import PoolSizes
+from tidemill.engine.workflows.runtime import StoreSharing, WorkflowRuntime
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
-from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_new_thread
 from tidemill.kernel.errors import DefinitionError, RequestError
 from tidemill.kernel.ids import new_instance_id
@@ -48,6 +49,7 @@ from tidemill.packages.status import PACKAGE_METRICS, StatusListener
 from tidemill.storage.store import Store
 from tidemill.telemetry import events
 from tidemill.telemetry.metrics import Collector, Metrics
+from tidemill.telemetry.node_events import NodeEvents
 from tidemill.telemetry.otlp_spans import make_span_recorder
 from tidemill.workflows.workflow import Workflow
 
@@ -94,25 +96,23 @@ class Node(NodeOperations):
         )
         self._metrics = Metrics((*GRAPH_METRICS, *WORKFLOW_METRICS, *PACKAGE_METRICS))
         parts = self._make_parts()
-        clock, tasks = parts.clock, TaskScope()
+        self._clock, tasks = parts.clock, TaskScope()
+        self._node_events = NodeEvents(parts.clock)
         self._liveness, self.server_url = parts.liveness, self.settings.server_url
         self.spans = parts.spans or make_span_recorder(self.settings.otlp_endpoint)
         self._store = self._make_store(store)
         self._is_single_node = self._store is None if parts.is_single_node is None else parts.is_single_node
         self._concurrency = check_count("concurrency", concurrency)
         self._owner = parts.make_owner(int(concurrency))
-        self._checkpointer = self._make_checkpointer(clock, tasks)
-        self._graph_runtime = runtime = GraphRuntime(
-            clock=clock, settings=self.settings, tasks=tasks, durability=self._checkpointer
-        )
+        self._checkpointer = self._make_checkpointer(tasks)
         self._run_store = self._store or self._make_memory_store()
+        self._workflows = self._make_workflow_engine(executor, check_pools(pools), store, parts, tasks)
+        self._graph_runtime = runtime = self._make_graph_runtime(tasks)
         self._scheduler = GraphScheduler(runtime, self.registry, self._metrics, self._store)
         self._standby = StandbyLoads(runtime, self._scheduler, self._ownership)
-        self._workflows = self._make_workflow_engine(clock, executor, check_pools(pools), store, parts)
-        self._connect_engines(tasks)
         self._packages = self._make_packages()
         self._graph_client = self._make_graph_client()
-        self.event_feed = self._make_event_feed(clock, tasks)
+        self.event_feed = self._make_event_feed(tasks)
         self._restored_tenants: set[str] = set()
         self._is_open = self._was_opened = False
 
@@ -122,7 +122,7 @@ class Node(NodeOperations):
     def _make_store(self, address: str | None) -> Store | None:
         return None if address is None else make_store(address)
 
-    def _make_checkpointer(self, clock: Clock, tasks: TaskScope) -> Checkpointer | None:
+    def _make_checkpointer(self, tasks: TaskScope) -> Checkpointer | None:
         self._ownership: ReactorOwnership | None = None
         if self._store is None:
             return None
@@ -132,38 +132,41 @@ class Node(NodeOperations):
             owner=self._owner,
             ttl=self.settings.lease_ttl,
             is_shared=not self._is_single_node,
-            clock=clock,
+            clock=self._clock,
             tasks=tasks,
         )
-        return Checkpointer(self._store, self._ownership, clock=clock, settings=self.settings, tasks=tasks)
+        return Checkpointer(self._store, self._ownership, clock=self._clock, settings=self.settings, tasks=tasks)
 
     def _make_memory_store(self) -> Store:
         """Return the store of runs for a node without a database: it ends with the node."""
-        return make_memory_store(self._graph_runtime.clock.now)
+        return make_memory_store(self._clock.now)
 
     def _make_workflow_engine(
-        self, clock: Clock, executor: str, pools: Mapping[str, int], address: str | None, parts: NodeParts
+        self, executor: str, pools: Mapping[str, int], address: str | None, parts: NodeParts, tasks: TaskScope
     ) -> WorkflowEngine:
-        self._launchers = parts.make_launchers(self.settings, clock)
-        self._ray_hosts = self._make_ray_hosts(clock, address)
-        service = WorkflowEngine(
-            self._run_store,
-            self._make_executors,
+        self._launchers = parts.make_launchers(self.settings, self._clock)
+        self._ray_hosts = self._make_ray_hosts(address)
+        is_shared, ownership = not self._is_single_node, self._ownership
+        runtime = WorkflowRuntime(
+            store=self._run_store,
             owner=self._owner,
-            clock=clock,
+            clock=self._clock,
             settings=self.settings,
-            node_events=self._graph_runtime.node_events,
+            node_events=self._node_events,
             spans=self.spans,
-            default_executor=executor,
-            pools=pools,
             liveness=self._liveness,
-            find_trigger=self.registry.triggers.find,
-            is_single_node=self._is_single_node,
-            assumed_pools=parts.assumed_pools,
+            default_executor=executor,
+            pools=PoolSizes(self._run_store.pools, pools, parts.assumed_pools),
+            sharing=StoreSharing(is_shared=is_shared, on_begun=None if ownership is None else ownership.start_sharing),
             substitutes_executor=parts.substitutes_executor,
-            make_heartbeat_store=None
-            if self._is_single_node or address is None
-            else partial(make_store, with_absolute_path(address)),
+            make_heartbeat_store=partial(make_store, with_absolute_path(address)) if is_shared and address else None,
+        )
+        service = WorkflowEngine(
+            runtime,
+            self._make_executors,
+            self.registry.triggers.find,
+            delivery_tasks=tasks,
+            make_handle=self.run_handle,
         )
         if executor not in service.executors and self._owner.plans:
             known = service.executors
@@ -172,17 +175,23 @@ class Node(NodeOperations):
         self._metrics.register(Collector(service.metrics, WorkflowMetrics.samples))
         return service
 
-    def _make_ray_hosts(self, clock: Clock, address: str | None) -> "RayHosts | None":
+    def _make_graph_runtime(self, tasks: TaskScope) -> GraphRuntime:
+        return GraphRuntime(
+            clock=self._clock,
+            settings=self.settings,
+            tasks=tasks,
+            durability=self._checkpointer,
+            node_events=self._node_events,
+            subscribers=self._workflows.subscriptions,
+        )
+
+    def _make_ray_hosts(self, address: str | None) -> "RayHosts | None":
         if address is None or not self._owner.plans:
             return None
-        return make_ray_hosts(self.settings, clock, address, lambda: self._workflows.leader.coordinator is not None)
+        return make_ray_hosts(self.settings, self._clock, address, self._is_leader)
 
-    def _connect_engines(self, tasks: TaskScope) -> None:
-        """Connect the workflow engine with the reactors whose firings start runs."""
-        workflows = self._workflows
-        self._graph_runtime.subscribers = workflows.subscriptions
-        workflows.on_shared = None if self._ownership is None else self._ownership.start_sharing
-        workflows.subscriptions.connect(tasks, self._scheduler.refresh_subscribers, self.run_handle)
+    def _is_leader(self) -> bool:
+        return self._workflows.leader.coordinator is not None
 
     def _make_packages(self) -> PackageService:
         service = PackageService(
@@ -192,20 +201,19 @@ class Node(NodeOperations):
             self._scheduler,
             self._workflows,
             self._liveness,
+            self._standby,
             scope=PACKAGE_SCOPES.get(self._owner.kind, "all"),
         )
-        service.installer.on_held_back = self._standby.wait
-        self._standby.reclaim = service.reclaim
         self._metrics.register(Collector(service, PackageService.samples))
         return service
 
-    def _make_event_feed(self, clock: Clock, tasks: TaskScope) -> EventFeed:
+    def _make_event_feed(self, tasks: TaskScope) -> EventFeed:
         return EventFeed(
             self._run_store,
             self._workflows.notifier,
-            self._graph_runtime.node_events,
+            self._node_events,
             lambda: count_firings(self._scheduler.reactors),
-            clock=clock,
+            clock=self._clock,
             tasks=tasks,
         )
 
@@ -214,8 +222,14 @@ class Node(NodeOperations):
         self._router: OperationRouter = operations
         if self._store is not None and self._ownership is not None:
             self._router = router = OwnerRouter(operations, self._scheduler, self._store, self._ownership)
-            self._ownership.on_renewed = self._standby.on_loaded = router.on_mail
-            self._share_partitions(self._store, self._ownership, router)
+            self._scheduler.sharing = SharedPartitions(
+                self._scheduler,
+                self._graph_runtime,
+                self._store,
+                self._ownership,
+                exclude_changes=self._packages.installer.exclude_changes,
+                finish_requests=router.finish_requests,
+            )
         operations.connect(self._router)
         relays = self._scheduler.sharing.relays
         relays.on_made = lambda reader: self._metrics.register(accumulator_collector(reader))
@@ -223,15 +237,8 @@ class Node(NodeOperations):
         self._operations = operations
         return GraphClient(self._router, self._scheduler, self.registry)
 
-    def _share_partitions(self, store: Store, ownership: ReactorOwnership, router: OwnerRouter) -> None:
-        """Share the partitions of keyed reactors with the other nodes of the store."""
-        shared = SharedPartitions(self._scheduler, self._graph_runtime, store, ownership)
-        shared.exclude_changes = self._packages.installer.exclude_changes
-        shared.finish_requests, shared.on_moved = router.finish_requests, router.on_mail
-        self._scheduler.sharing = shared
-
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
-        clock, options = self._graph_runtime.clock, self._executor_options()
+        clock, options = self._clock, self._executor_options()
         executors: list[Executor] = [kind(workflows, listener, clock, **options) for kind in (InProcess, Subprocess)]
         executors += [self._make_remote_executor(one, workflows, listener) for one in self._launchers]
         return {executor.name: executor for executor in executors}
@@ -244,7 +251,7 @@ class Node(NodeOperations):
             self._run_store,
             workflows,
             listener,
-            self._graph_runtime.clock,
+            self._clock,
             self.settings,
             owner=self._owner.id,
             server_url=lambda: self.server_url,

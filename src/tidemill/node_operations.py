@@ -32,6 +32,7 @@ from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushHandle, PushSummary, list_events
 from tidemill.graphs.views import AccumulatorDetails
+from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import validate_tenant
 from tidemill.kernel.settings import Settings
@@ -42,6 +43,7 @@ from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
 from tidemill.telemetry.metrics import Metrics
+from tidemill.telemetry.node_events import NodeEvents
 from tidemill.telemetry.tracing import SpanRecorder, TraceContext, trace_scope
 from tidemill.workflows.node_calls import NodeCall, PushCall, SecretCall, VariableCall
 from tidemill.workflows.slots import BackfillPlan
@@ -56,11 +58,13 @@ class NodeOperations:
     settings: Settings
     server_url: str | None
     """The address of a server that units of a cluster can reach; None if none is known."""
+    _clock: Clock
     _graph_client: GraphClient
     _graph_runtime: GraphRuntime
     _is_open: bool
     _liveness: ProcessLiveness
     _metrics: Metrics
+    _node_events: NodeEvents
     _operations: LocalRouter
     _owner: Owner
     spans: SpanRecorder
@@ -74,11 +78,11 @@ class NodeOperations:
         """The tenants, API keys, secrets and audit log of this node's store."""
         return AccessServices(
             self._run_store,
-            self._graph_runtime.clock,
+            self._clock,
             self.settings,
             owner=self._owner,
             liveness=self._liveness,
-            node_events=self._graph_runtime.node_events,
+            node_events=self._node_events,
         )
 
     @cached_property
@@ -312,7 +316,7 @@ class NodeOperations:
         return Services(
             access=self.access,
             workflows=self.workflow_client,
-            package_registry=PackageUploads(self._packages, self._graph_runtime.clock),
+            package_registry=PackageUploads(self._packages, self._clock),
             store=self.store,
             settings=self.settings,
             node=NodeServices(graphs=self._graph_client, packages=self._packages, metrics=self._metrics),

@@ -58,7 +58,7 @@ class WorkerNode(Node):
         return NodeParts(kind="worker", name=self._name, labels=self._labels)
 
     def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
-        clock, options = self._graph_runtime.clock, self._executor_options()
+        clock, options = self._clock, self._executor_options()
         lease = self.settings.heartbeat_timeout - self.settings.heartbeat_interval
         executor = WorkerProcesses(workflows, listener, clock, lease=lease, **options)
         return {executor.name: executor}
@@ -68,7 +68,7 @@ class WorkerNode(Node):
         self._workflows.stop_claiming()
         logger.info(events.WORKER_DRAINING, extra={"running": self.running_count})
         while not self._workflows.is_drained:
-            await self._graph_runtime.clock.sleep(DRAIN_CHECK_INTERVAL)
+            await self._clock.sleep(DRAIN_CHECK_INTERVAL)
 
 
 def _check_labels(labels: Iterable[str]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from tidemill.packages.deploy.install_records import InstallRecords
 from tidemill.packages.deploy.installer import NOTHING_LEAVING, Installer
 from tidemill.packages.loading.metadata import PackageMetadata
 from tidemill.packages.loading.reader import PROGRAM, Package, PackageOrigin, PackageScope, read_package
+from tidemill.packages.standby import StandbyLoads
 from tidemill.packages.status import (
     InstalledPackage,
     PackageKey,
@@ -61,6 +62,7 @@ class PackageService:
         scheduler: GraphScheduler,
         workflows: WorkflowEngine,
         liveness: ProcessLiveness,
+        standby: StandbyLoads,
         *,
         scope: PackageScope = "all",
     ) -> None:
@@ -74,7 +76,7 @@ class PackageService:
         self._clock = runtime.clock
         self.records = InstallRecords(store, workflows.owner, liveness, runtime.clock)
         self.installer = Installer(
-            runtime, scheduler, registry, workflows, store.schedules, self.records, self._notify_reconcilers
+            runtime, scheduler, registry, workflows, store.schedules, self.records, standby, self._notify_reconcilers
         )
         self._files: PackageFiles | None = None
         self._watched_sources: list[_WatchedSource] = []
@@ -209,7 +211,7 @@ class PackageService:
 
     async def reclaim(self, tenant: str, reactor: str) -> None:
         """Acquire a reactor that another node had acquired; it completes even if the caller is cancelled."""
-        await self.tasks.run_shielded(f"reactor {reactor}: reclaim", self.installer.reclaim(tenant, reactor))
+        await self.installer.reclaim(tenant, reactor)
 
     def _check_not_desired(self, key: PackageKey) -> None:
         definitions = self.installer.definitions.get(key)

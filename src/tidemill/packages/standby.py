@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from functools import partial
 from typing import Any, NamedTuple
 
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, ReactorOwnership, reactor_part_keys
@@ -42,32 +41,11 @@ class StandbyLoads:
     def __init__(self, runtime: GraphRuntime, scheduler: GraphScheduler, ownership: ReactorOwnership | None) -> None:
         self._runtime = runtime
         self._scheduler = scheduler
-        self._ownership = ownership
-        self.reclaim: Callable[[str, str], Awaitable[None]] | None = None
-        """Acquires a reactor, by tenant and name, that another node had acquired."""
-        if ownership is not None:
-            ownership.on_lost = self._on_lost
-        self.on_loaded: Callable[[], None] | None = None
-        """Called when what waited may have been loaded."""
+        self.ownership = ownership
         self.is_retrying = False
         """Whether it looks at the owners, or loads what they have released."""
         self._waiting: list[_WaitingLoad] = []
         self._is_running = False
-
-    def _on_lost(self, keys: Collection[PartKey]) -> None:
-        """Stop the reactors that another node has acquired, and wait for them as any other node does."""
-        for lost in self._scheduler.on_ownership_lost(keys):
-            if lost.definition.is_partition:  # the sharing of partitions decides which node runs it
-                self._scheduler.sharing.wake()
-                continue
-            part, parts = PartKey(lost.tenant, "reactor", lost.name), reactor_part_keys(lost.tenant, lost.definition)
-            error = ReactorOwnedError(part, "is owned by another node now", parts, "")
-            self.wait(partial(self._reclaim, lost), error)
-
-    async def _reclaim(self, lost: RunningReactor) -> None:
-        """Acquire a reactor again, unless an operator has restarted it meanwhile, or it was unloaded."""
-        if self.reclaim is not None and lost in self._scheduler.reactors:
-            await self.reclaim(lost.tenant, lost.name)
 
     async def load_or_wait(self, load: Load) -> None:
         """Load a package; if another node owns a reactor of it, load it when that node releases the reactor."""
@@ -89,6 +67,11 @@ class StandbyLoads:
             logger.warning(events.REACTOR_STANDBY, extra={"reason": str(error)})
             self._runtime.tasks.start("standby", self._run())
 
+    def wait_for_lost(self, lost: RunningReactor, reclaim: Load) -> None:
+        """Acquire a reactor again, which another node has acquired, when that node releases it."""
+        part, parts = PartKey(lost.tenant, "reactor", lost.name), reactor_part_keys(lost.tenant, lost.definition)
+        self.wait(reclaim, ReactorOwnedError(part, "is owned by another node now", parts, ""))
+
     async def _run(self) -> None:
         while self._waiting:
             await self._runtime.clock.sleep(self._runtime.settings.lease_ttl * _RETRY_INTERVAL_SHARE)
@@ -106,15 +89,15 @@ class StandbyLoads:
     async def _retry(self, waiting: _WaitingLoad) -> None:
         """Load what waits, if its reactors are free; it goes on waiting while the store fails."""
         try:
-            if waiting.keys and not (self._ownership and await self._ownership.is_free(waiting.keys)):
+            if waiting.keys and not (self.ownership and await self.ownership.is_free(waiting.keys)):
                 return
             self._waiting.remove(waiting)
             try:
                 await self.load_or_wait(waiting.load)
             finally:
                 self._forget(waiting)
-            if self.on_loaded is not None:
-                self.on_loaded()
+            if self.ownership is not None:
+                self.ownership.announce()  # requests for what was loaded may be waiting
         except StoreError as error:
             logger.warning(events.REACTOR_STANDBY, extra={"reason": str(error)})
             if waiting not in self._waiting:

@@ -154,9 +154,7 @@ class TestNode(Node):
 
     async def _join(self, engine: WorkflowEngine) -> None:
         """Share the store with the engine of another node, and wait until that node expects it."""
-        self._workflows.runtime.sharing.is_shared = True
-        if self._ownership is not None:
-            self._ownership.start_sharing()
+        self._workflows.runtime.sharing.begin()
         engine.share_store()
         await wait_until(lambda: not engine.is_using_store, self.settings.lease_ttl)
 

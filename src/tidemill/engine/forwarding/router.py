@@ -21,7 +21,7 @@ from tidemill.engine.graphs.client.part_operations import (
     RemoteOperations,
 )
 from tidemill.engine.graphs.client.routing import AnyPart, LocalRouter, OperationRouter
-from tidemill.engine.graphs.durability.ownership import ReactorOwnership
+from tidemill.engine.graphs.durability.ownership import OwnershipListener, ReactorOwnership
 from tidemill.engine.graphs.partitions.membership import HostOffer
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.tasks import wait_until
@@ -34,7 +34,7 @@ from tidemill.storage.mailbox_port import StoredRequest
 from tidemill.storage.store import Store
 
 
-class OwnerRouter(OperationRouter):
+class OwnerRouter(OperationRouter, OwnershipListener):
     """Runs operations on the reactors and accumulators of every node of the store."""
 
     def __init__(
@@ -48,6 +48,8 @@ class OwnerRouter(OperationRouter):
         self._sender = RequestSender(store.mailbox, ownership.owner, clock, tasks)
         self._receiver = RequestReceiver(store.mailbox, ownership.owner, self._serve, clock, tasks)
 
+        ownership.listen(self)
+
     async def open(self) -> None:
         await self._store.listen(self.on_mail, "mail")
         self._receiver.on_mail()
@@ -57,6 +59,9 @@ class OwnerRouter(OperationRouter):
         """Look for answers and requests: some may have come, or this node may own more than before."""
         self._sender.on_mail()
         self._receiver.on_mail()
+
+    def on_owned(self) -> None:
+        self.on_mail()
 
     @property
     def is_idle(self) -> bool:

@@ -37,6 +37,9 @@ class FiringSubscribers(Protocol):
     def subscriptions_to(self, tenant: str, reactor: str) -> frozenset[Subscription]:
         """Return the subscriptions of workflows to a reactor."""
 
+    def listen(self, listener: Callable[[str, str], None]) -> None:
+        """Call a listener with a tenant and a reactor when the subscriptions to the reactor have changed."""
+
     def deliver(
         self,
         tenant: str,
@@ -60,6 +63,9 @@ class NoSubscribers(FiringSubscribers):
 
     def subscriptions_to(self, tenant: str, reactor: str) -> frozenset[Subscription]:  # noqa: ARG002
         return frozenset()
+
+    def listen(self, listener: Callable[[str, str], None]) -> None:
+        pass
 
     def deliver(
         self,
@@ -102,18 +108,23 @@ def _keep_health(tenant: str, name: str, health: AccumulatorHealth) -> Accumulat
 class GraphRuntime:
     """The services that accumulators and reactors of one node share."""
 
-    subscribers: FiringSubscribers
-
     def __init__(
-        self, *, clock: Clock, settings: Settings, tasks: TaskScope, durability: DurabilityBackend | None = None
+        self,
+        *,
+        clock: Clock,
+        settings: Settings,
+        tasks: TaskScope,
+        durability: DurabilityBackend | None = None,
+        node_events: NodeEvents | None = None,
+        subscribers: FiringSubscribers | None = None,
     ) -> None:
-        self.node_events = NodeEvents(clock)
+        self.node_events = node_events or NodeEvents(clock)
         self.clock = clock
         self.settings = settings
         self.tasks = tasks
         self.durability: DurabilityBackend = durability or NoDurability()
         self.supervisor = Supervisor(clock, settings, tasks, self.durability, self.node_events)
-        self.subscribers = NoSubscribers()
+        self.subscribers: FiringSubscribers = subscribers or NoSubscribers()
         self.open_reader: OpenReader | None = open_reader  # None: streams are live without reading their sources
         self.health_filter: HealthFilter = _keep_health
         self.is_starting_up = False  # nothing fires while the node loads: a graph may still be missing

@@ -65,6 +65,7 @@ class GraphScheduler(LoadedGraphs):
         """Decides which partitions of keyed reactors run here."""
         self.find_front: FindAccumulator = lambda tenant, name: None  # noqa: ARG005 - until the operations are built
         """Returns what takes the events of a keyed reactor's accumulator."""
+        runtime.subscribers.listen(self.refresh_subscribers)
         runtime.find_accumulator = lambda *key: self._accumulators.get(key) or self.find_front(*key)
 
     # -- loading

@@ -15,14 +15,11 @@ from tidemill.engine.workflows.leader.election import LeaderElector
 from tidemill.engine.workflows.leader.scheduler import Scheduler
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.leader.ticks import TickTimer
-from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.notifications import RunNotifier
-from tidemill.engine.workflows.pools import PoolSizes
 from tidemill.engine.workflows.presence import Presence
-from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.engine.workflows.remote_reports import RemoteReports
-from tidemill.engine.workflows.runtime import StoreSharing, WorkflowRuntime
-from tidemill.engine.workflows.starts.firing_subscriptions import FiringSubscriptions
+from tidemill.engine.workflows.runtime import WorkflowRuntime
+from tidemill.engine.workflows.starts.firing_subscriptions import FiringSubscriptions, MakeHandle
 from tidemill.engine.workflows.starts.schedules import ScheduleRunner
 from tidemill.engine.workflows.starts.starter import RunStarter
 from tidemill.engine.workflows.starts.triggers import FindTrigger, TriggerPollers
@@ -31,15 +28,9 @@ from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.engine.workflows.worker.claimer import Claimer
 from tidemill.engine.workflows.worker.heartbeats import Heartbeats
 from tidemill.engine.workflows.worker.task_logs import TaskLogWriter
-from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import DefinitionError, Problem, StoreError
-from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import Owner, WorkflowStore
 from tidemill.telemetry import events
-from tidemill.telemetry.node_events import NodeEvents
-from tidemill.telemetry.tracing import SpanRecorder
 from tidemill.workflows.attempt_results import HandedBack
 from tidemill.workflows.change import LeaderFence
 from tidemill.workflows.definition import WORKER_EXECUTOR, Task
@@ -55,60 +46,31 @@ MakeExecutors = Callable[[LoadedWorkflows, AttemptListener], Mapping[str, Execut
 class WorkflowEngine:
     """Runs workflows on one node."""
 
-    on_shared: Callable[[], None] | None = None
-    """Called when other nodes begin to use the store."""
-
     def __init__(
         self,
-        store: WorkflowStore,
+        runtime: WorkflowRuntime,
         make_executors: MakeExecutors,
-        *,
-        owner: Owner,
-        clock: Clock,
-        settings: Settings,
-        node_events: NodeEvents,
-        spans: SpanRecorder,
-        default_executor: str,
-        pools: Mapping[str, int],
-        liveness: ProcessLiveness,
         find_trigger: FindTrigger,
-        is_single_node: bool,
-        assumed_pools: Mapping[str, int],
-        substitutes_executor: bool = False,
-        make_heartbeat_store: Callable[[], Store] | None = None,
+        *,
+        delivery_tasks: TaskScope,
+        make_handle: MakeHandle,
     ) -> None:
-        self.metrics, self.notifier = WorkflowMetrics(), RunNotifier()
-        self.executors: dict[str, Executor] = {}
-        self.runtime = runtime = WorkflowRuntime(
-            store=store,
-            owner=owner,
-            clock=clock,
-            settings=settings,
-            metrics=self.metrics,
-            node_events=node_events,
-            spans=spans,
-            tasks=TaskScope(),
-            liveness=liveness,
-            default_executor=default_executor,
-            pools=PoolSizes(store.pools, pools, assumed_pools),
-            sharing=StoreSharing(is_shared=not is_single_node),
-            served_executors=self.executors if substitutes_executor else None,
-            make_heartbeat_store=make_heartbeat_store,
+        """Build the engine; firings are delivered in `delivery_tasks`, which must outlive the reactors."""
+        self.runtime, self.owner, self._tasks = runtime, runtime.owner, runtime.tasks
+        self.metrics, self.notifier, self.executors = runtime.metrics, RunNotifier(), runtime.executors
+        decides_newest = runtime.owner.plans
+        self.versions = WorkflowVersions(
+            runtime.store.versions, runtime.clock, runtime.owner.id, decides_newest=decides_newest
         )
-        self.versions = WorkflowVersions(store.versions, clock, owner.id, decides_newest=owner.plans)
-        self._build(runtime, make_executors, find_trigger)
-
-    def _build(self, runtime: WorkflowRuntime, make_executors: MakeExecutors, find_trigger: FindTrigger) -> None:
         self._task_logs = TaskLogWriter(runtime, self.notifier)
         self.attempts = LocalAttempts(runtime, self.versions, self.executors, self._task_logs)
         self.executors |= make_executors(self.versions.loaded, self.attempts)
         self._find_trigger = find_trigger
-        self._tasks, self.owner = runtime.tasks, runtime.owner
         self.ticks = TickTimer(runtime)
         self.election = LeaderElector(runtime)
         self.leader = LeaderState(self.notifier)
         self.starter = RunStarter(runtime, self.versions, self.leader)
-        self.subscriptions = FiringSubscriptions(runtime, self.versions, self.starter)
+        self.subscriptions = FiringSubscriptions(runtime, self.versions, self.starter, delivery_tasks, make_handle)
         self.client = WorkflowClient(
             runtime, self.versions, self.leader, self.starter, is_node=True, find_trigger=find_trigger
         )
@@ -143,9 +105,7 @@ class WorkflowEngine:
         """Expect other nodes on the store from now on: keep the lease short, tick regularly, and claim."""
         if self.runtime.sharing.is_shared:
             return
-        self.runtime.sharing.is_shared = True
-        if self.on_shared is not None:
-            self.on_shared()
+        self.runtime.sharing.begin()
         self.election.renew_soon()
         self.ticks.speed_up()
         self._start_shared_loops()
@@ -267,7 +227,7 @@ class WorkflowEngine:
             remedy = f": pass pools={{'{task.pool}': 2}} to a node, or --pool {task.pool}=2 to `tidemill dev`"
             problems.append(f"there is no pool '{task.pool}'{did_you_mean(task.pool, pools) or remedy}")
         known = {*self.executors, WORKER_EXECUTOR}
-        is_served = self.runtime.served_executors is not None or task.executor in known
+        is_served = self.runtime.substitutes_executor or task.executor in known
         if task.executor is not None and not is_served:
             hint = did_you_mean(task.executor, known) or f"; there are {', '.join(sorted(known))}"
             problems.append(explain_missing(task.executor) or f"there is no executor '{task.executor}'{hint}")

@@ -1,11 +1,12 @@
 """The collaborators that every part of the workflow engine shares on one node."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from random import Random
 
 import msgspec
 
 from tidemill.engine.tasks import TaskScope
+from tidemill.engine.workflows.executors.interface import Executor
 from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.pools import PoolSizes
 from tidemill.engine.workflows.process_identity import ProcessLiveness
@@ -42,10 +43,17 @@ class StoreRetry:
 
 
 class StoreSharing:
-    """Whether other nodes use the store, which may begin while a node runs."""
+    """Whether other nodes use the store, which may begin while a node runs; `on_begun` is called then."""
 
-    def __init__(self, *, is_shared: bool) -> None:
+    def __init__(self, *, is_shared: bool, on_begun: Callable[[], None] | None = None) -> None:
         self.is_shared = is_shared
+        self._on_begun = on_begun
+
+    def begin(self) -> None:
+        """Expect other nodes on the store from now on."""
+        self.is_shared = True
+        if self._on_begun is not None:
+            self._on_begun()
 
 
 class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,17 +63,19 @@ class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
     owner: Owner
     clock: Clock
     settings: Settings
-    metrics: WorkflowMetrics
+    metrics: WorkflowMetrics = msgspec.field(default_factory=WorkflowMetrics)
     node_events: NodeEvents
     spans: SpanRecorder = msgspec.field(default_factory=NoSpans)
-    tasks: TaskScope
+    tasks: TaskScope = msgspec.field(default_factory=TaskScope)
     liveness: ProcessLiveness
     default_executor: str
     """The executor of tasks that name none."""
     pools: PoolSizes
     sharing: StoreSharing
-    served_executors: Collection[str] | None = None
-    """The executors that tasks may name, if the default executor runs all other tasks; None if it does not."""
+    executors: dict[str, Executor] = {}
+    """The executors of this node, by name; the engine makes them."""
+    substitutes_executor: bool = False
+    """Whether tasks that name an unknown executor run at the default one."""
     make_heartbeat_store: Callable[[], Store] | None = None
     """Makes another store of the same address, not opened yet; None if no other node could claim this node's tasks."""
     rng: Random = msgspec.field(default_factory=Random)
@@ -85,5 +95,5 @@ class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
     def executor_for(self, task: TaskSpec) -> str:
         """Return the executor of a task: the one that it names, or the node's default."""
         named = task.executor
-        is_served = self.served_executors is None or named in self.served_executors
+        is_served = not self.substitutes_executor or named in self.executors
         return named if named is not None and is_served else self.default_executor

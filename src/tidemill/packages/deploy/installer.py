@@ -1,12 +1,13 @@
 """Loads and unloads whole packages on one node: checks first, then the deploy pipeline."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, reactor_part_keys
+from tidemill.engine.graphs.durability.ownership import OwnershipListener, ReactorOwnedError, reactor_part_keys
+from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.reclaim import reclaim_reactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
@@ -33,12 +34,14 @@ from tidemill.packages.deploy.pipeline import Pipeline, PipelineObserver
 from tidemill.packages.deploy.retired_versions import RetiredVersions
 from tidemill.packages.deploy.steps import deploy_steps
 from tidemill.packages.loading.reader import Package, PackageOrigin
+from tidemill.packages.standby import StandbyLoads
 from tidemill.packages.status import PackageKey
 from tidemill.storage.workflow_ports import Schedules
 from tidemill.workflows.workflow import Workflow
 
 if TYPE_CHECKING:  # a node that loads only definitions does not import what reads package files
     from tidemill.packages.loading.preparer import PackageReference
+    from tidemill.storage.graph_ports import PartKey
 
 
 Load = Callable[[], Awaitable[Any]]
@@ -49,7 +52,7 @@ class _ReplacedError(Exception):
     """A package whose reactors were held back was replaced or unloaded."""
 
 
-class Installer(PipelineObserver):
+class Installer(PipelineObserver, OwnershipListener):
     """Installs the packages of one node, for every tenant. `on_changed` is called when the loaded packages changed."""
 
     def __init__(
@@ -60,6 +63,7 @@ class Installer(PipelineObserver):
         engine: WorkflowEngine,
         schedules: Schedules,
         records: InstallRecords,
+        standby: StandbyLoads,
         on_changed: Callable[[], None],
     ) -> None:
         tasks, clock = runtime.tasks, runtime.clock
@@ -80,8 +84,10 @@ class Installer(PipelineObserver):
         """When the current version of each package was loaded."""
         self._held_back: dict[PackageKey, Package] = {}
         """The packages that are loaded without reactors that another node owns."""
-        self.on_held_back: Callable[[Load, ReactorOwnedError], None] = lambda load, error: None  # noqa: ARG005
-        """Called with the load that completes such a package."""
+        self._standby = standby
+        self._tasks = tasks
+        if standby.ownership is not None:
+            standby.ownership.listen(self)
 
     @property
     def definitions(self) -> Mapping[PackageKey, PackageDefinitions]:
@@ -133,7 +139,7 @@ class Installer(PipelineObserver):
                 raise
             await self._load(key, lambda: self._plan_load(rest, key, origin, leaving), reference)
             self._held_back[key] = package
-            self.on_held_back(partial(self._load_whole, package, key, origin), error)
+            self._standby.wait(partial(self._load_whole, package, key, origin), error)
 
     async def _load_whole(self, package: Package, key: PackageKey, origin: PackageOrigin) -> None:
         """Load the reactors that were held back, unless the package was replaced or unloaded meanwhile."""
@@ -200,8 +206,24 @@ class Installer(PipelineObserver):
         with self._change_in_progress(has_graphs=change.has_graphs):
             await self.pipeline.finish_unload(cleanup)
 
+    def on_lost(self, keys: "Collection[PartKey]") -> None:
+        """Stop the reactors that another node has acquired, and wait for them as any other node does."""
+        for lost in self.scheduler.on_ownership_lost(keys):
+            if lost.definition.is_partition:  # the sharing of partitions decides which node runs it
+                self.scheduler.sharing.wake()
+                continue
+            self._standby.wait_for_lost(lost, partial(self._reclaim_lost, lost))
+
+    async def _reclaim_lost(self, lost: RunningReactor) -> None:
+        """Acquire a reactor again, unless an operator has restarted it meanwhile, or it was unloaded."""
+        if lost in self.scheduler.reactors:
+            await self.reclaim(lost.tenant, lost.name)
+
     async def reclaim(self, tenant: str, reactor: str) -> None:
         """Acquire a reactor that another node had acquired, and start it with its stored state."""
+        await self._tasks.run_shielded(f"reactor {reactor}: reclaim", self._reclaim(tenant, reactor))
+
+    async def _reclaim(self, tenant: str, reactor: str) -> None:
         async with self.pipeline.change_lock:
             self.pipeline.check_open()
             with self._change_in_progress(has_graphs=True):

@@ -44,6 +44,16 @@ class ReactorOwnedError(RequestError):
         return ReactorOwnedError(part, self._situation, self.keys, self.facts["owner"])
 
 
+class OwnershipListener:
+    """Follows what this node owns."""
+
+    def on_owned(self) -> None:
+        """Act on what this node owns: after each renewal, and when something that it has acquired runs."""
+
+    def on_lost(self, keys: Collection[PartKey]) -> None:
+        """Act on the loss of parts that another node has acquired."""
+
+
 class ReactorOwnership:
     """The parts that this node owns."""
 
@@ -60,16 +70,13 @@ class ReactorOwnership:
     ) -> None:
         self.fences: dict[PartKey, PartFence] = {}
         """The fence of each part that this node owns."""
-        self.on_lost: Callable[[Collection[PartKey]], None] | None = None
-        """Called with the parts that another node has acquired."""
+        self._listeners: list[OwnershipListener] = []
         self._part_owners = part_owners
         self._is_dead = is_dead
         self.owner = _encode_owner(owner)
         """This node, as it is stored."""
         self.owner_id = owner.id
         """The id of this node."""
-        self.on_renewed: Callable[[], None] | None = None
-        """Called after each renewal."""
         self._ttl = ttl
         self._silence = SilenceWatch(clock)
         self._is_shared = is_shared
@@ -83,6 +90,10 @@ class ReactorOwnership:
     def _renewal_interval(self) -> float:
         """The seconds between renewals. A node that has the store to itself never renews its ownership."""
         return self._ttl / 3 if self._is_shared else FOREVER
+
+    def listen(self, listener: OwnershipListener) -> None:
+        """Tell a listener what this node owns and loses."""
+        self._listeners.append(listener)
 
     def start_sharing(self) -> None:
         """Renew the ownership from now on: another node uses the store."""
@@ -185,16 +196,20 @@ class ReactorOwnership:
             logger.warning(events.REACTOR_RENEWAL_FAILED, extra={"error": str(error)})
             return
         self.drop(fence for fence in held.values() if fence not in renewed)
-        if self.on_renewed is not None:
-            self.on_renewed()
+        self.announce()
+
+    def announce(self) -> None:
+        """Tell the listeners that this node may own and run more than before."""
+        for listener in self._listeners:
+            listener.on_owned()
 
     def drop(self, fences: Iterable[PartFence]) -> None:
         """Stop owning parts that another node has acquired, and report them."""
         lost = [fence.key for fence in fences if self.fences.get(fence.key) == fence]
         for key in lost:
             del self.fences[key]
-        if lost and self.on_lost is not None:
-            self.on_lost(lost)
+        for listener in self._listeners if lost else ():
+            listener.on_lost(lost)
 
 
 def _encode_owner(owner: Owner) -> str:

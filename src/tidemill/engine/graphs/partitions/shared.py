@@ -44,7 +44,20 @@ class SharedRunner(PartitionRunner, Protocol):
 class SharedPartitions(PartitionSharing):
     """This node's share of the partitions of all keyed reactors that it has loaded."""
 
-    def __init__(self, runner: SharedRunner, runtime: GraphRuntime, store: Store, ownership: ReactorOwnership) -> None:
+    def __init__(
+        self,
+        runner: SharedRunner,
+        runtime: GraphRuntime,
+        store: Store,
+        ownership: ReactorOwnership,
+        *,
+        exclude_changes: Callable[[], AbstractAsyncContextManager[None]],
+        finish_requests: Callable[[Collection[PartKey]], Awaitable[None]],
+    ) -> None:
+        """Share partitions; `exclude_changes` keeps package changes from overlapping with a move.
+
+        `finish_requests` waits until the requests of other nodes for some parts are answered.
+        """
         self._runner = runner
         self._runtime = runtime
         self._ownership = ownership
@@ -58,12 +71,8 @@ class SharedPartitions(PartitionSharing):
         self._is_running = self._is_moving = False
         # an unload overlaps with other changes, and must not miss a partition
         self._move_locks: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self.exclude_changes: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-        """Keeps package changes from overlapping with a move."""
-        self.finish_requests: Callable[[Collection[PartKey]], Awaitable[None]] | None = None
-        """Waits until the requests of other nodes that this node serves for some parts are answered."""
-        self.on_moved: Callable[[], None] | None = None
-        """Called when this node has acquired partitions: requests for them may be waiting."""
+        self._exclude_changes = exclude_changes
+        self._finish_requests = finish_requests
 
     # -- taking part
 
@@ -154,7 +163,7 @@ class SharedPartitions(PartitionSharing):
 
         One that leaves is not waited for: its drains may take long, and every package change would wait, too.
         """
-        async with self.exclude_changes():
+        async with self._exclude_changes():
             is_joined = self._joined.get(keyed.key) is keyed
             async with self._move_locks[keyed.key] if is_joined else nullcontext():
                 yield is_joined
@@ -172,8 +181,7 @@ class SharedPartitions(PartitionSharing):
             await self._ownership.release([part for number in numbers for part in keyed.partition_keys(number)])
             raise
         logger.info(events.PARTITIONS_TAKEN, extra={"reactor": keyed.name, "partitions": sorted(numbers)})
-        if self.on_moved is not None:
-            self.on_moved()
+        self._ownership.announce()  # requests for the partitions may be waiting
 
     async def _acquire_assigned(self, keyed: PartitionedReactor, view: ClusterView) -> list[int]:
         """Acquire the partitions that are assigned to this node and free; return them."""
@@ -202,8 +210,7 @@ class SharedPartitions(PartitionSharing):
         parts = keyed.partition_keys(number)
         self._runner.leaving |= parts
         try:
-            if self.finish_requests is not None:
-                await self.finish_requests(parts)
+            await self._finish_requests(parts)
             await self._runner.stop_partition(keyed, number)
         finally:
             self._runner.leaving -= parts

@@ -38,7 +38,8 @@ START_ATTEMPT_LIMIT = 5
 BACKLOG_LIMIT = 64  # firings behind one that fails; with more, it is dropped without a retry
 
 Done = Callable[[FailedDelivery | None], None]
-
+MakeHandle = Callable[..., Any]
+"""`make_handle(run, tenant=...)` returns the handle of a run."""
 
 ReactorKey = tuple[str, str]
 """The tenant and the name of a reactor."""
@@ -77,7 +78,15 @@ class _DeliveryQueue:
 class FiringSubscriptions:
     """Starts the runs that subscribe to firings on this node."""
 
-    def __init__(self, runtime: WorkflowRuntime, versions: WorkflowVersions, starter: RunStarter) -> None:
+    def __init__(
+        self,
+        runtime: WorkflowRuntime,
+        versions: WorkflowVersions,
+        starter: RunStarter,
+        tasks: TaskScope,
+        make_handle: MakeHandle,
+    ) -> None:
+        """Deliver firings in these tasks, which must outlive the reactors."""
         self._clock = runtime.clock
         self._metrics = runtime.metrics
         self._spans = runtime.spans
@@ -86,24 +95,19 @@ class FiringSubscriptions:
         self._backoff = Backoff(max(settings.backoff_base, shortest), max(settings.backoff_max, shortest))
         self._versions = versions
         self._starter = starter
-        self._tasks = runtime.tasks
-        self._on_subscribers_changed: Callable[[str, str], None] = lambda tenant, reactor: None  # noqa: ARG005
+        self._tasks = tasks
+        self._make_handle = make_handle
+        self._listeners: list[Callable[[str, str], None]] = []
         self._queues: dict[QueueKey, _DeliveryQueue] = {}
         self._active: set[_DeliveryQueue] = set()
 
-    def connect(
-        self,
-        tasks: TaskScope,
-        on_subscribers_changed: Callable[[str, str], None],
-        make_handle: Callable[..., Any],
-    ) -> None:
-        """Run in these tasks, which must outlive the reactors; call back when the subscribers of a reactor change.
+    def listen(self, listener: Callable[[str, str], None]) -> None:
+        """Call a listener with a tenant and a reactor when the subscribers of the reactor have changed."""
+        self._listeners.append(listener)
 
-        `make_handle(run, tenant=...)` returns the handle of a run.
-        """
-        self._tasks = tasks
-        self._make_handle = make_handle
-        self._on_subscribers_changed = on_subscribers_changed
+    def _on_changed(self, reactor: ReactorKey) -> None:
+        for listener in self._listeners:
+            listener(*reactor)
 
     # -- subscriptions
 
@@ -117,7 +121,7 @@ class FiringSubscriptions:
                 self._queues[key].decide = decide
             else:
                 self._queues[key] = _DeliveryQueue(*key, decide, self._clock)
-                self._on_subscribers_changed(*key[1])
+                self._on_changed(key[1])
 
     def unsubscribe(self, tenant: str, workflow: str) -> None:
         """Remove all subscriptions of a workflow."""
@@ -131,7 +135,7 @@ class FiringSubscriptions:
             queue = self._queues.pop(key)
             queue.is_closed = True
             queue.retry_wakeup.notify()
-            self._on_subscribers_changed(*queue.reactor)
+            self._on_changed(queue.reactor)
 
     def subscriptions_to(self, tenant: str, reactor: str) -> frozenset[Subscription]:
         """Return the subscriptions of workflows to a reactor, or to nodes of graphs that are bound to it."""
