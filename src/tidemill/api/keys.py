@@ -35,6 +35,7 @@ KeyTenant = Annotated[
     ),
 ]
 Label = Annotated[str, Meta(description="What the key is for.")]
+KeyId = Annotated[str, Meta(description="The id of a key, as `tidemill key list` shows it.")]
 
 
 class Key(Message, frozen=True, kw_only=True):
@@ -140,7 +141,7 @@ async def create_key(
     only: Endpoints = None,
     label: Label = "",
 ) -> CreatedKey:
-    """Create an API key. The answer is the only one that has it; Tidemill stores a hash."""
+    """Create an API key. It is shown only once; Tidemill stores a hash."""
     new = await services.access.keys.create(caller, role, tenant=tenant, lifetime=expires, only=only, label=label)
     return CreatedKey.of_new(new)
 
@@ -152,6 +153,6 @@ async def create_key(
     is_audited_by_service=True,
     command=CommandForm("key revoke", done="key '{key}' is revoked"),
 )
-async def revoke_key(services: Services, caller: Principal, key: str) -> None:
+async def revoke_key(services: Services, caller: Principal, key: KeyId) -> None:
     """Revoke an API key: requests with it are refused from now on, and its open connections are closed."""
     await services.access.keys.revoke(caller, key)

@@ -160,7 +160,7 @@ class Calendar(Message, frozen=True, kw_only=True):
     ),
 )
 async def list_schedules(services: Services, caller: Principal, page: PageRequest) -> Page[ScheduleInfo]:
-    """List the schedules of the loaded workflows by workflow, with their next slots."""
+    """List the schedules of the loaded workflows, with their next slots."""
     catalog = services.catalog
     return page_of(
         await catalog.schedules(caller),

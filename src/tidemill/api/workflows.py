@@ -33,7 +33,7 @@ Name = Annotated[str, Meta(description="The name of a workflow."), NameOf("workf
 Text = Annotated[str, Meta(description="A part of the name or of a tag, in letters of any case."), WireName("q")]
 Tag = Annotated[str | None, Meta(description="Only workflows with this tag.")]
 IsPaused = Annotated[bool | None, Meta(description="Only workflows that are paused, or only others.")]
-Recent = Annotated[int, Meta(ge=0, le=50, description="The number of newest runs that each workflow has.")]
+Recent = Annotated[int, Meta(ge=0, le=50, description="How many of its newest runs each workflow comes with.")]
 
 
 class LastRun(Message, frozen=True, kw_only=True):

@@ -17,7 +17,10 @@ GraphArgument = Annotated[
 ]
 WorkflowArgument = Annotated[
     str,
-    typer.Argument(metavar="FILE[:NAME]", help="A Python file or a module; with NAME if it has several workflows."),
+    typer.Argument(
+        metavar="FILE[:NAME]",
+        help="A Python file or a module, with NAME if it has several workflows; or a workflow of the server in use.",
+    ),
 ]
 LoadOption = Annotated[
     list[str] | None,

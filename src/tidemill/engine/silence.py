@@ -17,7 +17,7 @@ class SilenceWatch:
         self._last_seen: dict[Hashable, tuple[Hashable, float]] = {}
 
     def lasts(self, name: Hashable, renewal: Hashable, seconds: float) -> bool:
-        """Return whether this has been the last renewal of a name for so many seconds."""
+        """Return whether this has been the last renewal of a name for this many seconds."""
         now = self._clock.monotonic()
         last, seen_at = self._last_seen.get(name, (None, now))
         if renewal != last:

@@ -19,7 +19,7 @@ def parse_duration(value: Duration) -> float:
     """Return a duration in seconds; raise ValueError for anything else."""
     seconds = _to_seconds(value)
     if not seconds >= 0:  # rejects nan too
-        raise ValueError(f"{value!r} is not a duration: time does not run backwards")
+        raise ValueError(f"{value!r} is not a duration: it must not be negative")
     if seconds > MAX_DURATION_SECONDS:
         raise ValueError(f"{value!r} is not a duration: it is finite, and at most a hundred years, '36500d'")
     return seconds

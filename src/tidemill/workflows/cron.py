@@ -90,7 +90,7 @@ def expression_problems(expression: object) -> list[str]:
     if len(parts) != 6:
         return [f"{expression!r} has {len(expression.split())} fields: 5 are needed, or 6 with seconds first"]
     problems = [
-        f"{part!r} is no {name}: {allowed}, with * , - /"
+        f"{part!r} is not a valid {name}: {allowed}, or * , - /"
         for position, (part, name, allowed) in enumerate(zip(parts, _FIELD_NAMES, _FIELD_RANGES, strict=True))
         if not _is_valid_field(part, position)
     ]

@@ -196,7 +196,7 @@ class _OutputDecision:
         except (msgspec.ValidationError, TypeError) as error:
             if not self._is_typed:
                 return msgspec.msgpack.decode(firing.output)
-            message = f"the value that {self._name} returned is no {label(self._params)}: {error}"
+            message = f"the value that {self._name} returned does not fit {label(self._params)}: {error}"
             raise OperationError(message) from error
 
     def _find_keys(self, value: Any, variables: Mapping[str, Any]) -> tuple[str | None, str | None]:

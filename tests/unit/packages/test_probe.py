@@ -226,7 +226,7 @@ till = tm.Reactor("till", [orders])
             "shop.py:2: importing 'shop' failed: it ended the program, with SystemExit(0)",
         ),
         ("import tidemill as tm\ntm.Workflow('')", "shop.py:2: a workflow needs a name"),
-        ("import tidemill as tm\ntm.Cron('99 * * * *')", "shop.py:2: '99' is no minute"),
+        ("import tidemill as tm\ntm.Cron('99 * * * *')", "shop.py:2: '99' is not a valid minute"),
         ("import tidemill as tm\ntm.Cron('0 6 * * *',\n timezone='Mars')", "shop.py:2: 'Mars' is not a time zone"),
         ("import tidemill as tm\ndef every():\n return tm.Every('abc')\nx = every()", "shop.py:3: 'abc' is not a"),
         ("import tidemill as tm\ntm.Retry(-1)", "shop.py:2: the first argument counts further tries"),

@@ -37,7 +37,7 @@ def demo(
 
     The examples are copied to a folder, and run from there as with `tidemill dev`: change one and save, and it is
     reloaded. Their state is in the same folder, so that the next start continues. Ctrl-C stops them; delete the folder
-    to be rid of everything. They need no network and no account.
+    to remove everything. They need no network and no account.
     """
     from tidemill.cli.dev_session import run_folder
     from tidemill.node import Node

@@ -46,8 +46,8 @@ def dev(
 
     The first line is the link to the node; it is open to this machine only, and needs no key.
     If a package cannot be loaded, its problems are shown with file and line, and the last good version keeps running.
-    Ctrl-C stops the node; active runs continue at the next start, with the changed code if there is any and it still
-    has all tasks that have ended.
+    Ctrl-C stops the node; active runs continue at the next start, with the changed code if it still has all tasks that
+    have ended.
     """
     from tidemill.cli.dev_session import run_folder
     from tidemill.node import Node

@@ -161,7 +161,8 @@ def sign(
     path: PathArgument,
     key: Annotated[Path, typer.Option("--key", help="A private key file.")],
     not_after: Annotated[
-        str | None, typer.Option("--not-after", help="The last day or moment of validity; in UTC unless given.")
+        str | None,
+        typer.Option("--not-after", help="The last day or moment of validity; in UTC unless it has an offset."),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="The only tenant that may load the package.")] = None,
 ) -> None:

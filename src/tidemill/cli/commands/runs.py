@@ -79,7 +79,7 @@ CauseOption = Annotated[
 KeyOption = Annotated[
     str,
     typer.Option(
-        help="Only runs of this key of a schedule, of this backfill, or about what `dedup` of tm.on_output says.",
+        help="Only runs with this key: of a schedule, of a backfill, or from `dedup` of tm.on_output.",
         show_default=False,
     ),
 ]
@@ -117,7 +117,7 @@ PreviewOption = Annotated[bool, typer.Option("--preview", help="Only show which 
 LatestOption = Annotated[
     bool,
     typer.Option(
-        "--latest", help="Continue with the newest version of the workflow; nothing of the run may be running."
+        "--latest", help="Continue with the newest version of the workflow; no task of the run may be running."
     ),
 ]
 
@@ -286,9 +286,9 @@ def retry(
     output: Output = Format.TABLE,
     tenant: TenantOption = None,
 ) -> None:
-    """Rerun the failed tasks of a run, or a task and everything after it; also of all runs of a workflow or in a state.
+    """Rerun the failed tasks of a run, or a task and everything after it.
 
-    Many runs are those that failed, unless --state says otherwise.
+    Without a run, --workflow takes the failed runs of a workflow, and --state the runs in a state.
     """
     if _is_single(run, workflow, state):
         _clear_tasks(str(run), from_ or None, store, tenant, output, preview=preview, latest=latest)

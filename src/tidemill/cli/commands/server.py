@@ -41,7 +41,7 @@ def server(
         typer.Option(metavar="DIR", help="A folder of packages to load and to watch.", show_default=False),
     ] = None,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Let every request of this machine in, without a key.")
+        bool, typer.Option("--no-auth", help="Accept requests from this machine without a key.")
     ] = False,
     executor: ExecutorOption = "in_process",
     concurrency: ConcurrencyOption = None,

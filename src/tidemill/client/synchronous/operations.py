@@ -109,7 +109,7 @@ class Operations:
         return self._api.call(get_workflow_grid, {"name": name, "limit": limit, "cursor": cursor})
 
     def schedules(self, *, limit: int | None = None) -> list[ScheduleInfo]:
-        """List the schedules of the loaded workflows by workflow, with their next slots."""
+        """List the schedules of the loaded workflows, with their next slots."""
         return self._api.collect(list_schedules, {}, limit)
 
     def calendar(self, *, start: datetime | None = None, end: datetime | None = None) -> Calendar:
@@ -275,7 +275,7 @@ class Operations:
         only: list[str] | None = None,
         label: str = "",
     ) -> CreatedKey:
-        """Create an API key. The answer is the only one that has it; Tidemill stores a hash."""
+        """Create an API key. It is shown only once; Tidemill stores a hash."""
         return self._api.call(
             create_key, {"role": role, "tenant": tenant, "expires": expires, "only": only, "label": label}
         )

@@ -9,7 +9,7 @@ from tidemill.kernel.errors import RequestError
 from tidemill.storage.order_ports import AttemptOrders, CodeBundles
 
 KEPT = timedelta(hours=1)
-"""How long an order stays at least, also if its attempt is over sooner: a late unit learns that it is not wanted."""
+"""How long an order stays at least, even if its attempt is over sooner: a late unit learns that it is not wanted."""
 
 
 class AttemptAuthentication:

@@ -18,7 +18,7 @@ from tidemill.telemetry import events
 from tidemill.telemetry.node_events import NodeEvents
 
 UNPUBLISHED = frozenset(["graph.call", "run.start", "session.open", "session.close"])
-"""Actions that can be frequent, and whose effects are events of their own or on no page."""
+"""Actions that can be frequent, and whose effects are other events or on no page."""
 OF_ALL_TENANTS = frozenset(["pool"])
 """What belongs to the instance, and every tenant sees."""
 PRUNE_BATCH = 1000  # entries in one transaction

@@ -55,7 +55,7 @@ class KeyedRequest:
     def __init__(self, record: RequestRecord, *, is_repetition: bool = False, was_lost: bool = False) -> None:
         self.record = record
         self.is_repetition = is_repetition
-        """Whether the request was begun before: its effect may exist."""
+        """Whether the request was made before: its effect may exist."""
         self.was_lost = was_lost
         """Whether the call that handled it is gone, and left no answer."""
         self.is_final: bool | None = None
@@ -70,7 +70,7 @@ class KeyedRequest:
 
     @property
     def begun_at(self) -> datetime:
-        """When it was begun first."""
+        """When it was made first."""
         return self.record.at
 
 
@@ -130,14 +130,14 @@ class IdempotentRequests:
 
     async def _join(self, record: RequestRecord, stored: RequestRecord) -> KeyedRequest:
         """Return the answer of the call that handles a request, or take the request over once that call is gone."""
-        begun = heard = self._clock.monotonic()
+        started = heard = self._clock.monotonic()
         while stored.status is None:
             now = self._clock.monotonic()
             if self._is_gone(stored.owner) or now - heard >= self._ttl:
                 taken = replace(stored, owner=record.owner)
                 if await self._records.claim(taken, stored.owner):
                     return KeyedRequest(taken, is_repetition=True, was_lost=stored.owner != NO_OWNER)
-            elif now - begun >= self._ttl + PATIENCE:
+            elif now - started >= self._ttl + PATIENCE:
                 raise _in_progress(record.key)
             else:
                 await self._clock.sleep(LOOK_INTERVAL)

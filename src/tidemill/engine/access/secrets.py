@@ -104,7 +104,7 @@ class SecretService:
         return stored
 
     async def _keys(self) -> MasterKeys:
-        """Return the master keys: those of the settings, or those that a local store keeps beside its file."""
+        """Return the master keys: those of the settings, or those that a local store keeps next to its file."""
         if self._loaded_keys is None:
             text = self._settings.secret_keys or await call_in_thread(self._store.read_local_keys)
             if text is None:

@@ -36,7 +36,7 @@ class TicketService:
         return NewTicket(token, expires_at)
 
     async def redeem(self, token: str, endpoint: str) -> Principal:
-        """Return the principal of a ticket, which is used up by this, also if it is for another endpoint."""
+        """Return the principal of a ticket, which is used up by this, even if it is for another endpoint."""
         ticket = await self._tickets.take(digest_token(token))
         if ticket is None or ticket.endpoint != endpoint or ticket.expires_at <= self._clock.now():
             message = f"the ticket is not valid for {endpoint}, was used before, or has expired: ask for another one"

@@ -8,7 +8,7 @@ from tidemill.kernel.suggestions import close_names, did_you_mean
 from tidemill.telemetry import events
 
 STORED_EVENT_TYPES = {
-    events.RUN_STARTED: "a run has begun: run, workflow, state, actor",
+    events.RUN_STARTED: "a run has started: run, workflow, state, actor",
     events.RUN_ENDED: "a run has ended: run, workflow, state, reason, actor",
     events.RUN_CLEARED: "a run that had ended runs again: run, workflow, state, reason, actor",
     events.TASK_STATE: "a task run has changed: run, workflow, task, index, attempt, before, state, reason, actor",
@@ -27,7 +27,7 @@ NODE_EVENT_TYPES = {
     events.PACKAGE_REMOVED: "a package was unloaded: package",
     events.PACKAGE_FAILED: "a package could not be loaded or removed: package, version, reason",
     events.LEADERSHIP_WON: "this node leads from now on: node, epoch",
-    events.LEADERSHIP_LOST: "this node does not lead any more: node, epoch",
+    events.LEADERSHIP_LOST: "this node no longer leads: node, epoch",
     events.NODE_JOINED: "a server, a worker or another node appeared in the store: node, name, kind",
     events.NODE_LEFT: "a node has left the store, or was removed because it is gone: node, name, kind",
     events.CHANGE_MADE: "a person or a program has changed something, as the audit log says: action, target",

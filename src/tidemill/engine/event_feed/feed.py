@@ -54,7 +54,7 @@ class Joined(NamedTuple):
 
 
 class TooSlowError(RequestError):
-    """A reader has not taken the events of a node for so long that some are no longer kept."""
+    """A reader has not taken the events of a node, and some are no longer kept."""
 
     def __init__(self) -> None:
         message = "the reader was too slow, and events that it has not taken are no longer kept: subscribe again"

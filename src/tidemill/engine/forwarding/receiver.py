@@ -19,11 +19,11 @@ ANSWER_RETRY_INTERVAL = 0.2
 """Seconds until an answer that could not be stored is stored again: the operation must not be repeated for it."""
 
 Serve = Callable[[StoredRequest], Awaitable[bytes | None]]
-"""Serves a request and returns its answer; None if this node does not own the target, or not any more."""
+"""Serves a request and returns its answer; None if this node does not own the target, or no longer."""
 
 
 class RequestReceiver:
-    """Serves the requests to one node, each in a task of its own, begun in the order in which they were sent."""
+    """Serves the requests to one node, each in a separate task, started in the order in which they were sent."""
 
     def __init__(self, mailbox: Mailbox, owner: str, serve: Serve, clock: Clock, tasks: TaskScope) -> None:
         self._mailbox = mailbox

@@ -115,7 +115,7 @@ class OwnerRouter(OperationRouter, OwnershipListener):
     # -- serving
 
     async def _serve(self, request: StoredRequest) -> bytes | None:
-        """Run an operation for another node; return None if this node does not own its target, also afterwards."""
+        """Run an operation for another node; return None if this node does not own its target, even afterwards."""
         if not self._owns(request.target) or request.target in self._scheduler.leaving:
             return None
         try:
@@ -143,7 +143,7 @@ class OwnerRouter(OperationRouter, OwnershipListener):
         return await operation.of(self._here(target))(**fields)
 
     def _owns(self, target: PartKey) -> bool:
-        """Return whether this node owns a part, also while it finishes what it has begun to serve for it."""
+        """Return whether this node owns a part, even while it finishes what it has started to serve for it."""
         is_whole = self._scheduler.is_partitioned(target) or HostOffer.parse(target.name) is not None
         return target in self._ownership.fences and (is_whole or self._scheduler.has_running(target))
 

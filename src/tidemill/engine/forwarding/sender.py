@@ -141,7 +141,7 @@ class RequestSender:
             self._tasks.start("forwarding: cleaning", self._delete_finished())
 
     async def _delete_finished(self) -> None:
-        """Delete requests that no caller waits for any more, and now and then those of nodes that died."""
+        """Delete requests that no caller still waits for, and now and then those of nodes that died."""
         try:
             while self._finished:
                 finished, self._finished = self._finished, []

@@ -113,7 +113,7 @@ class LoadedGraphs:
 
     def _check_open(self) -> None:
         if self.is_closed:
-            raise RequestError("the node is not running any more", code="not_running", status=503)
+            raise RequestError("the node is no longer running", code="not_running", status=503)
 
     def _find_managed(self, tenant: str, name: str) -> ManagedGraph:
         self._check_open()

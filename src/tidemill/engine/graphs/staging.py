@@ -272,7 +272,7 @@ class GraphStager:
             if keyed is not None and user is not None:
                 message = (
                     f"accumulator '{name}' belongs to the keyed reactor '{keyed.name}' alone, and reactor "
-                    f"'{user.name}' uses it too: declare one of its own for each"
+                    f"'{user.name}' uses it too: declare one for each"
                 )
                 raise DefinitionError.single(f"reactor '{sharing[0].name}'", message, sharing[0].location)
 

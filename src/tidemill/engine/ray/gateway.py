@@ -188,7 +188,7 @@ def _connect(connect: protocol.Connect) -> str:
         log_to_driver=False,
         configure_logging=False,
     )
-    if connect.address.startswith("ray://"):  # a client has no session of its own: a worker of the cluster tells it
+    if connect.address.startswith("ray://"):  # a client has no session: a worker of the cluster tells it
         return str(ray.get(ray.remote(num_cpus=0)(_read_session).remote()))
     return _read_session()
 

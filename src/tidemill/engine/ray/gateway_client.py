@@ -134,7 +134,7 @@ class RayGateway:
             was_connected = False
             try:
                 await self._run_gateway(prefix)
-            except Exception as error:  # without its gateway, the node would judge no actor any more
+            except Exception as error:  # without its gateway, the node would no longer judge any actor
                 self.problem = str(error) or type(error).__name__
                 self._log_failure(None if isinstance(error, OperationError) else error)
             finally:

@@ -105,7 +105,7 @@ class RayHosts(ActorObserver):
         self._stopping.clear()
 
     def on_listed(self, names: Sequence[str]) -> None:
-        """Start the hosts that are missing, and stop those that are not wanted any more."""
+        """Start the hosts that are missing, and stop those that are no longer wanted."""
         if not self._is_leader():
             return
         now = self._clock.monotonic()

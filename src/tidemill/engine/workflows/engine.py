@@ -234,7 +234,7 @@ class WorkflowEngine:
         return problems
 
     async def activate(self, tenant: str, workflow: Workflow) -> None:
-        """Make a workflow the current one of its name; runs that have begun keep their version."""
+        """Make a workflow the current one of its name; runs that have started keep their version."""
         current = self.versions.current.get((tenant, workflow.name))
         previous = None if current is None else self.versions.find_workflow(current)
         version = await self.versions.set_current(tenant, workflow)
@@ -252,7 +252,7 @@ class WorkflowEngine:
             self._claimer.assign_slots()
 
     async def deactivate(self, tenant: str, name: str) -> None:
-        """Start no more runs of a workflow; those that have begun continue."""
+        """Start no more runs of a workflow; those that have started continue."""
         self.subscriptions.unsubscribe(tenant, name)
         await self.versions.remove_current(tenant, name)
         self.ticks.notify()
@@ -273,12 +273,12 @@ class WorkflowEngine:
         """
         key = VersionKey(tenant, workflow.name, workflow.wired().spec.version)
         claimed = self.attempts.claimed
-        begun = {attempt_key for attempt_key, attempt in claimed.items() if attempt.run.version_key == key}
-        begun |= self.attempts.running() - claimed.keys()
+        held = {attempt_key for attempt_key, attempt in claimed.items() if attempt.run.version_key == key}
+        held |= self.attempts.running() - claimed.keys()
 
         def is_in_use() -> bool:
             is_loaded = self.versions.find_workflow(key) is workflow
-            return is_loaded or not begun.isdisjoint(claimed.keys() | self.attempts.running())
+            return is_loaded or not held.isdisjoint(claimed.keys() | self.attempts.running())
 
         return is_in_use
 

@@ -33,10 +33,10 @@ _WRITE_ATTEMPTS = 8
 
 
 class AttemptEndedError(RequestError):
-    """The attempt is not wanted any more: it has ended, or another one has taken over."""
+    """The attempt is no longer wanted: it has ended, or another one has taken over."""
 
     def __init__(self, key: AttemptKey) -> None:
-        message = f"attempt {key} is not wanted any more: it was cancelled, has ended, or counts as lost"
+        message = f"attempt {key} is no longer wanted: it was cancelled, has ended, or counts as lost"
         super().__init__(message, code="attempt_ended", status=409)
 
 
@@ -44,7 +44,7 @@ class AttemptStartedError(RequestError):
     """Another process runs the attempt."""
 
     def __init__(self, key: AttemptKey) -> None:
-        message = f"attempt {key} was begun by another process: each attempt runs at most once"
+        message = f"attempt {key} was started by another process: each attempt runs at most once"
         super().__init__(message, code="attempt_started", status=409)
 
 

@@ -34,7 +34,7 @@ class StoreRetry:
         """The number of calls that wait at the moment."""
 
     async def wait(self, failures: int) -> None:
-        """Wait before the next retry, after so many failures in a row."""
+        """Wait before the next retry, after a number of failures in a row."""
         self.waiting += 1
         try:
             await self._clock.sleep(STORE_RETRY.delay(failures))

@@ -26,7 +26,7 @@ async def load_version_switch(
 
 
 async def find_readable_spec(versions: WorkflowVersions, key: VersionKey) -> WorkflowSpec | None:
-    """Return the spec of a version; None if it is not stored, or cannot be read any more."""
+    """Return the spec of a version; None if it is not stored, or can no longer be read."""
     try:
         return await versions.load_spec(key)
     except StoreError:

@@ -16,7 +16,7 @@ from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import active_states
 from tidemill.workflows.workflow import Workflow
 
-_ACTIVE_RUN_LIMIT = 1000  # active runs of one workflow; with so many, all its versions count as needed
+_ACTIVE_RUN_LIMIT = 1000  # active runs of one workflow; with that many, all its versions count as needed
 
 
 class WorkflowVersions:
@@ -138,7 +138,7 @@ class WorkflowVersions:
         return self.loaded.get(key)
 
     async def load_spec(self, key: VersionKey) -> WorkflowSpec:
-        """Return the spec of a version, also of one that is not loaded here."""
+        """Return the spec of a version, even of one that is not loaded here."""
         if key not in self.specs:
             version = await self._version_store.get(key)
             if version is None:

@@ -111,12 +111,12 @@ class NewestVersions:
 
 
 def _audit_code(record: RunRecord, code: LoadedCode, newest: WorkflowVersion | None) -> Iterator[Finding]:
-    """Check that some node has the code of a begun run; while none is running, the next one may still have it."""
+    """Check that some node has the code of an unfinished run; while none is running, the next one may still have it."""
     if newest is None:
         return
     try:
         spec = msgspec.json.decode(newest.spec, type=WorkflowSpec)
-    except msgspec.DecodeError:  # a finding of its own, as soon as a run has this version
+    except msgspec.DecodeError:  # a separate finding, as soon as a run has this version
         spec = None
     if (note := code_note(record, code, newest.key, spec)) is not None:
         make_finding = problem_finding if code.live_nodes else note_finding
@@ -208,6 +208,6 @@ def _audit_claim(record: RunRecord, row: TaskRow, owners: Collection[str], now: 
     elif row.claimed_by not in owners:
         yield note_finding(
             _run_label(record),
-            f"{_task_label(row)} is {row.state} at '{row.claimed_by}', which is not registered any more.",
+            f"{_task_label(row)} is {row.state} at '{row.claimed_by}', which is no longer registered.",
             "It is retried when its lease has expired.",
         )

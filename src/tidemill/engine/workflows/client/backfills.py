@@ -50,7 +50,7 @@ class BackfillRunner:
         """Start a run for every slot in [start, end] that has none, at most `limit` of them running at a time.
 
         With `only_missing=False` slots that have had a run get another one. With `preview` nothing is changed. A future
-        slot gets no run: its schedule starts it. With the `id` of a backfill that was begun before, that is completed.
+        slot gets no run: its schedule starts it. The `id` of an earlier backfill completes that one.
         """
         tenant = caller.tenant
         schedule, now = find_schedule(workflow, key), self._clock.now()
@@ -58,8 +58,8 @@ class BackfillRunner:
         if type(limit) is not int or limit < 1:
             raise RequestError(f"limit is a number of runs, at least 1, not {limit!r}", code="invalid_limit")
         fired = await self._store.runs.read_fired_slots(tenant, workflow.name, schedule.key, start, end)
-        begun = await self._read_begun(tenant, id)
-        present = fired - begun.keys()
+        started = await self._read_started(tenant, id)
+        present = fired - started.keys()
         wanted = tuple(slot for slot in slots if not only_missing or slot not in present)
         had_run = tuple(slot for slot in slots if slot in present)
         plan = BackfillPlan(id=None, workflow=workflow.name, slots=wanted, present=had_run, future=future)
@@ -76,7 +76,7 @@ class BackfillRunner:
             range_start=start,
             range_end=end,
         )
-        return await self._run(caller, backfill, plan, workflow, schedule, begun)
+        return await self._run(caller, backfill, plan, workflow, schedule, started)
 
     async def _run(
         self,
@@ -85,13 +85,13 @@ class BackfillRunner:
         plan: BackfillPlan,
         workflow: Workflow,
         schedule: Schedule,
-        begun: Mapping[datetime, str],
+        started: Mapping[datetime, str],
     ) -> BackfillPlan:
         """Start the runs of a backfill that it has not started before."""
         backfill = await self._begin(backfill)
-        repeated, missing = set(plan.present), [slot for slot in plan.slots if slot not in begun]
+        repeated, missing = set(plan.present), [slot for slot in plan.slots if slot not in started]
         runs = await self._create_runs(caller, backfill, workflow, schedule, missing, repeated)
-        return msgspec.structs.replace(plan, id=backfill.id, runs=(*begun.values(), *runs))
+        return msgspec.structs.replace(plan, id=backfill.id, runs=(*started.values(), *runs))
 
     async def _begin(self, backfill: Backfill) -> Backfill:
         """Store a backfill, unless it is stored; return what is stored."""
@@ -100,7 +100,7 @@ class BackfillRunner:
         await self._store.backfills.upsert(backfill)
         return backfill
 
-    async def _read_begun(self, tenant: str, id: str | None) -> dict[datetime, str]:
+    async def _read_started(self, tenant: str, id: str | None) -> dict[datetime, str]:
         """Return the runs that a backfill has started before, by slot, oldest first."""
         runs = await self._store.runs.find(RunFilter(tenant=tenant, backfill=id, limit=SLOT_LIMIT)) if id else []
         return {run.slot: run.id for run in runs if run.slot is not None}

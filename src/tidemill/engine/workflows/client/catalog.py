@@ -77,7 +77,7 @@ class WorkflowFacts(NamedTuple):
 
     entry: CatalogEntry
     spec: WorkflowSpec | None
-    """None if it cannot be read any more."""
+    """None if it can no longer be read."""
     loaded: list[LoadedVersion]
     """Its versions on the nodes of the store."""
     activity: WorkflowActivity
@@ -143,7 +143,7 @@ class WorkflowCatalog:
         )
 
     async def read_spec(self, caller: Caller, name: str) -> WorkflowSpec | None:
-        """Return the structure of the version that new runs get; None if it cannot be read any more."""
+        """Return the structure of the version that new runs get; None if it can no longer be read."""
         entry = await self._find(caller, name)
         return await find_readable_spec(self._versions, VersionKey(caller.tenant, name, entry.version))
 
@@ -207,7 +207,7 @@ class WorkflowCatalog:
             message = f"no loaded workflow has a trigger {quote_name(name)}{did_you_mean(name, known)}"
             raise NotFoundError("trigger", name, message, known)
         if not isinstance(known[name].trigger, Trigger):
-            message = f"'{name}' is no polled trigger: pause the workflow '{known[name].workflows[0]}' instead"
+            message = f"'{name}' is not a polled trigger: pause the workflow '{known[name].workflows[0]}' instead"
             raise RequestError(message, code="not_pausable", status=409, trigger=name)
         schedules = self._store.schedules
         await (schedules.pause_trigger if paused else schedules.resume_trigger)(caller.tenant, name)

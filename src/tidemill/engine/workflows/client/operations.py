@@ -194,7 +194,7 @@ class RunOperations:
         return await self._explain(await self.load_record(caller, run), task)
 
     async def why_queued(self, caller: Caller, run: str) -> list[str]:
-        """Return why a run has not begun: one sentence per reason; none if it has no task."""
+        """Return why a run has not started: one sentence per reason; none if it has no task."""
         record = await self.load_record(caller, run)
         return await self._explain(record, record.tasks[0].task) if record.tasks else []
 
@@ -213,7 +213,7 @@ class RunOperations:
         return explain_task(record, spec, task, self._with_capacity(context, record.run.tenant, row))
 
     async def _read_context(self, record: RunRecord) -> tuple[ExplainContext, WorkflowSpec]:
-        """Return what is known beside the run itself about why its tasks have not run, and the spec of the run."""
+        """Return what is known in addition to the run about why its tasks have not run, and the spec of the run."""
         if (coordinator := self._leader.coordinator) is not None:
             context = explain_context(coordinator, self._runtime, self._versions, record)
         else:
@@ -286,7 +286,7 @@ class RunOperations:
         return {(key.task, key.element): error.place for key, error in errors.items()}
 
     async def _explain_context(self, record: RunRecord) -> ExplainContext:
-        """Return what the store knows beside the run itself about why a task of it has not run."""
+        """Return what the store knows in addition to the run about why a task of it has not run."""
         paused = (record.run.tenant, record.run.workflow) in await self._store.schedules.list_paused_workflows()
         running = RunFilter(
             tenant=record.run.tenant,

@@ -94,7 +94,7 @@ class WorkflowClient(RunOperations):
 
     @contextmanager
     def require_open(self) -> Iterator[None]:
-        """Raise a RequestError if the client is closed, also if it is closed during the block."""
+        """Raise a RequestError if the client is closed, even if it is closed during the block."""
         self._check_open()
         try:
             yield
@@ -104,7 +104,7 @@ class WorkflowClient(RunOperations):
 
     def _check_open(self) -> None:
         if self._closed.is_set():
-            raise RequestError("the node is not running any more", code="not_running", status=503)
+            raise RequestError("the node is no longer running", code="not_running", status=503)
 
     # -- runs
 
@@ -226,7 +226,7 @@ class WorkflowClient(RunOperations):
         raise RequestError(message, code="ambiguous_run", status=409, run=part)
 
     async def wait(self, caller: Caller, run: str, timeout: float | None = None) -> RunResult:
-        """Return the result of a run when it has ended; TimeoutError after so many seconds."""
+        """Return the result of a run when it has ended; TimeoutError after the timeout."""
         async with asyncio.timeout(timeout):
             finished = await self._wait_ended(caller, run)
         return await self._build_result(finished)
@@ -242,7 +242,7 @@ class WorkflowClient(RunOperations):
                 if active.run.tenant != caller.tenant:
                     raise unknown_run(run)
                 ended = notifier.end_signal(run)
-                await ended.wait()  # the coordinator learns of every end, and of its own
+                await ended.wait()  # the coordinator learns of every end, and of those that it causes
                 if ended.finished is not None:
                     return ended.finished
                 continue
@@ -326,7 +326,7 @@ class WorkflowClient(RunOperations):
         return await read_log_page(self._store.logs, keys, wanted, after=after, limit=limit)
 
     async def _sleep(self, seconds: float) -> None:
-        """Wait so many seconds of the node's time; RequestError if the client is closed meanwhile."""
+        """Wait some seconds of the node's time; RequestError if the client is closed meanwhile."""
         await _wait_first(self._clock.sleep(seconds), self._closed.wait())
         self._check_open()
 
@@ -416,7 +416,7 @@ class WorkflowClient(RunOperations):
 
         The workflow is the name of a loaded one, or a definition, which is stored first. Slots that have had a run are
         left out unless `only_missing` is False. With `preview` nothing is changed. With the `id` of a backfill that was
-        begun before, it is completed.
+        started before, it is completed.
         """
         if isinstance(workflow, str):
             workflow = self._versions.require_current(caller.tenant, workflow)

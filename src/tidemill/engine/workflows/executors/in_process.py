@@ -1,4 +1,4 @@
-"""Runs attempts inside the node: `async def` tasks on its loop, `def` tasks on threads of their own.
+"""Runs attempts inside the node: `async def` tasks on its loop, `def` tasks on separate threads.
 
 A coroutine can be cancelled. A thread cannot be killed: when it times out or is cancelled, that is reported, its return
 value is dropped later, and it keeps its slot until it ends. Code that blocks and must be stoppable belongs into the

@@ -99,7 +99,7 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SlotClass = str
-"""The name of one kind of slots of an executor: each kind has a number of its own."""
+"""The name of one kind of slots of an executor: each kind has its own number."""
 COMMON_SLOTS: SlotClass = ""
 """The only class of most executors."""
 

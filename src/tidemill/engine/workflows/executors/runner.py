@@ -242,7 +242,7 @@ class TaskCall:
         if isinstance(error, Fail | TypeMismatchError):
             return False
         retry = self._wired.task.retry
-        # A retry policy that names no error classes retries every failure, also a SystemExit.
+        # A retry policy that names no error classes retries every failure, even a SystemExit.
         return retry is None or Exception in retry.on or isinstance(error, retry.on)
 
 

@@ -1,4 +1,4 @@
-"""Runs attempts in processes of their own, forked from a warm one: they can be killed, and die with the node.
+"""Runs attempts in separate processes, forked from a warm one: they can be killed, and die with the node.
 
 Each attempt has a process group. SIGTERM asks it to end, SIGKILL forces it to, and the processes that it started end
 with it. What it prints becomes its log; its return value comes over a socket that no other process has.
@@ -85,7 +85,7 @@ class FdSelector:
 
 
 class _ProcessAttempt(RunningAttempt):
-    """An attempt in a process of its own, with the node's ends of its control socket and pipes."""
+    """An attempt in a separate process, with the node's ends of its control socket and pipes."""
 
     def __init__(
         self,
@@ -260,7 +260,7 @@ class _ProcessAttempt(RunningAttempt):
 
 
 class Subprocess(Executor):
-    """Runs attempts in processes of their own, at most `concurrency` at a time."""
+    """Runs attempts in separate processes, at most `concurrency` at a time."""
 
     name = "subprocess"
     is_immediate = False
@@ -279,7 +279,7 @@ class Subprocess(Executor):
         lease: float | None = None,
         locations: CodeLocations | None = None,
     ) -> None:
-        """Create the executor; with a `lease`, an attempt ends that is not renewed for so many seconds.
+        """Create the executor; with a `lease`, an attempt ends that is not renewed for that many seconds.
 
         `locations` says where the code is, if it is not loaded in this process.
         """

@@ -1,4 +1,4 @@
-"""Runs the attempts that a worker has claimed, each in a process of its own."""
+"""Runs the attempts that a worker has claimed, each in a separate process."""
 
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.workflows.definition import WORKER_EXECUTOR

@@ -199,7 +199,7 @@ def needs_plan(active: ActiveRun, draft: RunDraft, requests: Collection[RunReque
 
 
 def _may_decide(request: RunRequest, draft: RunDraft) -> bool:
-    """Return whether tasks may become ready by a request; not if it ends an element beside others that have not."""
+    """Return whether tasks may become ready by a request; not if it ends an element next to others that have not."""
     if request.report is None:
         return not request.decides_nothing
     ended = request.report[0]

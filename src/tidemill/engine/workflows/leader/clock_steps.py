@@ -1,4 +1,4 @@
-"""Steps of the wall clock: retries and deferrals wait for so many seconds, and are stored as wall times.
+"""Steps of the wall clock: retries and deferrals wait for some seconds, and are stored as wall times.
 
 Once the wall clock has been stepped by an hour, a stored time is an hour off. The leader has counted the seconds
 meanwhile, so it moves the times of all that waits by the length of the step, in memory immediately and in the store

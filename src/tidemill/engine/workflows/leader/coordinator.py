@@ -89,7 +89,7 @@ class RunCoordinator(AttemptObserver):
         """The number of runs whose change is being made or written."""
         self.store_retry = StoreRetry(runtime.clock)
         self.accepts_runs = True
-        """Whether new runs are begun here; not while the node closes."""
+        """Whether new runs are started here; not while the node closes."""
         self.is_closed = self._is_assign_scheduled = False
         self._launcher = ClaimLauncher(runtime, attempts, self.slots)
         self._failures = ChangeFailures(runtime, attempts, self.slots, self.replan)

@@ -1,7 +1,7 @@
 """Leader election: one node at a time leads, for a numbered term.
 
 The lease row in the store decides. The node that wins it holds a term; everything it writes as leader carries the
-term's number and is refused once another has begun. So no node has to be certain of being the only leader: it is enough
+term's number and is refused once another began. So no node has to be certain of being the only leader: it is enough
 that only one can write. A leader renews its term well before it runs out, and stops by its own clock when it could not.
 A candidate takes over from a leader whose process is gone, or whose term it has not seen renewed for a whole term.
 """

@@ -11,7 +11,7 @@ from tidemill.workflows.states import RunState
 def explain_context(
     coordinator: RunCoordinator, runtime: WorkflowRuntime, versions: WorkflowVersions, record: RunRecord
 ) -> ExplainContext:
-    """Return what the leader knows beside the run itself about why tasks of it have not run, but for `capacity`."""
+    """Return what the leader knows in addition to the run about why tasks of it have not run, but for `capacity`."""
     run, admission = record.run, coordinator.slots.admission
     active = coordinator.active_runs.get(run.id)
     return ExplainContext(

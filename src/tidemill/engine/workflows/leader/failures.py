@@ -80,7 +80,7 @@ class ChangeFailures:
         self._replan(active.run.id)
 
     def drop(self, requests: Collection[RunRequest], error: Exception) -> None:
-        """Reject requests that are not processed any more; their reports are written without a plan."""
+        """Reject requests that are no longer processed; their reports are written without a plan."""
         reject_requests(requests, error)
         if not self._tasks.is_closed:
             self.report_without_plan(requests)

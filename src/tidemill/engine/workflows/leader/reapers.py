@@ -50,7 +50,7 @@ _HEARTBEATS_BEFORE_EXPIRY = 2
 
 
 class RunReaper:
-    """Ends runs that no task will end any more."""
+    """Ends runs that no task will end."""
 
     def __init__(self, runtime: WorkflowRuntime, coordinator: RunCoordinator) -> None:
         self._store = runtime.store
@@ -111,7 +111,7 @@ def _end_orphan(draft: RunDraft) -> bool:
         return False
     draft.plan()
     if draft.run.state is RunState.RUNNING and not any(row.state.is_active for row in draft.rows.values()):
-        draft.fail("orphaned: nothing in it can be decided any more")
+        draft.fail("orphaned: nothing in it can still be decided")
     return draft.run.state.is_terminal
 
 
@@ -229,7 +229,7 @@ class TaskReaper:
         self._report_stuck(stuck)
 
     async def _adopt_unbegun(self, attempt: AttemptKey, row: TaskRow) -> bool:
-        """Take over a remote attempt that has not begun: only its node renews its lease, and that has stopped to."""
+        """Take over a remote attempt that has not started: only its node renews its lease, and that has stopped to."""
         is_unbegun = row.state is TaskState.QUEUED and self._adoption.is_remote(row)
         return is_unbegun and row.claimed_by != self._attempts.owner.id and await self._adoption.adopt(attempt, row)
 
@@ -263,7 +263,7 @@ class TaskReaper:
             attempt = AttemptKey(*key, row.attempt)
             if await self._apply_lost(attempt, lost):
                 self._attempts.release_vanished([attempt])
-                if self._adoption.is_remote(row):  # its unit may only be cut off, and would run beside the next one
+                if self._adoption.is_remote(row):  # its unit may only be cut off, and would run next to the next one
                     await self._attempts.stop([attempt], "it counts as lost")
                 self._metrics.increment("agent_lost_tasks_total")
                 logger.warning(events.TASK_LOST, extra={"attempt": str(attempt), "reason": lost.reason})

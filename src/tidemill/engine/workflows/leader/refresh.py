@@ -119,7 +119,7 @@ class RunRefresher:
         return True
 
     def take_newest_version(self, active: ActiveRun, draft: RunDraft, executor_of: Callable[[TaskSpec], str]) -> None:
-        """Pin a run that has not begun to the version that new runs get, if that is newer than its own."""
+        """Pin a run that has not started to the version that new runs get, if that is newer than its own."""
         newer = self._versions.newer_version(active.version)
         if newer is None or active.creation is not None or has_begun(draft.rows.values()):
             return

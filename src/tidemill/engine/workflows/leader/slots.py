@@ -5,11 +5,11 @@ next change of its run. A task that cannot run here, because its code, its execu
 another node to claim.
 
 Tenants get equal shares of the slots, or as their weights say: see `tenant_shares`. The slots of a tenant go to the
-highest priority first, then to older runs, so that begun work is finished, then to the task that has waited longest. A
+highest priority first, then to older runs, so that work is finished, then to the task that has waited longest. A
 slot that a task frees is kept for what follows in its own run, so that the end of a task and the claim of the next one
 are one change; but not if a task of a tenant with a smaller share waits, one of higher priority, or one of an older run
 that has waited for more than KEPT_SLOT_LIMIT. A granted slot stays reserved until it is used, so that no slot is
-granted twice. An executor may have several classes of slots; each has a queue of its own, and its slots are reserved
+granted twice. An executor may have several classes of slots; each has its own queue, and its slots are reserved
 apart.
 """
 
@@ -52,7 +52,7 @@ class SlotRequest(NamedTuple):
 WaitingRank = tuple[int, str, float, int, float, SlotRequest]
 """The order in which tasks of a tenant get slots: by priority, run, the time since when they are ready, and arrival.
 
-Beside the task, the time of its arrival by the monotonic clock.
+With the task, the time of its arrival by the monotonic clock.
 """
 NO_SLOTS: Counter[str] = Counter()
 """The slots that tenants use, where it does not matter: only one waits."""

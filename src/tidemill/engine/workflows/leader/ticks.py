@@ -72,7 +72,7 @@ class TickTimer:
         self.is_slow = self.next_tick > began + self._base_interval
 
     async def wait(self, due_times: Iterable[datetime | None], at_least: float) -> None:
-        """Sleep until the next tick, the first of some due times or a wake-up, but `at_least` so many seconds.
+        """Sleep until the next tick, the first of some due times or a wake-up, but `at_least` some seconds.
 
         A due time has come when the seconds until then have passed, or when the wall clock shows it: the clock may be
         stepped during the sleep, and some times count seconds while others follow the clock.

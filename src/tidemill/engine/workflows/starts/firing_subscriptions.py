@@ -1,6 +1,6 @@
 """Firing subscriptions: runs that firings of reactors start, on the node that runs the reactor.
 
-Each subscription, of a workflow to a reactor or to a node of a graph, has a queue of its own, in the order of the
+Each subscription, of a workflow to a reactor or to a node of a graph, has its own queue, in the order of the
 firings, so that a blocked queue blocks no other. A firing whose condition cannot be evaluated, or whose values the
 workflow refuses, is retried a few times, then dropped, and the queue continues. While the store fails, the queue waits.
 
@@ -197,7 +197,7 @@ class FiringSubscriptions:
             await self._start_run(queue, delivery)
         except StartSuppressedError:
             self._metrics.increment("subscription_suppressed_total", 1, **queue.labels)
-        except WorkflowPausedError:  # a firing during a pause starts no run, also not later
+        except WorkflowPausedError:  # a firing during a pause starts no run, not even later
             return
 
     async def start(self, tenant: str, subscription: Subscription, firing: Firing, output: NodeOutput | None) -> Any:

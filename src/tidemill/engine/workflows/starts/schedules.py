@@ -211,7 +211,7 @@ class ScheduleRunner(DueWork):
         watch.next_slot = retry_at or watch.schedule.next_after(watch.cursor.last)
 
     async def _start_slot(self, watch: _WatchedSchedule, slot: datetime) -> datetime | None:
-        """Start the run of a slot; if that fails for a reason of its own, return when to retry it."""
+        """Start the run of a slot; if that fails for another reason, return when to retry it."""
         try:
             request = StartRequest(
                 tenant=watch.tenant,

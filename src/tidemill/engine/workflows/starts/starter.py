@@ -1,6 +1,6 @@
 """Starts runs: from a workflow and its params to a stored run.
 
-On the leader a run is created and begun in one change. On any other node it is created, and the leader finds it.
+On the leader a run is created and started in one change. On any other node it is created, and the leader finds it.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,7 +55,7 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     params: Mapping[str, Any] | msgspec.Struct
     """The params by name, or an instance of the workflow's class of params."""
     context: Mapping[str, Any] = {}
-    """Values that `ctx["name"]` finds beside the params."""
+    """Values that `ctx["name"]` finds in addition to the params."""
     origin: RunOrigin = RunOrigin.MANUAL
     cause: str | None = None
     """The name of what starts the run."""

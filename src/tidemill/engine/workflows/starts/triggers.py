@@ -1,4 +1,4 @@
-"""Triggers: the leader polls each in a loop of its own, so that one that is slow or fails delays no other.
+"""Triggers: the leader polls each in a separate loop, so that one that is slow or fails delays no other.
 
 Only the leader polls, so that any number of nodes call a trigger once per interval. The result of a trigger starts a
 run of every workflow that names it, unless a run with the same params is still active.
@@ -30,7 +30,7 @@ FindTrigger = Callable[[str, str], Trigger | None]
 
 
 class TriggerPollers(DueWork):
-    """Polls the triggers that loaded workflows name, each in a loop of its own."""
+    """Polls the triggers that loaded workflows name, each in a separate loop."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class TriggerPollers(DueWork):
 
     @property
     def next_time(self) -> datetime | None:
-        """None: the loops have timers of their own."""
+        """None: the loops have their own timers."""
         return None
 
     @property

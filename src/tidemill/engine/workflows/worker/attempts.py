@@ -1,7 +1,7 @@
 """The attempts that this node has claimed: dispatched to executors, kept alive by heartbeats, reported on.
 
 The path of a report depends on which node leads. On the leader the report, the plan that follows from it and the claim
-of the tasks that became ready are one change. On any other node the report is a change of its own, and the leader
+of the tasks that became ready are one change. On any other node the report is a separate change, and the leader
 learns of it from the store. In both cases the store refuses the report of an attempt that is no longer the current one.
 A report is never dropped: while the store fails, it is retried.
 """
@@ -185,7 +185,7 @@ class LocalAttempts(AttemptListener):
             self.task_logs.close_attempt(key)
 
     def dispatch(self, request: AttemptRequest) -> None:
-        """Submit an attempt to its executor; through the dispatch queue, unless it has begun and can start now."""
+        """Submit an attempt to its executor; through the dispatch queue, unless it has started and can run now."""
         executor = self.executors[request.executor]
         if not (request.has_begun and executor.starts_now(request.version_key)):
             self.dispatcher.enqueue(request)
@@ -222,7 +222,7 @@ class LocalAttempts(AttemptListener):
         self.release_vanished(keys)
 
     def stop_superseded(self, run: str, rows: Mapping[TaskRef, TaskRow]) -> None:
-        """Cancel attempts of a run that are not current any more, according to its stored `rows`."""
+        """Cancel attempts of a run that are no longer current, according to its stored `rows`."""
         superseded = [
             key
             for key, attempt in self.claimed.items()
@@ -254,10 +254,10 @@ class LocalAttempts(AttemptListener):
         return True
 
     async def _record_start(self, key: AttemptKey, attempt: ClaimedAttempt) -> bool:
-        begun = self.observer.begin(key)
+        seen = self.observer.begin(key)
         try:
-            if begun is not None:
-                return bool(await begun)
+            if seen is not None:
+                return bool(await seen)
         except Exception as error:  # the run cannot be planned at present; the start can be written all the same
             logger.warning(events.TASK_REPORT_FAILED, extra={"run": key.run, "error": str(error)})
         self.reports_in_flight += 1

@@ -1,7 +1,7 @@
 """Claiming on nodes that do not lead: such a node claims tasks that the leader has scheduled and that it can run.
 
 It claims when another process reports a change, when a slot becomes free, and every tick. It also cancels attempts that
-are no longer wanted, and from time to time discards workflow versions that no run needs any more.
+are no longer wanted, and from time to time discards workflow versions that no run needs.
 """
 
 import logging

@@ -3,7 +3,7 @@
 A node sends heartbeats from its event loop. Author code that blocks the loop would silence every attempt of the node,
 and all of them would be started on other nodes although they are running. So, while the node has claimed attempts, a
 thread checks from time to time whether the loop responds. If it does not, the thread sends the heartbeats until it
-does: on connections of its own, to a store that it opens for that.
+does: on its own connections, to a store that it opens for that.
 
 Only attempts are kept alive that way. The leadership is not: a leader whose loop is blocked does not plan, and is
 replaced. And a process that is frozen falls silent as a whole: this thread is frozen with it.

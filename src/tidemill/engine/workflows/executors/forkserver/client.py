@@ -82,7 +82,7 @@ class ForkServerClient:
             reply = await self._prepare_reply
             if reply.error:
                 raise OperationError(
-                    f"module '{self.location.module}' cannot be imported in a process of its own: {reply.error}"
+                    f"module '{self.location.module}' cannot be imported in a separate process: {reply.error}"
                 )
         except BaseException:
             await self.close()
@@ -93,7 +93,7 @@ class ForkServerClient:
         self._socket, server_end = socket.socketpair()
         with server_end:
             try:
-                # A session of its own: Ctrl-C at the terminal is for the node, which ends its children in order.
+                # A separate session: Ctrl-C at the terminal is for the node, which ends its children in order.
                 self._process = subprocess.Popen(
                     # -P: modules of the working folder must not replace those of the standard library.
                     [sys.executable, "-P", "-m", SERVER_MODULE, str(server_end.fileno())],

@@ -35,7 +35,7 @@ _TAIL_LINES = 40
 _TAIL_CHARACTERS = 4096
 
 _MISSING_RIGHT = re.compile(r'User "[^"]+" cannot \w+ resource')
-"""In the message of a role that lacks a verb; admission rules have messages of their own."""
+"""In the message of a role that lacks a verb; admission rules have other messages."""
 
 _CLIENT_ERRORS = (httpx2.HTTPError, ConfigError, OSError, ValueError, KeyError)
 """What the client raises: KeyError for an error without a content type, ValueError for an answer that is not JSON.
@@ -104,7 +104,7 @@ class Cluster:
             await self._call("update secrets", lambda: self._client.replace(secret))
 
     async def delete_pod(self, namespace: str, name: str, grace: int | None = None) -> None:
-        """Delete a pod, with the grace of its own by default; one that is gone already is a success."""
+        """Delete a pod, with its own grace by default; one that is gone already is a success."""
         try:
             await self._call(
                 "delete pods", lambda: self._client.delete(Pod, name, namespace=namespace, grace_period=grace)

@@ -18,7 +18,7 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _DNS_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 MAX_NAMESPACES = 80
-"""Each namespace needs a connection of its own, and the client has a hundred."""
+"""Each namespace needs its own connection, and the client has a hundred."""
 
 DEFAULT_ALLOWED = (
     "spec.nodeSelector",
@@ -195,7 +195,7 @@ def _find_template_problems(part: dict[str, Any]) -> Iterator[str]:
             return
     for section, field in _OWNED_FIELDS:
         if field in part.get(section, {}):
-            yield f"it cannot set {section}.{field}: Tidemill decides it, or a key of its own does"
+            yield f"it cannot set {section}.{field}: Tidemill decides it, or a separate key does"
 
 
 def _parse_tenants(value: Any) -> dict[str, Any]:

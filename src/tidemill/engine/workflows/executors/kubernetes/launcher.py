@@ -149,7 +149,7 @@ class KubernetesLauncher(AttemptLauncher):
         self._report(known.key, ended)
 
     def _report_removed(self, keys: set[AttemptKey]) -> None:
-        """Report those of some pods that are not known any more."""
+        """Report those of some pods that are no longer known."""
         if self._observer is not None:
             for key in keys - self._table.keys():
                 self._observer.on_removed(key)

@@ -90,8 +90,8 @@ def find_refusals(launch: Launch, config: KubernetesConfig) -> Iterator[str]:
 def _find_foreign_containers(part: Mapping[str, Any], config: KubernetesConfig) -> Iterator[str]:
     """Yield each container that a task changes and that is not its own: containers are merged by name.
 
-    A container of any other name may become one of the operator, also one that an admission webhook adds to the pod.
-    Init containers have names of their own where the policy allows them, but not those of the operator's containers.
+    A container of any other name may become one of the operator, even one that an admission webhook adds to the pod.
+    Init containers have their own names where the policy allows them, but not those of the operator's containers.
     """
     spec = part.get("spec") or {}
     for one in _entries(spec, "containers"):
@@ -103,7 +103,7 @@ def _find_foreign_containers(part: Mapping[str, Any], config: KubernetesConfig) 
     }
     for one in _entries(spec, "initContainers"):
         if (name := _name_of(one)) is None or name in taken:
-            yield f"a task can only add init containers with names of their own, not {name!r}"
+            yield f"a task can only add init containers with their own names, not {name!r}"
 
 
 def _find_foreign_mounts(part: Mapping[str, Any], config: KubernetesConfig) -> Iterator[str]:

@@ -48,7 +48,7 @@ class TrackedPod:
 
     @property
     def is_over(self) -> bool:
-        """Whether the pod runs nothing any more."""
+        """Whether the pod no longer runs anything."""
         return self.ended_at is not None
 
     @property

@@ -59,7 +59,7 @@ class PodWatch:
                 continue
             except GoneError:
                 await self._clock.sleep(_BACKOFF.initial_delay / 10)
-            except Exception as error:  # without its watch, the node would judge no pod of the namespace any more
+            except Exception as error:  # without its watch, the node would no longer judge any pod of the namespace
                 failures += 1
                 self._record_failure(error)
                 await self._clock.sleep(_BACKOFF.delay(failures))

@@ -126,7 +126,7 @@ class RayLauncher(AttemptLauncher, ActorObserver):
         """Compare the cluster with the last one: a new one says nothing about the attempts of the old one.
 
         Nodes of the old cluster may still run them: they continue while their leases are renewed. But an attempt that
-        had not begun will not begin any more.
+        had not started no longer will.
         """
         if self._session not in (None, session):
             for name, unit in tuple(self._units.items()):

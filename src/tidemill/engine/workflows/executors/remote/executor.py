@@ -2,7 +2,7 @@
 
 The node writes the order of an attempt and launches its unit. From then on the attempt is on its own: it reports to any
 server, and renews its lease. The node renews the lease only while the unit is pending, deletes the unit if the attempt
-is not wanted any more, and decides what became of a unit that ended without a report, or that does not start.
+is no longer wanted, and decides what became of a unit that ended without a report, or that does not start.
 """
 
 import logging
@@ -52,7 +52,7 @@ EXPIRY_INTERVAL = 1.0
 """Seconds between two looks for units that do not start."""
 
 NOTICE_INTERVAL = 10.0
-"""Seconds between two looks for attempts that have begun unseen."""
+"""Seconds between two looks for attempts that have started unseen."""
 
 ADOPTION_GRACE = 15.0
 """Seconds after an adoption in which the unit may come into sight: its node may have launched it at the last moment."""
@@ -300,7 +300,7 @@ class RemoteExecutor(Executor, UnitObserver):
         logger.warning(events.UNIT_CALL_FAILED, exc_info=traceback, extra={"error": str(error)})
 
     async def _notice_begun(self) -> None:
-        """Find out which attempts have begun while the cluster is out of sight: they renew their own leases."""
+        """Find out which attempts have started while the cluster is out of sight: they renew their own leases."""
         unseen = {
             one.request.key: one
             for one in self._attempts
@@ -314,7 +314,7 @@ class RemoteExecutor(Executor, UnitObserver):
             unseen[key].has_begun = claim.state is TaskState.RUNNING
 
     def _find_overdue(self, attempt: RemoteAttempt) -> AttemptResult | None:
-        """Return the result of an attempt that should have begun long ago, as far as the cluster can be seen."""
+        """Return the result of an attempt that should have started long ago, as far as the cluster can be seen."""
         request, now = attempt.request, self._clock.monotonic()
         if attempt.is_judged or attempt.has_begun or not self._launcher.is_watching(request.tenant):
             return None
@@ -325,7 +325,7 @@ class RemoteExecutor(Executor, UnitObserver):
         return None if end is None else judge_unit(end, TaskState.QUEUED)
 
     async def _give_up(self, attempt: RemoteAttempt, result: AttemptResult) -> None:
-        """End an attempt whose unit did not start, and the unit with it; not if the attempt has begun unseen."""
+        """End an attempt whose unit did not start, and the unit with it; not if the attempt has started unseen."""
         key = attempt.request.key
         claim = await self._records.read_claim(key)
         if claim is None or claim.owner != self._owner:

@@ -76,7 +76,7 @@ class UnitStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether the unit runs nothing any more."""
+        """Whether the unit no longer runs anything."""
         return self.state in ("ended", "missing")
 
 

@@ -43,7 +43,7 @@ class LaunchBlocks:
             block.until = self._clock.monotonic() + _BACKOFF.delay(block.failures)
 
     def record_success(self, tenant: str) -> None:
-        """Begin with the shortest pause again; one that has begun meanwhile stays."""
+        """Begin with the shortest pause again; one that has started meanwhile stays."""
         for one in (None, tenant):
             if not self._is_blocked(one):
                 self._blocks.pop(one, None)
