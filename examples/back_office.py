@@ -1,6 +1,6 @@
 """The back office: small jobs that the clock starts all day, one of which does not always succeed.
 
-    tidemill dev examples --pool warehouse=1    run it, beside the other examples
+    tidemill dev examples --pool warehouse=1    run it, with the other examples
 
 `exchange_rates` runs every minute; in one run of four a provider sends a rate that is out of range, and the run fails
 without another try, because a retry would read the same. `digest` runs every two minutes: its queries share the one

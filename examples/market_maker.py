@@ -1,6 +1,6 @@
 """A market maker on simulated feeds: five inputs, one decision per quote, position and profit as it trades.
 
-    tidemill dev examples --pool warehouse=1    run it, beside the other examples
+    tidemill dev examples --pool warehouse=1    run it, with the other examples
     tidemill graph code examples/market_maker.py    show the function that the graph is compiled to
 
 Books arrive sixty times a second, prices of our model ten times. For each of them one compiled function decides
@@ -8,7 +8,7 @@ whether to trade. The exchange returns fills, the risk desk changes the limit no
 own ticks shows the trend.
 
 The connection of the model breaks every few minutes: the reactor is degraded for four seconds, decides with the last
-price, and recovers by itself. And now and then the model sends a price that is no number: the event becomes a dead
+price, and recovers by itself. And now and then the model sends a price that is not a number: the event becomes a dead
 letter, and the next price is processed.
 
 Change THRESHOLD while it runs, and save: the next quote is judged by the new code, and the position is kept.

@@ -1,6 +1,6 @@
 """A nightly report: fetch, clean each row, choose a branch by the total, publish, clean up.
 
-    tidemill dev examples --pool warehouse=1                             run it, beside the other examples
+    tidemill dev examples --pool warehouse=1                             run it, with the other examples
     tidemill run examples/nightly_report.py --day 2026-01-05             run it now, for a day
     tidemill run examples/nightly_report.py --day 2026-01-05 --rows 40 --currency USD --no-publish
 

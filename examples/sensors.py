@@ -1,6 +1,6 @@
 """Sensor monitoring: a graph judges every temperature at once, and an alert starts a workflow that calls for help.
 
-    tidemill dev examples --pool warehouse=1    run it, beside the other examples
+    tidemill dev examples --pool warehouse=1    run it, with the other examples
 
 Four machines report their temperature eight times a second. Every half minute one of them overheats: the graph
 `monitor` notices it within two seconds and returns an `Alert`, which starts a run of `callout`. However many readings
