@@ -12,7 +12,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tidemill.cli.formatting import format_short_duration, format_short_time, format_time, format_value, one_line
+from tidemill.cli.formatting import (
+    format_count,
+    format_short_duration,
+    format_short_time,
+    format_time,
+    format_value,
+    one_line,
+)
 from tidemill.cli.output import StreamFormat, can_redraw, output_console, print_json_line, print_text, show
 from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.key_forms import format_key
@@ -47,7 +54,7 @@ def firing_sentences(firing: FiringView) -> Iterator[str]:
 def _heading(state: ReactorState) -> Text:
     health = Text(str(state.health), _HEALTH_STYLES.get(state.health, ""))
     text = Text.assemble((state.name, "bold"), " ", health, " paused" * state.paused)
-    text.append(f"  {state.fires:,} firings, {state.failures:,} failed, {state.queued:,} queued", "dim")
+    text.append(f"  {format_count(state.fires, 'firing')}, {state.failures:,} failed, {state.queued:,} queued", "dim")
     if state.key is not None:
         text.append(f"; key {format_key(state.key)}")
     elif state.keys is not None:

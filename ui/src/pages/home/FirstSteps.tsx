@@ -16,7 +16,7 @@ const STEPS: { title: string; text: string; commands: string[] }[] = [
   },
   {
     title: "Run the package",
-    text: "It gets an address of its own. Save a file, and the change takes effect at once.",
+    text: "It gets its own address. Save a file, and the change takes effect at once.",
     commands: ["tidemill dev hello"],
   },
 ];

@@ -25,7 +25,7 @@ const reactorLink = ({ reactor }: FeedEvent) => `/reactors/${encodeURIComponent(
 const packageLink = (event: FeedEvent) => `/packages/${encodeURIComponent(String(event.package))}`;
 
 const WORDINGS: Record<string, Wording> = {
-  "run.started": (event) => ({ tone: "blue", subject: String(event.workflow), text: "has begun", to: runLink(event) }),
+  "run.started": (event) => ({ tone: "blue", subject: String(event.workflow), text: "has started", to: runLink(event) }),
   "run.ended": (event) => ({
     tone: toneOf(String(event.state)),
     subject: String(event.workflow),
@@ -86,7 +86,7 @@ const WORDINGS: Record<string, Wording> = {
   "leadership.lost": (event) => ({
     tone: "amber",
     subject: String(event.node),
-    text: "does not lead any more",
+    text: "no longer leads",
     to: "/nodes",
   }),
   "node.joined": (event) => ({ tone: "grey", subject: String(event.name), text: "has joined", to: "/nodes" }),
@@ -107,7 +107,7 @@ export function noticeOfEvent(event: FeedEvent): Notice {
 export function noticeOfRun(run: Schema<"RunInfo">): Notice {
   const to = `/runs/${run.id}`;
   if (run.ended_at === null) {
-    const text = run.started_at === null ? "is queued" : "has begun";
+    const text = run.started_at === null ? "is queued" : "has started";
     const at = run.started_at ?? run.created_at;
     return { key: `run.started ${run.id}`, at, tone: toneOf(run.state), subject: run.workflow, text, to };
   }

@@ -45,7 +45,7 @@ function KeyCachePanel({ reactor, isBrief = false, className }: Props) {
       className={className}
     >
       {key === "" ? (
-        <EmptyState title="No key has fired yet.">Each key has a cache of its own. Name a key to see it.</EmptyState>
+        <EmptyState title="No key has fired yet.">Each key has its own cache. Name a key to see it.</EmptyState>
       ) : (
         <Answer query={answer}>{(state) => <CacheTable state={state} isBrief={isBrief} />}</Answer>
       )}

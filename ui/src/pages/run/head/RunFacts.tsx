@@ -53,7 +53,7 @@ function WorkflowVersion({ run: { workflow, version } }: { run: Schema<"RunDetai
 
 function Params({ params }: { params: Record<string, unknown> | null }) {
   const entries = Object.entries(params ?? {});
-  if (params === null) return "cannot be read any more";
+  if (params === null) return "can no longer be read";
   if (entries.length === 0) return "none";
   return (
     <span className={styles.params} title={JSON.stringify(params, null, 2)}>
