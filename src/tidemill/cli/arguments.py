@@ -33,7 +33,9 @@ LoadOption = Annotated[
 ExecutorOption = Annotated[str, typer.Option(help="The executor of tasks that name none: in_process or subprocess.")]
 ConcurrencyOption = Annotated[
     int | None,
-    typer.Option(min=1, help="The number of tasks that may run at a time.", show_default="8, and 16 coroutines"),
+    typer.Option(
+        min=1, help="The number of tasks that may run at a time. Default: 8, and 16 coroutines.", show_default=False
+    ),
 ]
 PoolOption = Annotated[
     list[str] | None,

@@ -4,7 +4,7 @@ They may stand before the command, after it, or between its words: each group an
 behind its own name. A command says which of them it takes, and refuses the others wherever they stand.
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, get_args
 
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -81,6 +81,8 @@ class SharedOptionsCommand(TyperCommand):
         super().__init__(*args, **options)
         for one in self.params:
             one.metavar = one.metavar or _placeholder(one.type)
+            if hasattr(one.type, "_describe_range"):
+                vars(one.type)["_describe_range"] = partial(_range_in_words, one.type)  # else the help says 1<=x<=9
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the first line of the help: what must be given stands there without braces."""
@@ -124,6 +126,11 @@ def _placeholder(kind: Any) -> str:
     if choices := getattr(kind, "choices", None):
         return "|".join(str(getattr(one, "value", one)) for one in choices)
     return {"text": "TEXT", "str": "TEXT", "path": "PATH"}.get(kind.name, "N")
+
+
+def _range_in_words(kind: Any) -> str:
+    """Return which numbers an option takes."""
+    return f"at least {kind.min}" if kind.max is None else f"{kind.min} to {kind.max}"
 
 
 def _with_shared(command: Any, params: list[Any], shown: set[str]) -> list[Any]:

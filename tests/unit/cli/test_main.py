@@ -1,6 +1,7 @@
 """The command line as a whole: start, help and completion."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -76,6 +77,9 @@ def test_h_is_short_for_help(
     printed = capsys.readouterr().out
     assert "-h, --help" in printed
     assert "..." not in printed.partition("Commands:")[2]  # the summaries are shown in full
+    assert not re.search(
+        r"<=|>=|<\w+ range>|\[default: \(", printed
+    )  # ranges are in words, defaults without parentheses
     assert run(monkeypatch, *words, "-h") == 0
     assert capsys.readouterr().out == printed
 

@@ -41,8 +41,8 @@ DrainTimeoutOption = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="How long running tasks may take to end after SIGTERM.",
-        show_default="no limit",
+        help="How long running tasks may take to end after SIGTERM. Default: no limit.",
+        show_default=False,
     ),
 ]
 
