@@ -146,7 +146,7 @@ async def test_a_direct_push_reaches_the_version_that_is_loaded_now() -> None:
         assert node.reactor("r").firings(1)[0].results["g"].outputs == {"out": 15}
         await warm_up(node)
         await node.unload(name)
-        with pytest.raises(tm.RequestError, match="unknown accumulator 'a'"):
+        with pytest.raises(tm.RequestError, match="accumulator 'a' not loaded"):
             await node.push("a", 6)
         await node.load(module("second", 7))
         assert (await node.push("a", 5)).sequence == 1

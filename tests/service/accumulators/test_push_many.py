@@ -352,7 +352,7 @@ async def test_a_number_that_no_store_can_hold_is_refused(position: tm.ProducerP
         assert (caught.value.code, caught.value.status) == ("invalid_position", 400)
         with pytest.raises(tm.RequestError, match="format is 'json'"):
             await node.push_many("a", [1], format="xml")
-        with pytest.raises(tm.RequestError, match="unknown accumulator 'aa'"):
+        with pytest.raises(tm.RequestError, match="accumulator 'aa' not loaded"):
             await node.push_many("aa", [1])
 
 

@@ -130,15 +130,15 @@ async def test_an_error_is_the_same_at_every_node(address: str) -> None:
 async def test_a_name_that_no_node_owns_is_not_found(address: str) -> None:
     """G-31: with suggestions; and a value that cannot be sent is refused."""
     async with nodes(address, single(durability="interval")) as (owner, _, stranger):
-        with pytest.raises(tm.RequestError, match=r"unknown accumulator 'aa'.*did you mean 'a'") as raised:
+        with pytest.raises(tm.RequestError, match=r"accumulator 'aa' not loaded.*did you mean 'a'") as raised:
             await owner.push("aa", 1)
         assert (raised.value.code, raised.value.status) == ("accumulator_not_found", 404)
-        with pytest.raises(tm.RequestError, match="unknown accumulator 'b'"):
+        with pytest.raises(tm.RequestError, match="accumulator 'b' not loaded"):
             await stranger.push("b", 1)
         with pytest.raises(tm.RequestError, match="cannot be sent there") as raised:
             await stranger.push("a", object())
         assert raised.value.code == "invalid_value"
-        with pytest.raises(tm.RequestError, match="unknown accumulator 'a'"):
+        with pytest.raises(tm.RequestError, match="accumulator 'a' not loaded"):
             await stranger.push("a", 1, tenant="other")
 
 

@@ -26,9 +26,9 @@ async def test_a_reactor_of_another_tenant_is_not_found() -> None:
         await node.load(single().reactor, tenant="acme")
         with pytest.raises(tm.RequestError, match="reactor 'r' not loaded"):
             node.reactor("r")
-        with pytest.raises(tm.RequestError, match="unknown accumulator 'a'"):
+        with pytest.raises(tm.RequestError, match="accumulator 'a' not loaded"):
             await node.push("a", 1)
-        with pytest.raises(tm.RequestError, match="unknown accumulator 'a'"):
+        with pytest.raises(tm.RequestError, match="accumulator 'a' not loaded"):
             node.handle("a")
         with pytest.raises(tm.RequestError, match="not loaded"):
             await node.unload("reactor:r")

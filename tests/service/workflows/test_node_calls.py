@@ -152,7 +152,7 @@ async def test_calls_stay_in_the_tenant_of_the_run() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda ctx: ctx.push("number", 1), "unknown accumulator 'number' (did you mean 'numbers'?)"),
+        (lambda ctx: ctx.push("number", 1), "accumulator 'number' not loaded (did you mean 'numbers'?)"),
         (lambda ctx: ctx.start("call", number=1), "call"),
         (lambda ctx: ctx.start("strict", numbr=1), "there is no param 'numbr' (did you mean 'number'?)"),
     ],

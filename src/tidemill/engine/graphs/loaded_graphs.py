@@ -78,7 +78,7 @@ class LoadedGraphs:
             if (standby := self.standby.get(part)) is not None:
                 raise standby.naming(part)
             known = [other for owner, other in self._accumulators if owner == tenant]
-            message = f"unknown accumulator '{name}'{did_you_mean(name, known)}"
+            message = f"accumulator '{name}' not loaded{did_you_mean(name, known)}"
             raise NotFoundError("accumulator", name, message, known)
         return accumulator
 

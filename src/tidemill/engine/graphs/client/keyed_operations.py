@@ -62,7 +62,7 @@ class KeyedOperations:
 
     def _of_accumulator(self, tenant: str, name: str) -> PartitionedReactor:
         if (keyed := self._scheduler.keyed_accumulators.get((tenant, name))) is None:
-            raise NotFoundError("accumulator", name, f"unknown accumulator '{name}'")
+            raise NotFoundError("accumulator", name, f"accumulator '{name}' not loaded")
         return keyed
 
     async def _ask_hosts(self, keyed: PartitionedReactor, ask: Callable[[AnyHost], Awaitable[_T]]) -> list[_T]:
