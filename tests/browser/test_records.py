@@ -38,6 +38,21 @@ def test_a_variable_is_created_changed_and_deleted(page: Page, node: DemoNode) -
     assert read(node, "/variables/browser_limits").status_code == 404
 
 
+def test_a_name_that_no_address_can_hold_is_refused_in_the_form(page: Page, node: DemoNode) -> None:
+    """UD-21: the browser says what a name is made of, before anything is sent."""
+    page.goto(f"{node.url}/variables?dialog=new")
+    name = page.get_by_label("Name")
+    name.fill("eu/region")
+    page.get_by_label("Value").fill("1")
+    page.get_by_role("button", name="Save").click()
+    assert name.evaluate("input => input.validity.patternMismatch")
+    expect(page.get_by_role("dialog", name="New variable")).to_be_visible()
+    name.fill("eu.region_browser-1")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Variable eu.region_browser-1 is set.")).to_be_visible()
+    httpx.delete(f"{node.url}/api/v1/variables/eu.region_browser-1").raise_for_status()
+
+
 def test_enter_on_a_button_presses_that_button(page: Page, node: DemoNode) -> None:
     """S-9: the shortcuts of a list take nothing away from the keyboard."""
     httpx.put(f"{node.url}/api/v1/variables/pressed", json={"value": 1})

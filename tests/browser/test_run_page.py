@@ -67,6 +67,16 @@ def test_a_waiting_task_says_why(page: Page, pipelines: Pipelines, gated: str) -
     assert violations(page) == []
 
 
+def test_a_queued_run_says_why_in_its_header(page: Page, pipelines: Pipelines, gated: str) -> None:
+    """UD-13: nothing has to be selected to learn what it waits for."""
+    waiting = pipelines.start("gated")
+    open_page(page, f"{pipelines.url}/runs/{waiting}")
+    header = page.locator("header").filter(has=page.get_by_role("heading", level=1, name="Run of gated"))
+    expect(header.get_by_text(re.compile("of 'gated' is running, at most 1 may"))).to_be_visible()
+    pipelines.post(f"/runs/{waiting}/cancel")
+    assert pipelines.get(f"/runs/{gated}")["state"] == "running"
+
+
 def test_a_run_is_cancelled_with_a_reason(page: Page, pipelines: Pipelines, gated: str) -> None:
     """S-9: the dialog says what happens; the run keeps the reason."""
     open_page(page, f"{pipelines.url}/runs/{gated}")

@@ -144,3 +144,6 @@ def test_a_reader_sees_no_buttons_of_changes(page: Page, server: SecuredServer) 
         page.goto(f"{server.url}/{path}")
         expect(page.locator("table, [class*=empty]").first).to_be_visible()
         expect(page.get_by_role("main").get_by_role("button", name=changes)).to_have_count(0)
+    page.goto(f"{server.url}/accounts")  # UD-22: not listed, but the address may be typed
+    expect(page.get_by_role("main").get_by_role("alert")).to_be_visible()
+    expect(page.get_by_role("main").get_by_role("button", name=changes)).to_have_count(0)

@@ -1,5 +1,6 @@
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
+import { useMayAdminister } from "@/app/useMe";
 import { Badge } from "@/design/Badge/Badge";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
 import { NamedRecords, type RecordAction } from "@/design/RecordsPage/NamedRecords";
@@ -20,7 +21,7 @@ export function AccountsPage() {
       columns={COLUMNS}
       searchText={({ name, role }) => `${name} ${role}`}
       empty={<NoAccounts />}
-      mayChange={true}
+      mayChange={useMayAdminister()}
       newForm={(close) => <AccountForm onClose={close} />}
       actions={ACTIONS}
     />

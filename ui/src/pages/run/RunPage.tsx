@@ -29,7 +29,7 @@ export function RunPage() {
     <Page
       title={run ? `Run of ${run.workflow}` : "Run"}
       mark={run && <StateBadge state={run.state} />}
-      subtitle={run && reasonOf(run)}
+      subtitle={run && (reasonOf(run) ?? waitOf(run, data))}
       actions={run && <RunActions run={run} onRetry={rerun.retry} onClear={() => rerun.clear([])} />}
       isFull
     >
@@ -46,7 +46,12 @@ export function RunPage() {
   );
 }
 
-/** What the run waits for, or why it ended as it did. */
+/** What a queued run waits for: all of its tasks wait for the same. */
+function waitOf({ state }: Schema<"RunDetails">, { why }: RunData): string | undefined {
+  return state === "queued" ? Object.values(why)[0]?.join(" ") : undefined;
+}
+
+/** Why the run ended as it did, or what an operator said about it. */
 function reasonOf({ error, reason }: Schema<"RunDetails">): string | undefined {
   if (error !== null) return `${error.task}: ${error.type}: ${error.message}`;
   return reason === "" ? undefined : reason;

@@ -2,6 +2,7 @@ import { useState } from "react";
 import { api } from "@/api/client";
 import { useOutcome } from "@/api/useOutcome";
 import { Field } from "@/design/Field/Field";
+import { NameField } from "@/design/Field/NameField";
 import { FormDialog } from "@/design/FormDialog/FormDialog";
 
 interface Props {
@@ -30,13 +31,7 @@ export function SecretForm({ secret, onClose }: Props) {
       isBusy={save.isPending}
       error={save.error}
     >
-      {secret === undefined && (
-        <Field label="Name" hint="Letters, digits and _ . -">
-          {(attributes) => (
-            <input {...attributes} required value={name} onChange={(event) => setName(event.target.value)} />
-          )}
-        </Field>
-      )}
+      {secret === undefined && <NameField value={name} onChange={setName} />}
       <Field label="Value" hint="The server encrypts it, and never shows it again.">
         {(attributes) => (
           <input

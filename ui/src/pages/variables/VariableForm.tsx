@@ -3,6 +3,7 @@ import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { useOutcome } from "@/api/useOutcome";
 import { Field } from "@/design/Field/Field";
+import { NameField } from "@/design/Field/NameField";
 import { FormDialog } from "@/design/FormDialog/FormDialog";
 import { parseValue } from "./value";
 
@@ -33,13 +34,7 @@ export function VariableForm({ variable, onClose }: Props) {
       isBusy={save.isPending}
       error={save.error}
     >
-      {variable === undefined && (
-        <Field label="Name" hint="Letters, digits and _ . -">
-          {(attributes) => (
-            <input {...attributes} required value={name} onChange={(event) => setName(event.target.value)} />
-          )}
-        </Field>
-      )}
+      {variable === undefined && <NameField value={name} onChange={setName} />}
       <Field
         label="Value"
         hint={`JSON: a text, a number, true, a list or an object. This is ${value.kind}.`}

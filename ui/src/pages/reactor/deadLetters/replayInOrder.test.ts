@@ -3,13 +3,13 @@ import { replayInOrder } from "./replayInOrder";
 
 test("letters are replayed oldest first, and those that fail again are counted", async () => {
   const seen: string[] = [];
-  const text = await replayInOrder(["new", "old"], async (letter) => {
+  const replay = async (letter: string) => {
     seen.push(letter);
     const accepted = letter === "new";
     return { receipt: { accepted, sequence: 1, outcome: accepted ? "emitted" : "dead_lettered", reason: null } };
-  });
+  };
+  await expect(replayInOrder(["new", "old"], replay)).rejects.toThrow("1 dead letter processed, 1 failed again.");
   expect(seen).toEqual(["old", "new"]);
-  expect(text).toBe("1 dead letter processed, 1 failed again.");
 });
 
 test("an error says how many letters were replayed before it", async () => {

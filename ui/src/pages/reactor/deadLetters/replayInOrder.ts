@@ -20,5 +20,7 @@ export async function replayInOrder<Letter>(
     }
   }
   const failed = replayed - accepted;
-  return `${plural(accepted, "dead letter")} processed${failed > 0 ? `, ${failed} failed again` : ""}.`;
+  const processed = `${plural(accepted, "dead letter")} processed`;
+  if (failed > 0) throw new Error(`${processed}, ${failed} failed again.`);
+  return `${processed}.`;
 }

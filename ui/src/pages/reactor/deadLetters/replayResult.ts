@@ -10,6 +10,12 @@ export function isAccepted({ receipt, firing }: ReplayResult): boolean {
   return firing ? firing.ok : true;
 }
 
+/** What became of a letter that was processed; that it failed again is an error. */
+export function textOfAccepted(result: ReplayResult): string {
+  if (!isAccepted(result)) throw new Error(resultText(result));
+  return resultText(result);
+}
+
 export function resultText(result: ReplayResult): string {
   const { receipt, firing, run } = result;
   if (receipt?.accepted) return `The event was ${receipt.outcome}.`;

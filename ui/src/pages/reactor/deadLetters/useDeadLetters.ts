@@ -3,7 +3,7 @@ import { client } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { useOutcome } from "@/api/useOutcome";
 import { replayInOrder } from "./replayInOrder";
-import { resultText } from "./replayResult";
+import { textOfAccepted } from "./replayResult";
 
 type DeadLetter = Schema<"DeadLetter">;
 
@@ -18,6 +18,7 @@ export function useDeadLetters(reactor: string) {
     if (data === undefined) throw new Error("the server returned no result");
     return data;
   };
+  /** An action returns what became of it, and throws that if it did not do what was asked. */
   const attempt = async (action: () => Promise<string>) => {
     try {
       outcome.succeeded(await action());
@@ -26,7 +27,7 @@ export function useDeadLetters(reactor: string) {
     }
   };
 
-  const replay = (letter: DeadLetter) => attempt(async () => resultText(await replayOne(letter)));
+  const replay = (letter: DeadLetter) => attempt(async () => textOfAccepted(await replayOne(letter)));
   const replayAll = async (letters: DeadLetter[]) => {
     setReplayingAll(true);
     await attempt(() => replayInOrder(letters, replayOne));
