@@ -25,8 +25,8 @@ from tidemill.engine.workflows.executors.interface import (
     ListInput,
     SingleInput,
 )
+from tidemill.kernel.author_errors import TRACEBACK_LIMIT
 from tidemill.kernel.errors import OperationError
-from tidemill.kernel.tracebacks import TRACEBACK_LIMIT
 from tidemill.testing.faults.executors import FaultyExecutor
 from tidemill.workflows.attempt_results import Cancelled, Deferred, Failed, HandedBack, Skipped, Succeeded
 

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from tidemill.attempt.attempt import Attempt
-from tidemill.attempt.connection import NotWantedError, ServerConnection, TooLargeError
-from tidemill.attempt.lease import LeaseTimer
+from tidemill.attempt.connection import LeaseTimer, NotWantedError, ServerConnection, TooLargeError
 from tidemill.attempt.logs import LogSender
 from tidemill.engine.workflows.executors.forkserver.protocol import RESULT_DECODER
 from tidemill.engine.workflows.executors.interface import LogRecord

@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tidemill.attempt.connection import ServerConnection
-from tidemill.attempt.lease import LeaseTimer
+from tidemill.attempt.connection import LeaseTimer, ServerConnection
 from tidemill.attempt.logs import BUFFER_LIMIT, LogSender
 from tidemill.engine.workflows.executors.attempt_output import FIELD_LIMIT
 from tidemill.engine.workflows.executors.interface import LOG_LINE_LIMIT, LogRecord

@@ -8,12 +8,9 @@ from tests.contract.executor_harness import until
 from tests.remote import flow
 from tests.remote.local_launcher import LocalLauncher
 from tests.remote.remote_node import TIMEOUT, remote_node
-from tidemill.attempt.code import prepare_code
-from tidemill.attempt.connection import ServerConnection
-from tidemill.attempt.environment import take_environment
-from tidemill.attempt.lease import LeaseTimer
-from tidemill.engine.workflows.executors.remote.bundles import digest_bundle, pack_folder, unpack_bundle
-from tidemill.engine.workflows.executors.remote.orders import InstalledCode
+from tidemill.attempt.attempt import prepare_code
+from tidemill.attempt.connection import LeaseTimer, ServerConnection, take_environment
+from tidemill.engine.workflows.executors.remote.orders import InstalledCode, digest_bundle, pack_folder, unpack_bundle
 from tidemill.kernel.errors import OperationError
 from tidemill.server.serving import reachable_url
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tidemill.attempt.attempt import Attempt
-from tidemill.attempt.connection import ServerConnection
-from tidemill.attempt.lease import LeaseTimer
+from tidemill.attempt.connection import LeaseTimer, ServerConnection
 from tidemill.engine.workflows.executors.interface import AttemptRequest
 from tidemill.engine.workflows.executors.remote.exit_codes import TERMINATED
 from tidemill.engine.workflows.executors.remote.orders import BundledCode, Order

@@ -8,9 +8,8 @@ import pytest
 
 from tests.remote import killing_flow
 from tidemill.attempt.attempt import Attempt
-from tidemill.attempt.connection import ServerConnection
-from tidemill.attempt.lease import LeaseTimer
-from tidemill.attempt.memory import OomWatch, find_memory_events
+from tidemill.attempt.connection import LeaseTimer, ServerConnection
+from tidemill.attempt.process import OomWatch, find_memory_events
 from tidemill.engine.workflows.executors.code import locate_code
 from tidemill.engine.workflows.executors.forkserver.protocol import RESULT_DECODER
 from tidemill.engine.workflows.executors.interface import AttemptRequest

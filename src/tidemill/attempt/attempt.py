@@ -6,7 +6,9 @@ signal. Whichever is first stops the others.
 """
 
 import asyncio
+import importlib.util
 import logging
+import sys
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +18,6 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.attempt.code import prepare_code
 from tidemill.attempt.connection import (
     CALL_TIMEOUT,
     HEARTBEAT_TIMEOUT,
@@ -25,8 +26,8 @@ from tidemill.attempt.connection import (
     ServerConnection,
 )
 from tidemill.attempt.logs import LogSender
-from tidemill.attempt.memory import OomWatch
-from tidemill.attempt.process import AttemptProcess
+from tidemill.attempt.process import AttemptProcess, OomWatch
+from tidemill.engine.workflows.executors.code import CodeLocation
 from tidemill.engine.workflows.executors.forkserver.protocol import CALL_REPLY_DECODER, ResultMessage
 from tidemill.engine.workflows.executors.interface import (
     STOP_GRACE_PERIOD,
@@ -35,11 +36,19 @@ from tidemill.engine.workflows.executors.interface import (
     LogRecord,
 )
 from tidemill.engine.workflows.executors.remote.exit_codes import LEASE_LOST, NOT_WANTED, REPORTED, TERMINATED
-from tidemill.engine.workflows.executors.remote.orders import Order, decode_order
+from tidemill.engine.workflows.executors.remote.orders import (
+    BundledCode,
+    InstalledCode,
+    Order,
+    OrderedCode,
+    decode_order,
+    unpack_bundle,
+)
 from tidemill.kernel.clock import SystemClock
-from tidemill.kernel.concurrency import FirstErrorGroup
+from tidemill.kernel.concurrency import FirstErrorGroup, call_in_thread
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.masking import SecretMask
+from tidemill.kernel.namespaces import PackageTree
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled, Failed, Lost
 from tidemill.workflows.node_calls import NodeCall, SecretCall
@@ -51,6 +60,37 @@ LAST_LOGS_TIMEOUT = 10.0
 """Seconds to send the rest of the log when the attempt was terminated: a cluster kills it soon."""
 
 Result = TypeVar("Result")
+
+
+async def prepare_code(code: OrderedCode, connection: ServerConnection, folder: Path) -> CodeLocation:
+    """Return where the code is; a bundle is downloaded into a folder, and checked."""
+    if isinstance(code, InstalledCode):
+        return _locate_installed(code)
+    archive = await connection.get("/code")
+    await call_in_thread(unpack_bundle, archive, code.digest, folder)
+    return _locate_bundle(code, folder)
+
+
+def _locate_bundle(code: BundledCode, folder: Path) -> CodeLocation:
+    tree = PackageTree(str(folder), code.shown, code.tops)
+    return CodeLocation(code.modules[0], str(folder), tuple(sys.path), tree, code.modules, code.settings)
+
+
+def _locate_installed(code: InstalledCode) -> CodeLocation:
+    """Return where a module is installed: in the same file as on the node, or wherever Python finds it."""
+    path = (*sys.path, *(one for one in code.path if one not in sys.path and Path(one).exists()))
+    if Path(code.file).is_file():
+        return CodeLocation(code.module, code.file, path)
+    try:
+        spec = importlib.util.find_spec(code.module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.origin is None:
+        raise OperationError(
+            f"module '{code.module}' is not installed where the attempt runs, and there is no {code.file}: publish the "
+            "code as a package, which is downloaded, or install it in the image"
+        )
+    return CodeLocation(code.module, spec.origin, path)
 
 
 class _TerminatedError(Exception):

@@ -1,18 +1,27 @@
 """The connection of an attempt to its server: every call is repeated until a server answers, or the lease runs out.
 
+The environment of its unit names the server, and has the token of the attempt.
+
 Only a server of Tidemill can refuse a call: its refusals have a code. Those of a proxy before it may pass.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
 from random import random
+from time import monotonic
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import httpx
 import msgspec
 
-from tidemill.attempt.lease import LeaseTimer
+from tidemill.engine.workflows.executors.remote.interface import (
+    SERVER_URL_VARIABLE,
+    TOKEN_FILE_VARIABLE,
+    TOKEN_VARIABLE,
+)
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.errors import OperationError
 from tidemill.telemetry import events
@@ -31,6 +40,55 @@ _NOT_WANTED = 409
 _TOO_LARGE = 413
 _TOKEN_OVER = "invalid_attempt_token"
 """The code of a refusal whose order is gone: a while after its attempt was over, the server has deleted it."""
+
+
+class AttemptEnvironment(NamedTuple):
+    """The server and the token of an attempt."""
+
+    url: str
+    token: str
+
+
+def take_environment(environment: MutableMapping[str, str]) -> AttemptEnvironment:
+    """Return what the environment says, and remove the token from it: programs that the code starts do not need it."""
+    url, token = environment.get(SERVER_URL_VARIABLE), environment.pop(TOKEN_VARIABLE, "")
+    file = environment.pop(TOKEN_FILE_VARIABLE, "")
+    if not token and file:
+        try:
+            token = Path(file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise OperationError(f"{TOKEN_FILE_VARIABLE} names {file}, which cannot be read: {error}") from error
+    if not url or not token:
+        missing = SERVER_URL_VARIABLE if not url else f"{TOKEN_VARIABLE} or {TOKEN_FILE_VARIABLE}"
+        raise OperationError(f"the environment has no {missing}: an executor sets it for the units that it starts")
+    return AttemptEnvironment(url, token)
+
+
+START_PATIENCE = 90.0
+"""Seconds to reach a server before the first answer says how long the lease is."""
+
+
+class LeaseTimer:
+    """Runs out unless it is renewed. It counts from the moment at which a request was sent: the server's is later."""
+
+    def __init__(self, seconds: float = START_PATIENCE, now: Callable[[], float] = monotonic) -> None:
+        self.seconds = seconds
+        self._now = now
+        self._renewed_at = now()
+
+    def now(self) -> float:
+        """Return the time by which the lease runs."""
+        return self._now()
+
+    def renew(self, sent_at: float, seconds: float | None = None) -> None:
+        """Renew the lease by the answer to a request."""
+        self.seconds = self.seconds if seconds is None else seconds
+        self._renewed_at = max(self._renewed_at, sent_at)
+
+    @property
+    def left(self) -> float:
+        """The seconds until it runs out; 0 if it has."""
+        return max(0.0, self._renewed_at + self.seconds - self._now())
 
 
 class NotWantedError(OperationError):

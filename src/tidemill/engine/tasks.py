@@ -1,12 +1,14 @@
-"""Named tasks that a node owns: started here, stopped here, and none is lost."""
+"""Named tasks that a node owns: started here, stopped here, and none is lost; and wake-ups of those that wait."""
 
 import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
+from datetime import datetime
 from typing import Any, Never, TypeVar
 
+from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError, TidemillError
 
 logger = logging.getLogger(__name__)
@@ -122,3 +124,43 @@ async def cancel_and_wait(task: "asyncio.Task[Any] | None") -> None:
     while task is not None and not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=RECANCEL_INTERVAL)
+
+
+FOREVER = 10 * 365 * 86400.0
+"""A timeout in seconds that never passes: no clock sleeps for an infinite time."""
+
+
+class Wakeup:
+    """An event to wait on, with a timeout. A notification before the wait is not lost."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._notified = asyncio.Event()
+        self._timers: list[asyncio.Task[None]] = []
+
+    def notify(self) -> None:
+        """Wake the waiter, or the next one."""
+        self._notified.set()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a waiter waits, and neither its timeout nor a notification has come."""
+        is_asleep = bool(self._timers) and not any(timer.done() for timer in self._timers)
+        return is_asleep and not self._notified.is_set()
+
+    async def wait(self, timeout: float, until: datetime | None = None) -> bool:
+        """Return True when notified, False after `timeout` seconds or when the wall clock shows `until`."""
+        if not self._notified.is_set():
+            sleeps: list[Coroutine[Any, Any, None]] = [self._clock.sleep(timeout)]
+            if until is not None:
+                sleeps.append(self._clock.sleep_until(until))
+            async with asyncio.TaskGroup() as group:
+                self._timers = [group.create_task(sleep, name="wakeup: timeout") for sleep in sleeps]
+                notification = group.create_task(self._notified.wait(), name="wakeup: notification")
+                await asyncio.wait((*self._timers, notification), return_when=asyncio.FIRST_COMPLETED)
+                for task in (*self._timers, notification):
+                    task.cancel()
+        self._timers = []
+        was_notified = self._notified.is_set()
+        self._notified.clear()
+        return was_notified

@@ -8,8 +8,7 @@ import msgspec
 
 from tidemill.annotations.declared import to_declared
 from tidemill.graphs.key_forms import key_to_json
-from tidemill.graphs.outcomes import Receipt, to_jsonable
-from tidemill.graphs.outputs import NodeOfGraph, find_output
+from tidemill.graphs.outcomes import NodeOfGraph, Receipt, find_output, to_jsonable
 from tidemill.graphs.state import AccumulatorState, ReactorState
 
 if TYPE_CHECKING:

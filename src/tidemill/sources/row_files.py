@@ -11,7 +11,6 @@ from typing import IO, Any, cast
 
 from tidemill.kernel.author_errors import Fail
 from tidemill.sources.csv_records import Record, open_text, read_records
-from tidemill.sources.parquet_values import to_objects
 
 BATCH_SIZE = 200  # rows; two batches are in memory at once
 MAX_LINE = 1_048_576  # bytes of a line of NDJSON
@@ -142,3 +141,33 @@ def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
         raise
     if batch:
         yield batch
+
+
+def to_objects(batch: Any) -> list[dict[str, Any]]:
+    """Return the rows of a record batch."""
+    import pyarrow  # extra: parquet
+
+    schema = pyarrow.schema([field.with_type(_without_nanoseconds(field.type)) for field in batch.schema])
+    table = pyarrow.Table.from_batches([batch])
+    if schema != batch.schema:
+        table = table.cast(schema, safe=False)
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def _without_nanoseconds(kind: Any) -> Any:
+    """Return a type whose times have microseconds instead of nanoseconds, even within lists and objects."""
+    import pyarrow  # extra: parquet
+
+    types = pyarrow.types
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        return pyarrow.timestamp("us", kind.tz)
+    if types.is_time64(kind) and kind.unit == "ns":
+        return pyarrow.time64("us")
+    if types.is_duration(kind) and kind.unit == "ns":
+        return pyarrow.duration("us")
+    if types.is_list(kind):
+        return pyarrow.list_(kind.value_field.with_type(_without_nanoseconds(kind.value_type)))
+    if types.is_struct(kind):
+        return pyarrow.struct([field.with_type(_without_nanoseconds(field.type)) for field in kind])
+    return kind

@@ -24,9 +24,8 @@ from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
 from tidemill.testing.cluster_stand_in import ClusterStandIn
 from tidemill.testing.faults.deploy_steps import abandon_deploys
+from tidemill.testing.faults.engines import Disconnector, RunFaults, crash_graphs, kill_engine
 from tidemill.testing.faults.executors import FaultyExecutor
-from tidemill.testing.faults.graphs import Disconnector, crash_graphs
-from tidemill.testing.faults.runs import RunFaults, kill_engine
 from tidemill.testing.faults.stores import fail_next, install_faults
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
 from tidemill.testing.shared_stores import MEMORY_SCHEME, memory_database, using_store

@@ -14,7 +14,7 @@ import tidemill as tm
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.settings import Settings
 from tidemill.sources.csv_records import MAX_ROW
-from tidemill.sources.pacing import event_time
+from tidemill.sources.folder import event_time
 from tidemill.sources.row_files import BATCH_SIZE, MAX_LINE, parse_cell
 from tidemill.testing.sources.reading import wait_until
 

@@ -186,7 +186,6 @@ LIGHT = (
     "tidemill.graphs.health",
     "tidemill.graphs.key_forms",
     "tidemill.graphs.outcomes",
-    "tidemill.graphs.outputs",
     "tidemill.graphs.state",
     "tidemill.graphs.views",
     "tidemill.kernel",

@@ -8,7 +8,7 @@ import pytest
 
 import tidemill as tm
 from tidemill.graphs import result
-from tidemill.kernel.tracebacks import TRACEBACK_LIMIT
+from tidemill.kernel.author_errors import TRACEBACK_LIMIT
 
 
 class A(tm.Boundary):

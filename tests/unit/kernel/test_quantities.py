@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.kernel.quantities import parse_quantity
+from tidemill.workflows.cluster_options import parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.interrupts import HANDLED_SIGNALS
 
 if TYPE_CHECKING:
-    from tidemill.attempt.environment import AttemptEnvironment
+    from tidemill.attempt.connection import AttemptEnvironment
 
 
 def attempt(
@@ -29,7 +29,7 @@ def attempt(
     """
     # httpx imports its own command line where it can, with Rich and Pygments: a quarter of the start of an attempt.
     sys.modules["httpx._main"] = None  # type: ignore[assignment]
-    from tidemill.attempt.environment import take_environment
+    from tidemill.attempt.connection import take_environment
     from tidemill.telemetry.logs import writing_logs
 
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log every heartbeat
@@ -45,9 +45,8 @@ async def _run(environment: "AttemptEnvironment") -> int:
     from tempfile import TemporaryDirectory
 
     from tidemill.attempt.attempt import Attempt
-    from tidemill.attempt.connection import ServerConnection
-    from tidemill.attempt.lease import LeaseTimer
-    from tidemill.attempt.memory import find_memory_events
+    from tidemill.attempt.connection import LeaseTimer, ServerConnection
+    from tidemill.attempt.process import find_memory_events
 
     with TemporaryDirectory(prefix="tidemill-attempt-") as folder:
         async with ServerConnection(environment.url, environment.token, LeaseTimer()) as connection:

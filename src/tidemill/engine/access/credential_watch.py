@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from tidemill.engine.wakeup import FOREVER, Wakeup
+from tidemill.engine.tasks import FOREVER, Wakeup
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
 

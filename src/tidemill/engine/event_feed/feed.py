@@ -15,11 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from tidemill.engine.event_feed.event_types import NODE_EVENT_TYPES, select_types
-from tidemill.engine.event_feed.firing_counts import FiringSampler, ReadFiringCounts
-from tidemill.engine.event_feed.node_list import NodeListSampler
 from tidemill.engine.event_feed.position import FeedPosition
 from tidemill.engine.event_feed.run_events import RunEventTail, event_fields, event_type
-from tidemill.engine.event_feed.samplers import Sampler
+from tidemill.engine.event_feed.samplers import FiringSampler, NodeListSampler, ReadFiringCounts, Sampler
 from tidemill.engine.tasks import TaskScope, cancel_and_wait
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.kernel.clock import Clock

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from tidemill.engine.wakeup import Wakeup
+from tidemill.engine.tasks import Wakeup
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.workflow_ports import Runs

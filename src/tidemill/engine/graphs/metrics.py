@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from tidemill.engine.event_feed.firing_counts import FiringCount
+from tidemill.engine.event_feed.samplers import FiringCount
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.engine.graphs.reactors.reactor import RunningReactor

@@ -21,7 +21,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidemill.engine.wakeup import Wakeup
+from tidemill.engine.tasks import Wakeup
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import Problem

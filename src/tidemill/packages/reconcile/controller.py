@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.engine.wakeup import FOREVER, Wakeup
+from tidemill.engine.tasks import FOREVER, Wakeup
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import TidemillError

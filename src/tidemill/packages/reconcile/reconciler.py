@@ -11,8 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from tidemill.engine.tasks import TaskScope, cancel_and_wait
-from tidemill.engine.wakeup import FOREVER, Wakeup
+from tidemill.engine.tasks import FOREVER, TaskScope, Wakeup, cancel_and_wait
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import TidemillError

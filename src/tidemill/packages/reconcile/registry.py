@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from tidemill.engine.wakeup import Wakeup
+from tidemill.engine.tasks import Wakeup
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import OperationError, RequestError

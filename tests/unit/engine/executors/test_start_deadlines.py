@@ -1,7 +1,7 @@
 """How long a unit may be pending, and how it ends then."""
 
 from tidemill.engine.workflows.executors.remote.interface import StartTimeouts, UnitStatus
-from tidemill.engine.workflows.executors.remote.start_deadlines import StartDeadline
+from tidemill.engine.workflows.executors.remote.remote_attempt import StartDeadline
 
 TIMEOUTS = StartTimeouts(pending=600.0, problem=60.0)
 NO_IMAGE = UnitStatus(state="pending", problem="image_pull", reason="ImagePullBackOff: Back-off pulling image")

@@ -15,8 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import msgspec
 
 from tidemill.engine.silence import SilenceWatch
-from tidemill.engine.tasks import TaskScope
-from tidemill.engine.wakeup import FOREVER, Wakeup
+from tidemill.engine.tasks import FOREVER, TaskScope, Wakeup
 from tidemill.graphs.definition import Reactor
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError, StoreError

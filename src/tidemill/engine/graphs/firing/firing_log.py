@@ -17,8 +17,7 @@ import msgspec
 
 from tidemill.engine.graphs.firing.fast_path import FastEntry
 from tidemill.graphs.compiler import CompiledGraph
-from tidemill.graphs.plain_values import PlainValues
-from tidemill.graphs.result import Firing, GraphResult
+from tidemill.graphs.result import Firing, GraphResult, PlainValues
 from tidemill.graphs.result_layout import ResultLayout
 from tidemill.graphs.state import Latency
 from tidemill.kernel.clock import Clock

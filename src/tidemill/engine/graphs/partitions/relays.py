@@ -17,8 +17,7 @@ from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.relay_sink import BringEvents, RelaySink, SourceMark, StoredOffset, WentBackError
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.registry import Key
-from tidemill.engine.tasks import cancel_and_wait
-from tidemill.engine.wakeup import FOREVER, Wakeup
+from tidemill.engine.tasks import FOREVER, Wakeup, cancel_and_wait
 from tidemill.graphs.definition import Accumulator, AccumulatorKind, Kafka
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.kernel.errors import OperationError, RequestError, StoreError

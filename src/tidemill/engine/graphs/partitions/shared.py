@@ -20,7 +20,7 @@ from tidemill.engine.graphs.partitions.relays import SourceRelays
 from tidemill.engine.graphs.partitions.sharing import PartitionRunner, PartitionSharing, running_numbers
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.registry import Key
-from tidemill.engine.wakeup import Wakeup
+from tidemill.engine.tasks import Wakeup
 from tidemill.graphs.partitions import assign_partitions
 from tidemill.kernel.errors import StoreError, TidemillError
 from tidemill.storage.graph_ports import PartKey

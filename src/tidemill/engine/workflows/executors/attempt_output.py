@@ -16,11 +16,10 @@ from msgspec.structs import replace
 
 from tidemill.annotations.codec import ENCODER
 from tidemill.engine.workflows.executors.interface import LOG_LINE_LIMIT, LogRecord
-from tidemill.kernel.author_errors import describe
+from tidemill.kernel.author_errors import TRACEBACK_LIMIT, describe, format_traceback, shorten
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.masking import MaskedStream, SecretMask
 from tidemill.kernel.namespaces import plain_text
-from tidemill.kernel.tracebacks import TRACEBACK_LIMIT, format_traceback, shorten
 from tidemill.telemetry.log_fields import extract_fields, rename_reserved, to_storable_field
 from tidemill.workflows.attempt_results import AttemptResult, Failed, Skipped
 from tidemill.workflows.records import AttemptKey, TaskError

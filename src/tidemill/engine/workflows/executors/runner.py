@@ -28,11 +28,10 @@ from tidemill.engine.workflows.executors.interface import (
     LogRecord,
     SingleInput,
 )
-from tidemill.kernel.author_errors import Fail, describe, is_cancelled_here
+from tidemill.kernel.author_errors import Fail, describe, is_cancelled_here, shorten
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.masking import SecretMask
-from tidemill.kernel.tracebacks import shorten
 from tidemill.telemetry.log_context import ATTEMPT
 from tidemill.telemetry.tracing import enter_trace
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded

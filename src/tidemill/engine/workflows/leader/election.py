@@ -12,8 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tidemill.engine.silence import SilenceWatch
-from tidemill.engine.tasks import run_forever
-from tidemill.engine.wakeup import FOREVER, Wakeup
+from tidemill.engine.tasks import FOREVER, Wakeup, run_forever
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from tidemill.engine.wakeup import FOREVER, Wakeup
+from tidemill.engine.tasks import FOREVER, Wakeup
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 
 IDLE_TICK_INTERVAL_LIMIT = 300.0

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from tidemill.engine.tasks import TaskScope, wait_until
-from tidemill.engine.wakeup import Wakeup
+from tidemill.engine.tasks import TaskScope, Wakeup, wait_until
 from tidemill.engine.workflows.runtime import STORE_RETRY, WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, StartRequest
 from tidemill.engine.workflows.versions import WorkflowVersions

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidemill.engine.wakeup import Wakeup
+from tidemill.engine.tasks import Wakeup
 from tidemill.engine.workflows.executors.interface import (
     AttemptListener,
     AttemptRequest,

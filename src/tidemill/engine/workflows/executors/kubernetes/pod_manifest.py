@@ -8,7 +8,7 @@ from tidemill.engine.workflows.executors.kubernetes.configuration import Kuberne
 from tidemill.engine.workflows.executors.kubernetes.pod_merge import field_paths, merge_pods
 from tidemill.engine.workflows.executors.kubernetes.pod_names import PREFIX, pod_annotations, pod_labels, pod_name
 from tidemill.engine.workflows.executors.remote.interface import ATTEMPT_COMMAND, TOKEN_VARIABLE, Launch
-from tidemill.kernel.quantities import parse_quantity
+from tidemill.workflows.cluster_options import parse_quantity
 
 CONTAINER = "attempt"
 """The name of the container that runs the attempt: templates and tasks refer to it."""

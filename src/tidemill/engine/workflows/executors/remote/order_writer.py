@@ -7,9 +7,14 @@ from tidemill.access.attempt_tokens import new_attempt_token
 from tidemill.access.tokens import digest_token
 from tidemill.engine.workflows.executors.code import CodeLocation, LoadedWorkflows, VersionCache, locate_code
 from tidemill.engine.workflows.executors.interface import AttemptRequest
-from tidemill.engine.workflows.executors.remote.bundles import digest_bundle, pack_folder
 from tidemill.engine.workflows.executors.remote.interface import SERVER_URL_VARIABLE, Launch
-from tidemill.engine.workflows.executors.remote.orders import BundledCode, InstalledCode, Order
+from tidemill.engine.workflows.executors.remote.orders import (
+    BundledCode,
+    InstalledCode,
+    Order,
+    digest_bundle,
+    pack_folder,
+)
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.kernel.backoff import RetryNumbers
 from tidemill.kernel.clock import Clock
