@@ -24,7 +24,7 @@ VERB = "timeseries"
 WRITTEN = "client/synchronous/"
 """A program writes these modules from others, so their classes repeat those."""
 ROW = re.compile(r"^\| (.+?) \|", re.MULTILINE)
-BY_HAND = re.compile(r"^the (?:module|service)\b|`src/[^`]+`")
+BY_HAND = re.compile(r"^(?:the (?:module|service)|one of the)\b|`src/[^`]+`")
 
 AIMS = {
     "source lines": 86_000,

@@ -9,18 +9,41 @@ from typing import get_overloads
 import pytest
 
 import tidemill as tm
-from tests.architecture.sources import ROOT, listing, modules
+from tests.architecture.sources import ROOT, house, listing, modules
 from tidemill import sources
 from tidemill.api.triggers import TriggerInfo
+from tidemill.engine.workflows.executors.in_process import InProcess
 from tidemill.graphs.definition import AccumulatorKind
+from tidemill.kernel.settings import Settings
 from tidemill.telemetry.metrics import Metric
 from tidemill.workflows.firing_trigger import FiringTrigger
+from tidemill.workflows.records import RunRow
 from tidemill.workflows.task_options import OPTION_NAMES, OPTION_READERS
 from tidemill.workflows.workflow import Workflow
 
 PAGE = ROOT / "docs" / "development" / "recipes.md"
 MANY = 5
 """A struct, a call or a mapping that names as many options of tasks lists them; a row of a task run has four."""
+
+FILES = {
+    "Add an accumulator kind, end to end": 10,
+    "Add a source, end to end": 2,
+    "Add a durability, end to end": 3,
+    "Add an executor, end to end": 4,
+    "Add an option of tasks": 3,
+    "Add a kind of trigger": 3,
+    "Add a run state": 5,
+    "Add a column to a run": 6,
+    "Add a metric": 2,
+    "Add a setting": 3,
+    "Add an operator command of reactors": 7,
+    "Add an operation: a route, client methods and a command": 2,
+}
+"""The everyday changes, and the source files that each takes at most, written by hand."""
+COLUMNS = 9
+"""A struct or a call that names as many columns of runs lists them."""
+OPTIONS = 5
+"""The same for settings."""
 
 FORCED = "force_fire"
 SOURCE_MODULES = {getattr(sources, name).__module__ for name in sources.__all__} - {"tidemill.sources.interface"}
@@ -55,6 +78,37 @@ def test_every_file_of_a_recipe_exists() -> None:
     named = re.findall(r"`((?:src|docs|tests|scripts|ui)/[\w/.-]+\.\w+)`", PAGE.read_text(encoding="utf-8"))
     missing = [path for path in named if not re.search("NAME|NNNN", path) and not (ROOT / path).exists()]
     assert not missing, listing(missing)
+
+
+@pytest.mark.parametrize("title", FILES)
+def test_an_everyday_change_takes_few_files(title: str) -> None:
+    """A recipe that grows says that a fact is written down once more."""
+    by_row = house().recipe(title) or sorted(source_files(title))
+    assert 0 < len(by_row) <= FILES[title], by_row
+
+
+def test_columns_of_runs_are_listed_in_the_files_of_their_recipe() -> None:
+    """A column that another file lists would be forgotten there."""
+    columns = set(RunRow.__struct_fields__)
+    listing_them = _modules_with(lambda node: len(columns & named_by(node)) >= COLUMNS)
+    assert listing_them <= source_files("Add a column to a run")
+
+
+def test_settings_are_listed_in_one_file() -> None:
+    """A setting is a field with its default; what acts on it reads it from there."""
+    names = set(Settings.__struct_fields__)
+    assert _modules_with(lambda node: len(names & named_by(node)) >= OPTIONS) == source_files("Add a setting")
+
+
+def test_executors_are_named_in_the_files_of_their_recipe() -> None:
+    """Planning, retries and reapers refer to executors by the names that tasks have; one executor stands for all."""
+    named = {one for one in _modules_with(_imports_in_process) if not one.startswith("src/tidemill/testing/")}
+    assert named <= source_files("Add an executor, end to end")
+    assert "src/tidemill/node.py" in named
+
+
+def _imports_in_process(node: ast.AST) -> bool:
+    return isinstance(node, ast.ImportFrom) and any(one.name == InProcess.__name__ for one in node.names)
 
 
 def test_options_of_tasks_are_listed_in_the_files_of_their_recipe() -> None:
