@@ -10,8 +10,8 @@ from tidemill.access.keys import ApiKey
 from tidemill.access.principal import Principal, Resource, Role
 from tidemill.access.sessions import Session, Ticket
 from tidemill.access.tenants import TenantRow
-from tidemill.storage.request_ports import RequestRecord
-from tidemill.storage.variable_ports import StoredSecret, VariableRow
+from tidemill.storage.tables.requests import RequestRecord
+from tidemill.storage.tables.variables import StoredSecret, VariableRow
 
 
 def tenant(name: str = "acme", **given: Any) -> TenantRow:

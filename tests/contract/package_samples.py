@@ -3,8 +3,8 @@
 from typing import Any
 
 from tests.contract.samples import NOON
-from tidemill.storage.package_ports import LoadedPackage, PublishedPackage, TrustedKey
 from tidemill.storage.store import Store
+from tidemill.storage.tables.packages import LoadedPackage, PublishedPackage, TrustedKey
 
 
 def package(name: str = "market", version: str = "1.0.0", **values: Any) -> PublishedPackage:

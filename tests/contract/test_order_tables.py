@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from tests.contract.access_samples import tenant
 from tests.contract.run_samples import after, creation, ending, make, move, queued, running, task_row
 from tests.contract.samples import NOON, NOON_ELSEWHERE
-from tidemill.storage.order_ports import AttemptClaim, AttemptOrder, TokenHolder
 from tidemill.storage.store import Store
+from tidemill.storage.tables.orders import AttemptClaim, AttemptOrder, TokenHolder
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import TaskState

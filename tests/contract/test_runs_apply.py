@@ -36,8 +36,8 @@ from tests.contract.run_samples import (
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.access_ports import AuditFilter
 from tidemill.storage.store import Store
+from tidemill.storage.tables.access import AuditFilter
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.change import Applied, Change, Refused, TaskChange

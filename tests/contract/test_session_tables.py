@@ -10,8 +10,8 @@ from tests.contract.access_samples import account, session, ticket
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.access.principal import Role
-from tidemill.storage.session_ports import LoginAttempt, StoredAccount
 from tidemill.storage.store import Store
+from tidemill.storage.tables.sessions import LoginAttempt, StoredAccount
 
 DIGEST = bytes(range(32))
 

@@ -9,8 +9,8 @@ from tests.contract.access_samples import request, secret, variable
 from tests.contract.run_samples import after, creation, fire_row, make, run_row
 from tests.contract.samples import NOON, ODD_NAMES
 from tidemill.kernel.limits import LISTED_VALUE_LIMIT
-from tidemill.storage.request_ports import FIRE_PREFIX
 from tidemill.storage.store import Store
+from tidemill.storage.tables.requests import FIRE_PREFIX
 from tidemill.workflows.states import RunState
 
 

@@ -9,7 +9,7 @@ from tidemill.access.principal import Permission, Principal
 from tidemill.api.operation import GET, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor
 from tidemill.api.services import Services
-from tidemill.storage.access_ports import AuditFilter
+from tidemill.storage.tables.access import AuditFilter
 
 Actor = Annotated[str | None, Meta(description="Only changes of this actor, such as key:4f2a91c0 or account:ada.")]
 Action = Annotated[str | None, Meta(description="Only changes of this kind, such as run.cancel.")]

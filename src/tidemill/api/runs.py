@@ -32,8 +32,8 @@ from tidemill.api.run_filters import (
 from tidemill.api.services import Services
 from tidemill.api.tasks import TaskInfo, TaskLogLine, read_tasks
 from tidemill.kernel.errors import RequestError, after_change
-from tidemill.storage.request_ports import FIRE_PREFIX
 from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage
+from tidemill.storage.tables.requests import FIRE_PREFIX
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import EventRow, RunRecord, RunRow
 from tidemill.workflows.result import RunResult, TaskResult

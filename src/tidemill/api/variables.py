@@ -9,10 +9,10 @@ from tidemill.api.fields import Positional
 from tidemill.api.operation import DELETE, GET, PUT, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
-from tidemill.storage.variable_ports import NamedValue
+from tidemill.storage.tables.variables import NamedValue
 
 if TYPE_CHECKING:
-    from tidemill.storage.variable_ports import ListedVariable
+    from tidemill.storage.tables.variables import ListedVariable
 
 Value = Annotated[
     Any,

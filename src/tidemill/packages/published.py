@@ -13,7 +13,7 @@ from tidemill.kernel.errors import NotFoundError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.states import StepTime
 from tidemill.packages.status import PackageStatus
-from tidemill.storage.package_ports import Packages, PublishedPackage
+from tidemill.storage.tables.packages import Packages, PublishedPackage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

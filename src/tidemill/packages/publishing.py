@@ -15,7 +15,7 @@ from tidemill.packages.format.archive import PackageContents, archive_digest, pa
 from tidemill.packages.format.public_key import PublicKey, load_public_keys
 from tidemill.packages.format.signature import TrustPolicy
 from tidemill.packages.format.versions import check_not_downgrade
-from tidemill.storage.package_ports import Packages, PublishedPackage, TrustedKeys
+from tidemill.storage.tables.packages import Packages, PublishedPackage, TrustedKeys
 
 PUBLISH_ATTEMPT_LIMIT = 20  # if other processes publish under the same name
 

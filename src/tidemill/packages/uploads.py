@@ -12,7 +12,7 @@ from tidemill.kernel.errors import RequestError
 from tidemill.packages.published import PackageOverview, PublishedPackages
 from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageKey
-from tidemill.storage.package_ports import PublishedPackage
+from tidemill.storage.tables.packages import PublishedPackage
 
 if TYPE_CHECKING:
     from tidemill.packages.format.archive import PackageContents

@@ -19,7 +19,7 @@ from tidemill.server.context import context_of
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, HTTPReceiveMessage, Message, Receive, Scope, Send
 
-    from tidemill.storage.request_ports import RequestRecord
+    from tidemill.storage.tables.requests import RequestRecord
 
 KEY_HEADER = "idempotency-key"
 REPLAYED_HEADER = "idempotent-replayed"

@@ -6,16 +6,16 @@ write that raises StoreError has changed nothing.
 
 from typing import Protocol
 
-from tidemill.storage.access_ports import ApiKeys, AuditEntries, Tenants
 from tidemill.storage.graph_ports import Checkpoints, DeadLetters, PartOwners, Pauses, Producers, Recoveries
 from tidemill.storage.key_ports import KeySnapshots
 from tidemill.storage.mailbox_port import Mailbox
 from tidemill.storage.migrations import SchemaState
-from tidemill.storage.package_ports import Packages, PackageStates, TrustedKeys
-from tidemill.storage.request_ports import RequestRecords
-from tidemill.storage.session_ports import Accounts, Sessions, Tickets
 from tidemill.storage.store_size import StoreKind, StoreSize
-from tidemill.storage.variable_ports import Secrets, Variables
+from tidemill.storage.tables.access import ApiKeys, AuditEntries, Tenants
+from tidemill.storage.tables.packages import Packages, PackageStates, TrustedKeys
+from tidemill.storage.tables.requests import RequestRecords
+from tidemill.storage.tables.sessions import Accounts, Sessions, Tickets
+from tidemill.storage.tables.variables import Secrets, Variables
 from tidemill.storage.workflow_ports import WorkflowStore
 
 

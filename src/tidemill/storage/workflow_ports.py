@@ -16,10 +16,10 @@ from tidemill.storage.backfill_ports import Backfills
 from tidemill.storage.committer import CommitFuture
 from tidemill.storage.node_kinds import NodeKind
 from tidemill.storage.note_ports import Notes
-from tidemill.storage.order_ports import AttemptOrders, CodeBundles
 from tidemill.storage.pool_ports import Pools
 from tidemill.storage.run_lists import FiredSlot, RunPage, RunQuery, ScheduleName, TaskStateCount, WorkflowActivity
 from tidemill.storage.run_overview import FirstFailure, OverviewQuery, RunOverview
+from tidemill.storage.tables.orders import AttemptOrders, CodeBundles
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
     AttemptKey,

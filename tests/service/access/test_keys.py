@@ -11,8 +11,8 @@ from tidemill.engine.access.keys import CACHE_SECONDS
 from tidemill.engine.access.services import LOCAL_PRINCIPAL, AccessServices
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.settings import Settings
-from tidemill.storage.access_ports import AuditFilter
 from tidemill.storage.store import Store
+from tidemill.storage.tables.access import AuditFilter
 
 DAY = 86400.0
 PATIENCE = 20.0  # seconds until a test gives up

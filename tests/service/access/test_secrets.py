@@ -20,10 +20,10 @@ from tidemill.engine.access.services import LOCAL_PRINCIPAL, AccessServices
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.kernel.settings import Settings
-from tidemill.storage.access_ports import AuditFilter
 from tidemill.storage.sqlite.key_file import read_or_create_keys
 from tidemill.storage.sqlite.store import SqliteStore
 from tidemill.storage.store import Store
+from tidemill.storage.tables.access import AuditFilter
 from tidemill.testing.faults.stores import Transact, intercept_transactions
 
 CANARY = "canary-5f1d8c-do-not-leak"

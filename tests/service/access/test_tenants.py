@@ -10,8 +10,8 @@ from tidemill.access.principal import Role
 from tidemill.engine.access.services import LOCAL_PRINCIPAL, AccessServices
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.settings import Settings
-from tidemill.storage.access_ports import AuditFilter
 from tidemill.storage.store import Store
+from tidemill.storage.tables.access import AuditFilter
 
 
 async def test_an_admin_of_the_instance_sees_every_tenant_and_others_their_own(access: AccessServices) -> None:

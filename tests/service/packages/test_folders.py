@@ -17,7 +17,7 @@ from tidemill.packages.format.private_key import PrivateKey, generate_key
 from tidemill.packages.format.signature import TrustPolicy, sign
 from tidemill.packages.format.zip_format import SIGNATURE_FILE, build_zip
 from tidemill.packages.publishing import Publisher
-from tidemill.storage.package_ports import TrustedKey
+from tidemill.storage.tables.packages import TrustedKey
 from tidemill.testing.faults.deploy_steps import DeployFaults
 
 ALICE, BOB = generate_key("alice"), generate_key("bob")

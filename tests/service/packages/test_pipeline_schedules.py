@@ -23,7 +23,7 @@ from tests.service.whole_package import (
 from tidemill.engine.registry import PackageState
 from tidemill.kernel.errors import StoreError
 from tidemill.packages.loading.reader import read_package
-from tidemill.storage.package_ports import LoadedPackage
+from tidemill.storage.tables.packages import LoadedPackage
 from tidemill.storage.workflow_ports import ScheduleCursor, ScheduleKey
 from tidemill.testing.faults.deploy_steps import DeployFaults
 

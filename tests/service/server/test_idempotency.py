@@ -14,7 +14,7 @@ from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.workflows.client.operations import RunOperations
 from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.server.route_table import ROUTES
-from tidemill.storage.access_ports import AuditFilter
+from tidemill.storage.tables.access import AuditFilter
 
 ATTEMPT_CALLS = ("start", "heartbeat", "logs", "result", "calls")
 

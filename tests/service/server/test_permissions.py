@@ -19,7 +19,7 @@ from tidemill.server import rate_limits
 from tidemill.server.authentication import CredentialAuthentication
 from tidemill.server.route_table import ROUTES
 from tidemill.server.routing import BASE_PATH, Route
-from tidemill.storage.order_ports import AttemptOrder
+from tidemill.storage.tables.orders import AttemptOrder
 
 RESTRICTED = Resource("accumulators", "absent")
 ROLES = {"read": Role.READ, "write": Role.WRITE, "admin": Role.ADMIN}

@@ -14,7 +14,7 @@ from tidemill.access.principal import Principal, Resource, Role
 from tidemill.graphs.views import FiringView
 from tidemill.server.authentication import NoAuthentication
 from tidemill.server.live import connection
-from tidemill.storage.access_ports import AuditFilter
+from tidemill.storage.tables.access import AuditFilter
 
 SOCKET = "/ws/reactors/market"
 

@@ -17,7 +17,7 @@ from tidemill.packages.format.archive import PackageContents, read_folder_or_arc
 from tidemill.packages.format.private_key import generate_key
 from tidemill.packages.format.signature import sign
 from tidemill.server.authentication import CredentialAuthentication
-from tidemill.storage.package_ports import TrustedKey
+from tidemill.storage.tables.packages import TrustedKey
 
 FLOW = """\
 import tidemill as tm

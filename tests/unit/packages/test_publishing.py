@@ -17,8 +17,8 @@ from tidemill.packages.format.private_key import generate_key
 from tidemill.packages.format.signature import TrustPolicy, sign
 from tidemill.packages.format.zip_format import build_zip
 from tidemill.packages.publishing import PUBLISH_ATTEMPT_LIMIT, Publisher
-from tidemill.storage.package_ports import PublishedPackage, TrustedKey
 from tidemill.storage.sqlite.memory import MemoryStore
+from tidemill.storage.tables.packages import PublishedPackage, TrustedKey
 
 ALICE = generate_key("alice")
 

@@ -12,8 +12,8 @@ from tidemill.packages.format.archive import archive_digest
 from tidemill.packages.format.zip_format import build_zip
 from tidemill.packages.reconcile.registry import RegistrySource
 from tidemill.packages.status import PackageKey
-from tidemill.storage.package_ports import PublishedPackage
 from tidemill.storage.sqlite.memory import MemoryStore
+from tidemill.storage.tables.packages import PublishedPackage
 
 ARCHIVE = build_zip(FILES)
 KEY = PackageKey("acme", "market")

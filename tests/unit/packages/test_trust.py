@@ -12,7 +12,7 @@ from tidemill.packages.format.private_key import PrivateKey, generate_key
 from tidemill.packages.format.public_key import PublicKey
 from tidemill.packages.format.signature import TrustPolicy, sign
 from tidemill.packages.format.zip_format import build_zip
-from tidemill.storage.package_ports import TrustedKey, TrustedKeys
+from tidemill.storage.tables.packages import TrustedKey, TrustedKeys
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ALICE, BOB, MALLORY = generate_key("alice"), generate_key("bob"), generate_key("mallory")

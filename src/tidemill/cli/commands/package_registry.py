@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidemill.api.packages import PackageInfo
     from tidemill.packages.format.archive import PackageContents
     from tidemill.packages.format.public_key import PublicKey
-    from tidemill.storage.package_ports import TrustedKey
+    from tidemill.storage.tables.packages import TrustedKey
 
 registry = typer.Typer()
 app.add_typer(registry)
@@ -115,7 +115,7 @@ def trust(
     """
     from tidemill.kernel.clock import SystemClock
     from tidemill.packages.format.public_key import load_public_keys
-    from tidemill.storage.package_ports import TrustedKey
+    from tidemill.storage.tables.packages import TrustedKey
 
     async def work() -> "Sequence[PublicKey]":
         public_keys = load_public_keys(file)

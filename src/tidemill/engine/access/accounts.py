@@ -12,7 +12,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.limits import NAME_RULE, is_name, is_storable
-from tidemill.storage.session_ports import Accounts, LoginAttempt, Sessions
+from tidemill.storage.tables.sessions import Accounts, LoginAttempt, Sessions
 
 FAILURE_LIMIT = 5  # failed attempts in a row that lock an account
 LOCK_TIME = timedelta(minutes=1)  # for which it is locked, after each further failure too

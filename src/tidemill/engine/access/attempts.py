@@ -6,7 +6,7 @@ from tidemill.access.principal import Principal, Role
 from tidemill.access.tokens import digest_token
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError
-from tidemill.storage.order_ports import AttemptOrders, CodeBundles
+from tidemill.storage.tables.orders import AttemptOrders, CodeBundles
 
 KEPT = timedelta(hours=1)
 """How long an order stays at least, even if its attempt is over sooner: a late unit learns that it is not wanted."""

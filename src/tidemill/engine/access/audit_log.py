@@ -13,7 +13,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.ids import new_sortable_id
 from tidemill.kernel.limits import make_storable
 from tidemill.kernel.settings import Settings
-from tidemill.storage.access_ports import AuditEntries, AuditFilter
+from tidemill.storage.tables.access import AuditEntries, AuditFilter
 from tidemill.telemetry import events
 from tidemill.telemetry.node_events import NodeEvents
 

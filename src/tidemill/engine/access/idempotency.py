@@ -20,7 +20,7 @@ from tidemill.kernel.concurrency import FirstErrorGroup
 from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.kernel.ids import derive_sortable_id, new_instance_id
 from tidemill.kernel.limits import WORD_RULE, is_word
-from tidemill.storage.request_ports import RequestRecord, RequestRecords
+from tidemill.storage.tables.requests import RequestRecord, RequestRecords
 from tidemill.storage.workflow_ports import Owner
 
 logger = logging.getLogger(__name__)

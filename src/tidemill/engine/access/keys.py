@@ -15,8 +15,8 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import NotFoundError, RequestError, after_change
 from tidemill.kernel.ids import new_instance_id
 from tidemill.kernel.limits import WORD_RULE, is_storable, is_word
-from tidemill.storage.access_ports import ApiKeys, StoredKey
-from tidemill.storage.session_ports import Sessions
+from tidemill.storage.tables.access import ApiKeys, StoredKey
+from tidemill.storage.tables.sessions import Sessions
 
 CACHE_SECONDS = 1.0  # for which a key is not read again: the longest delay of a revocation without notifications
 CACHE_LIMIT = 10_000  # keys

@@ -14,7 +14,7 @@ from tidemill.kernel.masking import SecretMask
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.store import Store
-from tidemill.storage.variable_ports import StoredSecret
+from tidemill.storage.tables.variables import StoredSecret
 
 VALUE_LIMIT = 64 * 1024  # bytes
 ROTATION_BATCH = 100  # secrets that are read at a time

@@ -12,7 +12,7 @@ from tidemill.engine.access.audit_log import AuditLog
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.ids import new_instance_id
-from tidemill.storage.session_ports import Sessions
+from tidemill.storage.tables.sessions import Sessions
 
 USE_ACCURACY = timedelta(minutes=1)  # of `seen_at`
 _KIND = "session:"

@@ -8,7 +8,7 @@ from tidemill.access.sessions import TICKET_LIFETIME, Ticket
 from tidemill.access.tokens import digest_token, new_secret
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError
-from tidemill.storage.session_ports import Tickets
+from tidemill.storage.tables.sessions import Tickets
 
 SESSION_ENDPOINT = "/session"
 """A ticket for this endpoint opens a session: the one-time link that `tidemill dev` prints."""

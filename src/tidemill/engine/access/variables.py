@@ -8,7 +8,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.limits import NAME_RULE, is_name
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.storage.variable_ports import ListedVariable, VariableRow, Variables
+from tidemill.storage.tables.variables import ListedVariable, VariableRow, Variables
 
 
 def check_name(kind: str, name: str) -> None:

@@ -20,8 +20,8 @@ from tidemill.packages.deploy.change import PackageChange
 from tidemill.packages.format.versions import check_not_downgrade
 from tidemill.packages.loading.reader import PROGRAM
 from tidemill.packages.status import PackageKey
-from tidemill.storage.package_ports import LoadedPackage, LoadPhase
 from tidemill.storage.store import Store
+from tidemill.storage.tables.packages import LoadedPackage, LoadPhase
 from tidemill.storage.workflow_ports import Owner, ScheduleKey
 
 _DOWNGRADE_HINT = "allow_downgrade=True, as an argument or as a setting,"

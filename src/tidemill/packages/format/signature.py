@@ -16,7 +16,7 @@ from tidemill.kernel.limits import validate_tenant
 from tidemill.packages.format.archive import PackageContents
 from tidemill.packages.format.public_key import PublicKey
 from tidemill.packages.format.zip_format import SIGNATURE_FILE, ArchiveLimits, read_entries
-from tidemill.storage.package_ports import TrustedKeys
+from tidemill.storage.tables.packages import TrustedKeys
 
 if TYPE_CHECKING:
     from tidemill.packages.format.private_key import PrivateKey

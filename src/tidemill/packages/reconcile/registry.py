@@ -11,8 +11,8 @@ from tidemill.packages.format.archive import DEFAULT_LIMITS, PackageContents, ar
 from tidemill.packages.format.zip_format import ArchiveLimits, invalid_package_error
 from tidemill.packages.reconcile.decision import DesiredPackage, PackageSource
 from tidemill.packages.status import PackageKey
-from tidemill.storage.package_ports import PublishedPackage
 from tidemill.storage.store import Store
+from tidemill.storage.tables.packages import PublishedPackage
 
 
 class RegistrySource(PackageSource):

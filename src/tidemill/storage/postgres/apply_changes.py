@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from tidemill.access.audit import AuditRow
-from tidemill.storage.postgres.access_tables import AUDIT_ROWS
 from tidemill.storage.postgres.locked_rows import (
     DedupKey,
     DigestKey,
@@ -24,6 +23,7 @@ from tidemill.storage.postgres.locked_rows import (
 )
 from tidemill.storage.postgres.writes import join_statements, to_columns
 from tidemill.storage.queries import Queries
+from tidemill.storage.tables.access import AUDIT_ROWS
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import TaskKey
 from tidemill.workflows.states import TaskState
@@ -50,7 +50,7 @@ class ChangeApplier:
         locked = await self._lock_rows(connection, changes)
         results = [locked.apply_change(change) for change in changes]
         audited = [
-            AUDIT_ROWS.encode(one.audit)
+            tuple(AUDIT_ROWS.values(one.audit).values())
             for one, result in zip(requests, results, strict=True)
             if one.audit is not None and isinstance(result, Applied)
         ]

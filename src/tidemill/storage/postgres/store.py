@@ -6,12 +6,6 @@ from datetime import datetime
 from tidemill.kernel.ids import new_instance_id
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.migrations import SchemaState, check_schema_current
-from tidemill.storage.postgres.access_tables import (
-    ACCESS_FRAGMENTS,
-    PostgresApiKeys,
-    PostgresAuditEntries,
-    PostgresTenants,
-)
 from tidemill.storage.postgres.connection import PostgresUrl, migrate, read_schema_state
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.graph_tables import (
@@ -26,18 +20,9 @@ from tidemill.storage.postgres.leases import PostgresLeases, PostgresPartOwners
 from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.postgres.mailbox import PostgresMailbox
 from tidemill.storage.postgres.notifications import NotificationListener
-from tidemill.storage.postgres.order_tables import ORDER_FRAGMENTS, PostgresAttemptOrders, PostgresCodeBundles
-from tidemill.storage.postgres.package_tables import PostgresPackages, PostgresPackageStates, PostgresTrustedKeys
-from tidemill.storage.postgres.request_tables import REQUEST_FRAGMENTS, PostgresRequestRecords
+from tidemill.storage.postgres.plain_tables import PlainTables
 from tidemill.storage.postgres.run_rows import COLUMN_FRAGMENTS
 from tidemill.storage.postgres.runs import PostgresRuns
-from tidemill.storage.postgres.session_tables import (
-    SESSION_FRAGMENTS,
-    PostgresAccounts,
-    PostgresSessions,
-    PostgresTickets,
-)
-from tidemill.storage.postgres.variable_tables import VARIABLE_FRAGMENTS, PostgresSecrets, PostgresVariables
 from tidemill.storage.postgres.workflow_tables import (
     PostgresBackfills,
     PostgresLogs,
@@ -52,18 +37,18 @@ from tidemill.storage.queries import Queries
 from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.store_size import COUNT_LIMIT, COUNTED_TABLES, ESTIMATE_LIMIT, RowCount, StoreSize, counted
+from tidemill.storage.tables.access import AUDIT_ROWS, ApiKeys, AuditEntries, Tenants
+from tidemill.storage.tables.orders import AttemptOrders, CodeBundles
+from tidemill.storage.tables.packages import Packages, PackageStates, TrustedKeys
+from tidemill.storage.tables.requests import RequestRecords
+from tidemill.storage.tables.sessions import Accounts, Sessions, Tickets
+from tidemill.storage.tables.variables import Secrets, Variables
 from tidemill.storage.workflow_ports import ChangeTopic
 from tidemill.storage.write_check import check_writable
 
 QUERIES = Queries.from_package(
     __package__,
-    STATE_FRAGMENTS
-    | COLUMN_FRAGMENTS
-    | ACCESS_FRAGMENTS
-    | SESSION_FRAGMENTS
-    | VARIABLE_FRAGMENTS
-    | REQUEST_FRAGMENTS
-    | ORDER_FRAGMENTS,
+    STATE_FRAGMENTS | COLUMN_FRAGMENTS | {"audit_columns": AUDIT_ROWS.columns},
 )
 
 
@@ -85,6 +70,7 @@ class PostgresStore(Store):
         self._listener = NotificationListener(address, sender)
         self._leases = PostgresLeases(address, self._database, QUERIES, lease_clock)
         parts = (self._database, self._committer, QUERIES)
+        plain = PlainTables(self._database, self._committer, sender)
         self.checkpoints = PostgresCheckpoints(*parts)
         self.key_snapshots = PostgresKeySnapshots(*parts)
         self.producers = PostgresProducers(*parts)
@@ -102,20 +88,20 @@ class PostgresStore(Store):
         self.logs = PostgresLogs(*parts)
         self.backfills = PostgresBackfills(*parts)
         self.pools = PostgresPools(*parts)
-        self.packages = PostgresPackages(*parts, sender)
-        self.package_states = PostgresPackageStates(*parts)
-        self.trusted_keys = PostgresTrustedKeys(*parts)
-        self.tenants = PostgresTenants(*parts, sender)
-        self.api_keys = PostgresApiKeys(*parts, sender)
-        self.audit_entries = PostgresAuditEntries(*parts)
-        self.accounts = PostgresAccounts(*parts)
-        self.sessions = PostgresSessions(*parts, sender)
-        self.tickets = PostgresTickets(*parts)
-        self.variables = PostgresVariables(*parts)
-        self.secrets = PostgresSecrets(*parts)
-        self.requests = PostgresRequestRecords(*parts)
-        self.attempt_orders = PostgresAttemptOrders(*parts)
-        self.code_bundles = PostgresCodeBundles(*parts)
+        self.packages = Packages(plain)
+        self.package_states = PackageStates(plain)
+        self.trusted_keys = TrustedKeys(plain)
+        self.tenants = Tenants(plain)
+        self.api_keys = ApiKeys(plain)
+        self.audit_entries = AuditEntries(plain)
+        self.accounts = Accounts(plain)
+        self.sessions = Sessions(plain)
+        self.tickets = Tickets(plain)
+        self.variables = Variables(plain)
+        self.secrets = Secrets(plain)
+        self.requests = RequestRecords(plain)
+        self.attempt_orders = AttemptOrders(plain)
+        self.code_bundles = CodeBundles(plain)
 
     kind = "postgresql"
 

@@ -167,6 +167,12 @@ SELECT * FROM unnest(
     $1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::text[], $7::timestamptz[], $8::text[]
 );
 
+-- name: add_audit_entries
+INSERT INTO tidemill.audit_entries ({audit_columns})
+SELECT * FROM unnest(
+    $1::text[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]
+);
+
 -- name: has_claimable
 -- Whether a claim would find anything, read without a lock: most claims of a busy store find that a pool is full.
 WITH free_pools AS (

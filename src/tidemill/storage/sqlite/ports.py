@@ -5,12 +5,6 @@ from datetime import datetime
 
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.queries import Queries
-from tidemill.storage.sqlite.access_tables import (
-    ACCESS_FRAGMENTS,
-    SqliteApiKeys,
-    SqliteAuditEntries,
-    SqliteTenants,
-)
 from tidemill.storage.sqlite.database import Database, SqliteUnit
 from tidemill.storage.sqlite.graph_tables import (
     SqliteCheckpoints,
@@ -22,13 +16,9 @@ from tidemill.storage.sqlite.graph_tables import (
 from tidemill.storage.sqlite.key_tables import SqliteKeySnapshots
 from tidemill.storage.sqlite.leases import SqliteLeases, SqlitePartOwners
 from tidemill.storage.sqlite.mailbox import SqliteMailbox
-from tidemill.storage.sqlite.order_tables import ORDER_FRAGMENTS, SqliteAttemptOrders, SqliteCodeBundles
-from tidemill.storage.sqlite.package_tables import SqlitePackages, SqlitePackageStates, SqliteTrustedKeys
-from tidemill.storage.sqlite.request_tables import REQUEST_FRAGMENTS, SqliteRequestRecords
+from tidemill.storage.sqlite.plain_tables import PlainTables
 from tidemill.storage.sqlite.run_rows import COLUMN_FRAGMENTS
 from tidemill.storage.sqlite.runs import SqliteRuns
-from tidemill.storage.sqlite.session_tables import SESSION_FRAGMENTS, SqliteAccounts, SqliteSessions, SqliteTickets
-from tidemill.storage.sqlite.variable_tables import VARIABLE_FRAGMENTS, SqliteSecrets, SqliteVariables
 from tidemill.storage.sqlite.workflow_tables import (
     SqliteBackfills,
     SqliteLogs,
@@ -40,16 +30,16 @@ from tidemill.storage.sqlite.workflow_tables import (
 )
 from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
+from tidemill.storage.tables.access import ApiKeys, AuditEntries, Tenants
+from tidemill.storage.tables.orders import AttemptOrders, CodeBundles
+from tidemill.storage.tables.packages import Packages, PackageStates, TrustedKeys
+from tidemill.storage.tables.requests import RequestRecords
+from tidemill.storage.tables.sessions import Accounts, Sessions, Tickets
+from tidemill.storage.tables.variables import Secrets, Variables
 
 QUERIES = Queries.from_package(
     __package__,
-    STATE_FRAGMENTS
-    | COLUMN_FRAGMENTS
-    | ACCESS_FRAGMENTS
-    | SESSION_FRAGMENTS
-    | VARIABLE_FRAGMENTS
-    | REQUEST_FRAGMENTS
-    | ORDER_FRAGMENTS,
+    STATE_FRAGMENTS | COLUMN_FRAGMENTS,
 )
 
 
@@ -58,7 +48,7 @@ def add_ports(
     store: Store, database: Database, committer: GroupCommitter[SqliteUnit], now: Callable[[], datetime]
 ) -> None:
     """Give a store all ports of a database, which write through a committer. Leases expire by `now`."""
-    parts = (database, committer, QUERIES)
+    parts, plain = (database, committer, QUERIES), PlainTables(database, committer)
     store.checkpoints = SqliteCheckpoints(*parts)
     store.key_snapshots = SqliteKeySnapshots(*parts)
     store.producers = SqliteProducers(*parts)
@@ -76,17 +66,17 @@ def add_ports(
     store.logs = SqliteLogs(*parts)
     store.backfills = SqliteBackfills(*parts)
     store.pools = SqlitePools(*parts)
-    store.packages = SqlitePackages(*parts)
-    store.package_states = SqlitePackageStates(*parts)
-    store.trusted_keys = SqliteTrustedKeys(*parts)
-    store.tenants = SqliteTenants(*parts)
-    store.api_keys = SqliteApiKeys(*parts)
-    store.audit_entries = SqliteAuditEntries(*parts)
-    store.accounts = SqliteAccounts(*parts)
-    store.sessions = SqliteSessions(*parts)
-    store.tickets = SqliteTickets(*parts)
-    store.variables = SqliteVariables(*parts)
-    store.secrets = SqliteSecrets(*parts)
-    store.requests = SqliteRequestRecords(*parts)
-    store.attempt_orders = SqliteAttemptOrders(*parts)
-    store.code_bundles = SqliteCodeBundles(*parts)
+    store.packages = Packages(plain)
+    store.package_states = PackageStates(plain)
+    store.trusted_keys = TrustedKeys(plain)
+    store.tenants = Tenants(plain)
+    store.api_keys = ApiKeys(plain)
+    store.audit_entries = AuditEntries(plain)
+    store.accounts = Accounts(plain)
+    store.sessions = Sessions(plain)
+    store.tickets = Tickets(plain)
+    store.variables = Variables(plain)
+    store.secrets = Secrets(plain)
+    store.requests = RequestRecords(plain)
+    store.attempt_orders = AttemptOrders(plain)
+    store.code_bundles = CodeBundles(plain)

@@ -9,7 +9,7 @@ from tidemill.engine.workflows.executors.remote.interface import UnitStatus
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.order_ports import AttemptClaim
+from tidemill.storage.tables.orders import AttemptClaim
 from tidemill.storage.workflow_ports import LogChunk, WorkflowStore
 from tidemill.telemetry import events
 from tidemill.workflows.records import AttemptKey

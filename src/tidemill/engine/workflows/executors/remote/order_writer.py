@@ -20,7 +20,7 @@ from tidemill.kernel.backoff import RetryNumbers
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.settings import Settings
-from tidemill.storage.order_ports import AttemptOrder
+from tidemill.storage.tables.orders import AttemptOrder
 from tidemill.storage.workflow_ports import WorkflowStore
 from tidemill.workflows.definition import Task
 from tidemill.workflows.workflow import Workflow

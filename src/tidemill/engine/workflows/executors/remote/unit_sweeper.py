@@ -9,7 +9,7 @@ from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher
 from tidemill.engine.workflows.executors.remote.remote_attempt import RemoteAttempt
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError, TidemillError
-from tidemill.storage.order_ports import AttemptOrders
+from tidemill.storage.tables.orders import AttemptOrders
 from tidemill.telemetry import events
 from tidemill.workflows.records import AttemptKey
 

@@ -1,0 +1,89 @@
+"""Plain tables: one spelling of each statement, which both databases understand, on tables that tenants own."""
+
+import asyncio
+import importlib
+import pkgutil
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+import tidemill.storage.tables
+from tidemill.storage.postgres.plain_tables import POSTGRES
+from tidemill.storage.sqlite.connections import migrate
+from tidemill.storage.sqlite.memory import MemoryStore
+from tidemill.storage.sqlite.plain_tables import SQLITE
+from tidemill.storage.tables.database import Dialect, Statement
+from tidemill.storage.tenant_tables import TENANT_TABLES
+
+INSTANCE_TABLES = {"instance", "pools", "tenants"}
+"""Plain tables whose rows belong to no tenant, or are tenants."""
+OF_RUNS = {"logs", "notes", "task_runs", "runs"}
+"""Tables whose rows are deleted with their run."""
+OUTLIVING = {"audit_entries"}
+
+
+def all_statements() -> Iterator[Statement]:
+    """Return every statement of a plain table."""
+    for module in pkgutil.iter_modules(tidemill.storage.tables.__path__, "tidemill.storage.tables."):
+        for value in vars(importlib.import_module(module.name)).values():
+            yield from (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, Statement))
+
+
+STATEMENTS = list(dict.fromkeys(all_statements()))
+
+
+def test_there_are_statements() -> None:
+    assert len(STATEMENTS) >= 60
+
+
+@pytest.mark.parametrize("dialect", [SQLITE, POSTGRES], ids=["sqlite", "postgres"])
+def test_every_fragment_is_known(dialect: Dialect) -> None:
+    for statement in STATEMENTS:
+        assert not re.search(r"[{}*]\w", dialect.prepare(statement).sql)
+
+
+def test_sqlite_knows_every_table_and_column() -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection, ":memory:")
+        for sql, names in map(SQLITE.prepare, STATEMENTS):
+            connection.execute(f"EXPLAIN {sql}", dict.fromkeys(names))
+
+
+def test_every_plain_table_is_of_tenants_or_of_the_instance() -> None:
+    """S-5: a new table is in one of the lists; contract tests ask PostgreSQL for its column and its policy."""
+    named = {table for one in STATEMENTS for table in re.findall(r"\{schema\}(\w+)", one.sql)}
+    assert named - INSTANCE_TABLES - OF_RUNS - OUTLIVING - set(TENANT_TABLES) == set()
+
+
+def test_parameters_are_numbered_by_their_first_use() -> None:
+    statement = Statement("UPDATE {schema}t SET a = :b WHERE c = :a AND d = CAST(:b AS text) AND e = x'00'::bytea")
+    prepared = POSTGRES.prepare(statement)
+    assert prepared.sql == "UPDATE tidemill.t SET a = $1 WHERE c = $2 AND d = CAST($1 AS text) AND e = x'00'::bytea"
+    assert prepared.names == ("b", "a")
+
+
+def test_a_fragment_has_an_argument() -> None:
+    statement = Statement("SELECT a FROM {schema}t WHERE a {in:names}")
+    assert SQLITE.prepare(statement).sql == "SELECT a FROM t WHERE a IN (SELECT value FROM json_each(:names))"
+    assert POSTGRES.prepare(statement).sql == "SELECT a FROM tidemill.t WHERE a = ANY($1)"
+
+
+def test_an_unknown_fragment_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"the unknown fragment \{nothing\}: SELECT \{nothing\}"):
+        SQLITE.prepare(Statement("SELECT {nothing}"))
+
+
+async def test_a_unit_of_work_awaits_only_its_transaction() -> None:
+    """On SQLite it runs on the thread that writes, where nothing else could wake it."""
+    store = MemoryStore()
+    await store.open()
+
+    async def impatient(transaction: object) -> None:
+        await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="awaited something else than its transaction"):
+        await store.variables._database.transact(impatient)
+    await store.close()
