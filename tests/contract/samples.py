@@ -6,17 +6,9 @@ from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.graph_ports import (
-    JournalBlock,
-    JournalKey,
-    PartKey,
-    PartKind,
-    SnapshotPart,
-    StoredDeadLetter,
-    StoredPush,
-    StoredRecovery,
-)
+from tidemill.storage.graph_ports import JournalBlock, JournalKey, PartKey, PartKind, SnapshotPart, StoredPush
 from tidemill.storage.mailbox_port import StoredRequest
+from tidemill.storage.tables.graphs import StoredDeadLetter, StoredRecovery
 
 NOON = datetime(2026, 3, 29, 12, 0, 0, 123_457, UTC)
 NOON_ELSEWHERE = NOON.astimezone(timezone(timedelta(hours=5, minutes=45)))

@@ -17,7 +17,7 @@ from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import JournalBlock, JournalKey
 from tidemill.storage.migrations import SchemaState
 from tidemill.storage.postgres.store import PostgresStore
-from tidemill.storage.workflow_ports import ScheduleCursor, ScheduleKey
+from tidemill.storage.tables.schedules import ScheduleCursor, ScheduleKey
 
 KEY = JournalKey("public", "prices")
 PATIENCE = 20.0  # seconds until a test gives up

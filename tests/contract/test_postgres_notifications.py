@@ -12,7 +12,7 @@ from tests.contract.run_samples import LEASE, claim, creation, event_row, histor
 from tests.contract.test_postgres_faults import opened, session
 from tests.postgres import PostgresServer
 from tidemill.storage.postgres.store import PostgresStore
-from tidemill.storage.workflow_ports import LogChunk
+from tidemill.storage.tables.logs import LogChunk
 from tidemill.workflows.change import Change
 from tidemill.workflows.records import AttemptKey
 

@@ -7,7 +7,7 @@ from tests.contract.samples import NOON
 from tidemill.storage.run_lists import FiredSlot, ScheduleName
 from tidemill.storage.run_overview import EndedCount, FirstFailure, OverviewQuery, RunOverview, hour_of, start_of
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import ScheduleCursor
+from tidemill.storage.tables.schedules import ScheduleCursor
 from tidemill.workflows.states import RunState, TaskState
 
 Q, R, S, F, C = RunState.QUEUED, RunState.RUNNING, RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED

@@ -20,7 +20,8 @@ from tests.contract.run_samples import (
 from tests.contract.samples import NOON, NOON_ELSEWHERE
 from tidemill.storage.note_ports import RunNote
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import LogChunk, RunFilter
+from tidemill.storage.tables.logs import LogChunk
+from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.change import Change, Refused
 from tidemill.workflows.records import AttemptKey, TaskKey
 from tidemill.workflows.states import RunState, TaskState

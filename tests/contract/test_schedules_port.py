@@ -10,7 +10,7 @@ from tests.contract.run_samples import after, creation, fire_row, make, run_row
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import ScheduleCursor, ScheduleKey
+from tidemill.storage.tables.schedules import ScheduleCursor, ScheduleKey
 from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.change import Refused
 

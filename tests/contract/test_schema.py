@@ -26,7 +26,8 @@ from tidemill.kernel.errors import StoreError
 from tidemill.storage.graph_ports import JournalTrim
 from tidemill.storage.sqlite.run_rows import to_micros
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import Lease, Owner, ScheduleCursor
+from tidemill.storage.tables.schedules import ScheduleCursor
+from tidemill.storage.workflow_ports import Lease, Owner
 from tidemill.workflows.change import Refused
 
 

@@ -6,12 +6,12 @@ from msgspec.structs import replace
 from tests.contract.conftest import ContractDatabase, SqliteFile
 from tests.contract.run_samples import after, creation, make, run_of, run_row, task_row
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
-from tidemill.storage.backfill_ports import Backfill
-from tidemill.storage.pool_ports import PoolDemand
 from tidemill.storage.run_lists import WorkflowActivity
 from tidemill.storage.sqlite.run_rows import to_micros
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import WorkflowVersion
+from tidemill.storage.tables.backfills import Backfill
+from tidemill.storage.tables.pools import PoolDemand
+from tidemill.storage.tables.versions import WorkflowVersion
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.states import RunState, TaskState
 

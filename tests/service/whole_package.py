@@ -5,7 +5,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import tidemill as tm
-from tidemill.storage.workflow_ports import RunFilter, ScheduleCursor
+from tidemill.storage.tables.schedules import ScheduleCursor
+from tidemill.storage.workflow_ports import RunFilter
 from tidemill.testing import TestNode as Node
 from tidemill.testing.probes import PackageProbe
 

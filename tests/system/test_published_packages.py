@@ -17,7 +17,7 @@ from tidemill.packages.format.signature import TrustPolicy
 from tidemill.packages.publishing import Publisher
 from tidemill.packages.status import PackageStatus
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import ScheduleKey
+from tidemill.storage.tables.schedules import ScheduleKey
 from tidemill.testing.probes import PackageProbe
 
 PATIENCE = 30.0  # seconds for anything at all

@@ -16,7 +16,7 @@ from tidemill.workflows.slots import BackfillPlan
 from tidemill.workflows.states import RunState
 
 if TYPE_CHECKING:
-    from tidemill.storage.backfill_ports import Backfill
+    from tidemill.storage.tables.backfills import Backfill
 
 Workflow = Annotated[str, Meta(description="The name of a workflow.", examples=["report"]), NameOf("workflow")]
 Start = Annotated[

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidemill.engine.workflows.client.catalog import CatalogEntry, WorkflowFacts
     from tidemill.kernel.backoff import Retry
     from tidemill.storage.run_lists import WorkflowActivity
-    from tidemill.storage.workflow_ports import WorkflowVersion
+    from tidemill.storage.tables.versions import WorkflowVersion
     from tidemill.workflows.records import RunRow
     from tidemill.workflows.workflow import Workflow
 

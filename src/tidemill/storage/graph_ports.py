@@ -1,4 +1,4 @@
-"""Ports of the graph engine: checkpoints, journals, producers, owners of parts, dead letters, recoveries and pauses.
+"""Ports of the graph engine: checkpoints, journals, producers, owners of parts.
 
 A port is one noun. Its rows hold payloads that only the engine understands. A write that raises StoreError has changed
 nothing.
@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from tidemill.graphs.health import PartKind as PartKind  # of part keys
-from tidemill.graphs.state import Recovery
 from tidemill.kernel.errors import FencedError
 
 
@@ -199,66 +198,3 @@ class Producers(Protocol):
 def fenced_error() -> FencedError:
     """Return the error of a write under a fence that is not current."""
     return FencedError("another node owns this reactor now; nothing was written")
-
-
-class StoredDeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A dead letter, as stored. Its id sorts by age."""
-
-    id: str
-    tenant: str
-    owner: PartKind
-    source: str
-    at: datetime
-    payload: bytes
-
-
-class DeadLetters(Protocol):
-    """Events and firings that could not be processed."""
-
-    async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
-        """Write dead letters, each in place of the one with its id."""
-
-    async def delete(self, ids: Sequence[str]) -> None:
-        """Delete dead letters; unknown ids are ignored."""
-
-    async def for_source(self, tenant: str, owner: PartKind, source: str) -> list[StoredDeadLetter]:
-        """Return the dead letters of one reactor or accumulator, oldest first."""
-
-    async def list_all(self) -> list[StoredDeadLetter]:
-        """Return every dead letter of every tenant, oldest first; for audits."""
-
-
-class StoredRecovery(Recovery, frozen=True, kw_only=True):
-    """An action of the supervisor, as stored. Its id sorts by age."""
-
-    id: str
-    tenant: str
-
-
-class Recoveries(Protocol):
-    """Restarts, restores and abandoned components, and why."""
-
-    async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
-        """Add recoveries; an id that exists is ignored."""
-
-    async def list_newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
-        """Return a tenant's newest recoveries, oldest first."""
-
-    async def list_by_action(self, action: str) -> list[StoredRecovery]:
-        """Return the recoveries with this action, of every tenant, oldest first; for audits."""
-
-    async def delete_before(self, before: datetime) -> None:
-        """Delete the recoveries before a time, of all tenants."""
-
-
-class Pauses(Protocol):
-    """Reactors that an operator has paused."""
-
-    async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
-        """Record whether a reactor is paused."""
-
-    async def is_paused(self, tenant: str, reactor: str) -> bool:
-        """Return whether a reactor is paused."""
-
-    async def list_paused(self) -> list[tuple[str, str]]:
-        """Return (tenant, reactor) of every paused reactor, sorted."""

@@ -6,12 +6,13 @@ write that raises StoreError has changed nothing.
 
 from typing import Protocol
 
-from tidemill.storage.graph_ports import Checkpoints, DeadLetters, PartOwners, Pauses, Producers, Recoveries
+from tidemill.storage.graph_ports import Checkpoints, PartOwners, Producers
 from tidemill.storage.key_ports import KeySnapshots
 from tidemill.storage.mailbox_port import Mailbox
 from tidemill.storage.migrations import SchemaState
 from tidemill.storage.store_size import StoreKind, StoreSize
 from tidemill.storage.tables.access import ApiKeys, AuditEntries, Tenants
+from tidemill.storage.tables.graphs import DeadLetters, Pauses, Recoveries
 from tidemill.storage.tables.packages import Packages, PackageStates, TrustedKeys
 from tidemill.storage.tables.requests import RequestRecords
 from tidemill.storage.tables.sessions import Accounts, Sessions, Tickets

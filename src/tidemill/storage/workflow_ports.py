@@ -1,25 +1,28 @@
-"""Ports of the workflow engine: runs, leases, owners, schedules, logs.
+"""Ports of the workflow engine: runs, leases, owners.
 
 Everything that changes a run goes through `Runs.apply`, one change at a time, all or nothing (see
 `workflows.change`). The rest are queries and small tables. Leases expire by the store's own clock: PostgreSQL's, or the
 one the store was given.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from tidemill.access.audit import AuditRow
-from tidemill.storage.backfill_ports import Backfills
 from tidemill.storage.committer import CommitFuture
 from tidemill.storage.node_kinds import NodeKind
 from tidemill.storage.note_ports import Notes
-from tidemill.storage.pool_ports import Pools
 from tidemill.storage.run_lists import FiredSlot, RunPage, RunQuery, ScheduleName, TaskStateCount, WorkflowActivity
 from tidemill.storage.run_overview import FirstFailure, OverviewQuery, RunOverview
+from tidemill.storage.tables.backfills import Backfills
+from tidemill.storage.tables.logs import Logs
 from tidemill.storage.tables.orders import AttemptOrders, CodeBundles
+from tidemill.storage.tables.pools import Pools
+from tidemill.storage.tables.schedules import Schedules
+from tidemill.storage.tables.versions import Versions
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
     AttemptKey,
@@ -216,132 +219,6 @@ class Runs(Protocol):
         """
 
 
-class WorkflowVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow as it was loaded: its spec as JSON."""
-
-    key: VersionKey
-    spec: bytes
-    seen_at: datetime
-    """When a node last loaded it."""
-    source: str = ""
-    """The source of the file that declares it, as it was first loaded; empty if it has none. Lists leave it out."""
-    tags: tuple[str, ...] = ()
-    """The tags of the workflow, as they were last loaded."""
-
-
-class LoadedVersion(NamedTuple):
-    """A version whose code a node has loaded."""
-
-    owner: str
-    """The process of the node."""
-    key: VersionKey
-    is_current: bool
-    """Whether new runs get it there; if not, it is kept for the runs that need it."""
-
-
-class Versions(Protocol):
-    """Every version of a workflow that a run may be pinned to, and the nodes that have them loaded."""
-
-    async def upsert(self, version: WorkflowVersion, owner: str | None = None) -> None:
-        """Write a version; of an existing one only `seen_at` changes, and never goes back.
-
-        With an owner, record that it has loaded this version, which is from now on the current one of its workflow
-        there.
-        """
-
-    async def retire(self, owner: str, tenant: str, workflow: str) -> None:
-        """Record that no version of a workflow is current for an owner; it may keep the code of some."""
-
-    async def unload(self, owner: str, keys: Collection[VersionKey]) -> None:
-        """Record that an owner has discarded the code of some versions; unknown ones are ignored."""
-
-    async def list_loaded(self) -> list[LoadedVersion]:
-        """Return what every owner has loaded, by owner and version. The rows of an owner are deleted with it."""
-
-    async def get(self, key: VersionKey) -> WorkflowVersion | None:
-        """Return a version."""
-
-    async def for_tenant(self, tenant: str) -> list[WorkflowVersion]:
-        """Return every version of a tenant's workflows, by workflow, last loaded last."""
-
-
-class ScheduleKey(NamedTuple):
-    """Identifies a schedule: a workflow may have several."""
-
-    tenant: str
-    workflow: str
-    key: str
-
-
-class ScheduleCursor(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the slots of a schedule have been evaluated."""
-
-    tenant: str
-    workflow: str
-    key: str
-    rule: str
-    """The rule of the schedule at the last evaluation."""
-    last: datetime
-    dropped: int = 0
-    """How many slots were dropped on purpose, in total."""
-    armed: bool = True
-    """Whether slots get runs: not before everything that the runs need is loaded."""
-
-    @property
-    def schedule(self) -> ScheduleKey:
-        """The schedule that this cursor belongs to."""
-        return ScheduleKey(self.tenant, self.workflow, self.key)
-
-
-class Schedules(Protocol):
-    """Cursors of schedules, and what is paused: workflows and triggers."""
-
-    async def insert_missing(self, cursors: Sequence[ScheduleCursor]) -> list[ScheduleKey]:
-        """Insert cursors of schedules that have none; return the keys of the inserted ones, sorted.
-
-        Existing cursors stay as they are.
-        """
-
-    async def arm(self, keys: Sequence[ScheduleKey]) -> None:
-        """Let slots have runs from now on; unknown schedules are ignored."""
-
-    async def delete(self, keys: Sequence[ScheduleKey]) -> None:
-        """Delete schedules, but neither the fires of their slots nor the pauses of their workflows.
-
-        Unknown schedules are ignored.
-        """
-
-    async def list_cursors(self, tenant: str) -> list[ScheduleCursor]:
-        """Return the cursors of a tenant's schedules, by workflow and key."""
-
-    async def get_cursor(self, tenant: str, workflow: str, key: str) -> ScheduleCursor | None:
-        """Return the cursor of a schedule; None if it has none."""
-
-    async def advance_cursor(self, cursor: ScheduleCursor) -> None:
-        """Move a cursor forward; while the rule is the same, `last` never goes back.
-
-        An existing cursor keeps its `armed`; a missing one is inserted as given.
-        """
-
-    async def pause(self, tenant: str, workflow: str) -> None:
-        """Pause a workflow."""
-
-    async def resume(self, tenant: str, workflow: str, at: datetime) -> None:
-        """Resume a workflow; if it was paused, its schedules continue from `at`."""
-
-    async def list_paused_workflows(self) -> set[tuple[str, str]]:
-        """Return (tenant, workflow) of every paused workflow."""
-
-    async def pause_trigger(self, tenant: str, trigger: str) -> None:
-        """Pause a trigger."""
-
-    async def resume_trigger(self, tenant: str, trigger: str) -> None:
-        """Resume a trigger; one that is not paused stays as it is."""
-
-    async def list_paused_triggers(self) -> set[tuple[str, str]]:
-        """Return (tenant, trigger) of every paused trigger."""
-
-
 class Lease(NamedTuple):
     """The holder of a lease, and its epoch."""
 
@@ -440,24 +317,6 @@ class Owners(Protocol):
 
     async def delete(self, ids: Collection[str]) -> None:
         """Delete owners."""
-
-
-class LogChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Encoded records of an attempt's log; `number` orders the chunks of an attempt."""
-
-    key: AttemptKey
-    number: int
-    payload: bytes
-
-
-class Logs(Protocol):
-    """Logs of tasks."""
-
-    async def append(self, chunks: Sequence[LogChunk]) -> None:
-        """Append chunks; a number that exists is ignored."""
-
-    async def read(self, key: TaskKey, after: tuple[int, int] = (0, -1), limit: int = 100) -> list[LogChunk]:
-        """Return chunks of a task run after (attempt, number), in order."""
 
 
 ChangeTopic = Literal["runs", "packages", "access", "mail"]

@@ -13,8 +13,9 @@ from tests.service.samples import Sample, pair
 from tidemill.engine.audit_findings import Finding
 from tidemill.engine.graphs.audit import journals
 from tidemill.engine.graphs.audit.report import audit_rows, audit_store
-from tidemill.storage.graph_ports import PartKind, StoredDeadLetter
+from tidemill.storage.graph_ports import PartKind
 from tidemill.storage.sqlite.memory import MemoryStore
+from tidemill.storage.tables.graphs import StoredDeadLetter
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NEWEST = "generation = (SELECT max(generation) FROM parts)"

@@ -9,7 +9,7 @@ import tidemill as tm
 from tests.contract.executor_harness import until
 from tests.service.package_folders import without_child_processes
 from tidemill.packages.status import PackageStatus
-from tidemill.storage.workflow_ports import ScheduleKey
+from tidemill.storage.tables.schedules import ScheduleKey
 from tidemill.testing.probes import PackageProbe
 
 HEADER = "import tidemill as tm\n\n"

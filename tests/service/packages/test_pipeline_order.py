@@ -4,7 +4,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.whole_package import PUT_ORDER, START, module, whole
-from tidemill.storage.workflow_ports import ScheduleKey
+from tidemill.storage.tables.schedules import ScheduleKey
 from tidemill.testing.faults.deploy_steps import DeployFaults
 
 FORTH = list(PUT_ORDER)

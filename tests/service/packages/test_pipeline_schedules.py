@@ -24,7 +24,7 @@ from tidemill.engine.registry import PackageState
 from tidemill.kernel.errors import StoreError
 from tidemill.packages.loading.reader import read_package
 from tidemill.storage.tables.packages import LoadedPackage
-from tidemill.storage.workflow_ports import ScheduleCursor, ScheduleKey
+from tidemill.storage.tables.schedules import ScheduleCursor, ScheduleKey
 from tidemill.testing.faults.deploy_steps import DeployFaults
 
 STEPS = range(1, 7)

@@ -15,7 +15,7 @@ from tests.service.package_folders import package, without_child_processes
 from tidemill.kernel.errors import Location, OperationError, RequestError
 from tidemill.packages.reconcile.folder import FolderSource
 from tidemill.packages.status import PackageKey
-from tidemill.storage.workflow_ports import ScheduleKey
+from tidemill.storage.tables.schedules import ScheduleKey
 from tidemill.testing.probes import PackageProbe
 
 CODE = """

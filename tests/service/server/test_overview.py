@@ -9,7 +9,7 @@ from tests.service.server.graph_samples import market
 from tests.service.server.serving_node import Served, served
 from tests.service.server.workflow_samples import finish, make_report
 from tidemill.engine.workflows.client import overview as engine_overview
-from tidemill.storage.workflow_ports import ScheduleCursor
+from tidemill.storage.tables.schedules import ScheduleCursor
 
 PATIENCE = 20.0  # seconds until a test gives up
 

@@ -59,7 +59,7 @@ def test_an_unknown_fragment_is_an_error() -> None:
 def test_each_database_has_its_statements_and_migrations(package: str, module: str) -> None:
     """They are part of the package, and so of every wheel."""
     queries: Queries = importlib.import_module(f"{package}.{module}").QUERIES
-    assert queries.newest_recoveries
+    assert queries.high_water_marks
     migrations = load_migrations(package)
     assert [one.number for one in migrations] == list(range(1, len(migrations) + 1))
     assert all(one.statements for one in migrations)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 
-from tidemill.storage.pool_ports import Pools
+from tidemill.storage.tables.pools import Pools
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)

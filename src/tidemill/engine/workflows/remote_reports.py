@@ -19,7 +19,7 @@ from tidemill.engine.workflows.spans import attempt_span
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.kernel.errors import RequestError, StoreError
-from tidemill.storage.workflow_ports import LogChunk
+from tidemill.storage.tables.logs import LogChunk
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled, RetryBudgets, outcome_word
 from tidemill.workflows.change import Applied

@@ -10,7 +10,8 @@ import msgspec
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.storage.workflow_ports import RunFilter, Runs, Versions, WorkflowVersion
+from tidemill.storage.tables.versions import Versions, WorkflowVersion
+from tidemill.storage.workflow_ports import RunFilter, Runs
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import active_states

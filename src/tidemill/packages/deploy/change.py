@@ -17,7 +17,7 @@ from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.packages.loading.reader import PackageParts
 from tidemill.packages.status import PackageKey
-from tidemill.storage.workflow_ports import ScheduleKey
+from tidemill.storage.tables.schedules import ScheduleKey
 from tidemill.workflows.definition import Trigger
 from tidemill.workflows.firing_trigger import FiringTrigger, select_firing_triggers
 from tidemill.workflows.graph_calls import CallableGraph, ObservedReactor

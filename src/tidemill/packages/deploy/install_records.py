@@ -22,7 +22,8 @@ from tidemill.packages.loading.reader import PROGRAM
 from tidemill.packages.status import PackageKey
 from tidemill.storage.store import Store
 from tidemill.storage.tables.packages import LoadedPackage, LoadPhase
-from tidemill.storage.workflow_ports import Owner, ScheduleKey
+from tidemill.storage.tables.schedules import ScheduleKey
+from tidemill.storage.workflow_ports import Owner
 
 _DOWNGRADE_HINT = "allow_downgrade=True, as an argument or as a setting,"
 

@@ -36,7 +36,7 @@ from tidemill.packages.deploy.steps import deploy_steps
 from tidemill.packages.loading.reader import Package, PackageOrigin
 from tidemill.packages.standby import StandbyLoads
 from tidemill.packages.status import PackageKey
-from tidemill.storage.workflow_ports import Schedules
+from tidemill.storage.tables.schedules import Schedules
 from tidemill.workflows.workflow import Workflow
 
 if TYPE_CHECKING:  # a node that loads only definitions does not import what reads package files

@@ -12,7 +12,7 @@ from tidemill.graphs.compiler import CompiledGraph
 from tidemill.kernel.clock import Clock
 from tidemill.packages.deploy.change import PackageChange
 from tidemill.packages.deploy.install_records import InstallRecords
-from tidemill.storage.workflow_ports import Schedules
+from tidemill.storage.tables.schedules import Schedules
 from tidemill.workflows.workflow import Workflow
 
 

@@ -1,13 +1,11 @@
-"""Tables of the graph engine in PostgreSQL: checkpoints, journals, producers, dead letters, recoveries, pauses."""
+"""Tables of the graph engine in PostgreSQL: checkpoints, journals, producers."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from tidemill.kernel.limits import make_storable
 from tidemill.storage.graph_ports import (
     Checkpoints,
-    DeadLetters,
     HighWaterMarks,
     JournalBlock,
     JournalKey,
@@ -15,14 +13,9 @@ from tidemill.storage.graph_ports import (
     KeySnapshot,
     PartFence,
     PartKey,
-    PartKind,
-    Pauses,
     Producers,
-    Recoveries,
     SnapshotPart,
-    StoredDeadLetter,
     StoredPush,
-    StoredRecovery,
     fenced_error,
 )
 from tidemill.storage.postgres.database import PostgresTable
@@ -118,60 +111,3 @@ class PostgresProducers(PostgresTable, Producers):
     async def delete_before(self, before: datetime, kept: str) -> None:
         check_timezone(before)
         await self._write(StatementRows(self._queries.delete_pushes, [(before, kept)]))
-
-
-class PostgresDeadLetters(PostgresTable, DeadLetters):
-    """The table `dead_letters`."""
-
-    async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
-        check_timezones(*letters)
-        rows = [(one.id, one.tenant, one.owner, one.source, one.at, one.payload) for one in letters]
-        await self._write(StatementRows(self._queries.upsert_dead_letters, rows))
-
-    async def delete(self, ids: Sequence[str]) -> None:
-        rows = [(letter,) for letter in ids]
-        await self._write(StatementRows(self._queries.delete_dead_letters, rows, as_arrays=True))
-
-    async def for_source(self, tenant: str, owner: PartKind, source: str) -> list[StoredDeadLetter]:
-        rows = await self._read(self._queries.dead_letters_of, tenant, owner, source)
-        return [StoredDeadLetter(**row) for row in rows]
-
-    async def list_all(self) -> list[StoredDeadLetter]:
-        return [StoredDeadLetter(**row) for row in await self._read(self._queries.all_dead_letters)]
-
-
-class PostgresPauses(PostgresTable, Pauses):
-    """The table `pauses`."""
-
-    async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
-        statement = self._queries.pause if paused else self._queries.resume
-        await self._write(StatementRows(statement, [(tenant, reactor)]))
-
-    async def is_paused(self, tenant: str, reactor: str) -> bool:
-        return bool(await self._read(self._queries.is_paused, tenant, reactor))
-
-    async def list_paused(self) -> list[tuple[str, str]]:
-        return [(tenant, reactor) for tenant, reactor in await self._read(self._queries.all_paused)]
-
-
-class PostgresRecoveries(PostgresTable, Recoveries):
-    """The table `recoveries`."""
-
-    async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
-        check_timezones(*recoveries)
-        rows = [
-            (one.id, one.tenant, one.component, one.name, one.at, one.action, make_storable(one.reason), one.failures)
-            for one in recoveries
-        ]
-        await self._write(StatementRows(self._queries.add_recoveries, rows, as_arrays=True))
-
-    async def list_newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
-        rows = await self._read(self._queries.newest_recoveries, tenant, limit)
-        return [StoredRecovery(**row) for row in rows]
-
-    async def list_by_action(self, action: str) -> list[StoredRecovery]:
-        return [StoredRecovery(**row) for row in await self._read(self._queries.recoveries_by_action, action)]
-
-    async def delete_before(self, before: datetime) -> None:
-        check_timezone(before)
-        await self._write(StatementRows(self._queries.delete_recoveries, [(before,)]))

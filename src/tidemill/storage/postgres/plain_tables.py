@@ -19,6 +19,7 @@ POSTGRES = Dialect(
         "greatest": "greatest",
         "in": "= ANY(:*)",
         "bytes_of": "octet_length(*)",
+        "by_index": "",
         "for_update": "FOR UPDATE",
         "lock": "pg_advisory_xact_lock(hashtext('tidemill'), hashtext('*'))",
         "notify": "pg_notify('tidemill_*', :sender)",
@@ -42,6 +43,10 @@ class PlainTables(PlainDatabase):
     def read_time(self, time: datetime) -> datetime:
         """Return a time as it is."""
         return time
+
+    def read_texts(self, texts: list[str]) -> list[str]:
+        """Return a list as it is."""
+        return texts
 
     async def fetch(self, statement: Statement, **values: Any) -> list[Columns]:
         rows = await self._database.read(*_arrange(statement, values, self._sender))

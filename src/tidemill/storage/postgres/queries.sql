@@ -92,59 +92,6 @@ SELECT tenant, accumulator, position, layout, checksum, payload
 FROM tidemill.journal
 ORDER BY tenant, accumulator, position;
 
--- name: upsert_dead_letters
-INSERT INTO tidemill.dead_letters (id, tenant, owner, source, at, payload)
-VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (id) DO UPDATE SET
-    tenant = excluded.tenant,
-    owner = excluded.owner,
-    source = excluded.source,
-    at = excluded.at,
-    payload = excluded.payload;
-
--- name: delete_dead_letters
-DELETE FROM tidemill.dead_letters WHERE id = ANY($1::text[]);
-
--- name: dead_letters_of
-SELECT id, tenant, owner, source, at, payload
-FROM tidemill.dead_letters
-WHERE tenant = $1 AND owner = $2 AND source = $3
-ORDER BY id;
-
--- name: all_dead_letters
-SELECT id, tenant, owner, source, at, payload FROM tidemill.dead_letters ORDER BY id;
-
--- name: add_recoveries
-INSERT INTO tidemill.recoveries (id, tenant, component, name, at, action, reason, failures)
-SELECT * FROM unnest(
-    $1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[], $7::text[], $8::integer[]
-)
-ON CONFLICT (id) DO NOTHING;
-
--- name: newest_recoveries
-SELECT id, tenant, component, name, at, action, reason, failures
-FROM (SELECT * FROM tidemill.recoveries WHERE tenant = $1 ORDER BY id DESC LIMIT $2) AS newest
-ORDER BY id;
-
--- name: recoveries_by_action
-SELECT id, tenant, component, name, at, action, reason, failures
-FROM tidemill.recoveries WHERE action = $1 ORDER BY id;
-
--- name: delete_recoveries
-DELETE FROM tidemill.recoveries WHERE at < $1;
-
--- name: pause
-INSERT INTO tidemill.pauses (tenant, reactor) VALUES ($1, $2) ON CONFLICT DO NOTHING;
-
--- name: resume
-DELETE FROM tidemill.pauses WHERE tenant = $1 AND reactor = $2;
-
--- name: is_paused
-SELECT 1 FROM tidemill.pauses WHERE tenant = $1 AND reactor = $2;
-
--- name: all_paused
-SELECT tenant, reactor FROM tidemill.pauses ORDER BY tenant, reactor;
-
 -- name: invalid_indexes
 SELECT indexrelid::regclass::text AS name
 FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid

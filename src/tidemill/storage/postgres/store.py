@@ -10,10 +10,7 @@ from tidemill.storage.postgres.connection import PostgresUrl, migrate, read_sche
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.graph_tables import (
     PostgresCheckpoints,
-    PostgresDeadLetters,
-    PostgresPauses,
     PostgresProducers,
-    PostgresRecoveries,
 )
 from tidemill.storage.postgres.key_tables import PostgresKeySnapshots
 from tidemill.storage.postgres.leases import PostgresLeases, PostgresPartOwners
@@ -24,13 +21,8 @@ from tidemill.storage.postgres.plain_tables import PlainTables
 from tidemill.storage.postgres.run_rows import COLUMN_FRAGMENTS
 from tidemill.storage.postgres.runs import PostgresRuns
 from tidemill.storage.postgres.workflow_tables import (
-    PostgresBackfills,
-    PostgresLogs,
     PostgresNotes,
     PostgresOwners,
-    PostgresPools,
-    PostgresSchedules,
-    PostgresVersions,
 )
 from tidemill.storage.postgres.writes import PostgresUnit
 from tidemill.storage.queries import Queries
@@ -38,11 +30,17 @@ from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.store_size import COUNT_LIMIT, COUNTED_TABLES, ESTIMATE_LIMIT, RowCount, StoreSize, counted
 from tidemill.storage.tables.access import AUDIT_ROWS, ApiKeys, AuditEntries, Tenants
+from tidemill.storage.tables.backfills import Backfills
+from tidemill.storage.tables.graphs import DeadLetters, Pauses, Recoveries
+from tidemill.storage.tables.logs import Logs
 from tidemill.storage.tables.orders import AttemptOrders, CodeBundles
 from tidemill.storage.tables.packages import Packages, PackageStates, TrustedKeys
+from tidemill.storage.tables.pools import Pools
 from tidemill.storage.tables.requests import RequestRecords
+from tidemill.storage.tables.schedules import Schedules
 from tidemill.storage.tables.sessions import Accounts, Sessions, Tickets
 from tidemill.storage.tables.variables import Secrets, Variables
+from tidemill.storage.tables.versions import Versions
 from tidemill.storage.workflow_ports import ChangeTopic
 from tidemill.storage.write_check import check_writable
 
@@ -76,18 +74,18 @@ class PostgresStore(Store):
         self.producers = PostgresProducers(*parts)
         self.mailbox = PostgresMailbox(*parts, sender)
         self.part_owners = PostgresPartOwners(*parts)
-        self.dead_letters = PostgresDeadLetters(*parts)
-        self.recoveries = PostgresRecoveries(*parts)
-        self.pauses = PostgresPauses(*parts)
+        self.dead_letters = DeadLetters(plain)
+        self.recoveries = Recoveries(plain)
+        self.pauses = Pauses(plain)
         self.runs = PostgresRuns(self._database, self._committer, self._claim_committer, QUERIES, sender, lease_clock)
         self.notes = PostgresNotes(*parts)
-        self.versions = PostgresVersions(*parts)
-        self.schedules = PostgresSchedules(*parts)
+        self.versions = Versions(plain)
+        self.schedules = Schedules(plain)
         self.leases = self._leases
         self.owners = PostgresOwners(*parts, lease_clock)
-        self.logs = PostgresLogs(*parts)
-        self.backfills = PostgresBackfills(*parts)
-        self.pools = PostgresPools(*parts)
+        self.logs = Logs(plain)
+        self.backfills = Backfills(plain)
+        self.pools = Pools(plain)
         self.packages = Packages(plain)
         self.package_states = PackageStates(plain)
         self.trusted_keys = TrustedKeys(plain)

@@ -1,4 +1,4 @@
-"""Tables of the graph engine in SQLite: checkpoints, journals, producers, dead letters, recoveries, pauses."""
+"""Tables of the graph engine in SQLite: checkpoints, journals, producers."""
 
 import sqlite3
 from collections.abc import Collection, Sequence
@@ -8,7 +8,6 @@ from typing import Any
 
 from tidemill.storage.graph_ports import (
     Checkpoints,
-    DeadLetters,
     HighWaterMarks,
     JournalBlock,
     JournalKey,
@@ -16,14 +15,9 @@ from tidemill.storage.graph_ports import (
     KeySnapshot,
     PartFence,
     PartKey,
-    PartKind,
-    Pauses,
     Producers,
-    Recoveries,
     SnapshotPart,
-    StoredDeadLetter,
     StoredPush,
-    StoredRecovery,
     fenced_error,
 )
 from tidemill.storage.queries import block_columns, build_block, build_part
@@ -120,76 +114,3 @@ class SqliteProducers(SqliteTable, Producers):
 
     async def delete_before(self, before: datetime, kept: str) -> None:
         await self._execute_many(self._queries.delete_pushes, [(to_micros(before), kept)])
-
-
-class SqliteDeadLetters(SqliteTable, DeadLetters):
-    """The table `dead_letters`."""
-
-    async def upsert(self, letters: Sequence[StoredDeadLetter]) -> None:
-        rows = [(one.id, one.tenant, one.owner, one.source, to_micros(one.at), one.payload) for one in letters]
-        await self._execute_many(self._queries.upsert_dead_letter, rows)
-
-    async def delete(self, ids: Sequence[str]) -> None:
-        await self._execute_many(self._queries.delete_dead_letter, [(one,) for one in ids])
-
-    async def for_source(self, tenant: str, owner: PartKind, source: str) -> list[StoredDeadLetter]:
-        rows = await self._fetch_all(self._queries.dead_letters_of, (tenant, owner, source))
-        return [_decode_dead_letter(row) for row in rows]
-
-    async def list_all(self) -> list[StoredDeadLetter]:
-        return [_decode_dead_letter(row) for row in await self._fetch_all(self._queries.all_dead_letters)]
-
-
-def _decode_dead_letter(row: Any) -> StoredDeadLetter:
-    id_, tenant, owner, source, at, payload = row
-    return StoredDeadLetter(id=id_, tenant=tenant, owner=owner, source=source, at=from_micros(at), payload=payload)
-
-
-class SqlitePauses(SqliteTable, Pauses):
-    """The table `pauses`."""
-
-    async def set_paused(self, tenant: str, reactor: str, *, paused: bool) -> None:
-        statement = self._queries.pause if paused else self._queries.resume
-        await self._execute_many(statement, [(tenant, reactor)])
-
-    async def is_paused(self, tenant: str, reactor: str) -> bool:
-        ((found,),) = await self._fetch_all(self._queries.is_paused, (tenant, reactor))
-        return bool(found)
-
-    async def list_paused(self) -> list[tuple[str, str]]:
-        return await self._fetch_all(self._queries.all_paused)
-
-
-class SqliteRecoveries(SqliteTable, Recoveries):
-    """The table `recoveries`."""
-
-    async def add(self, recoveries: Sequence[StoredRecovery]) -> None:
-        await self._execute_many(self._queries.add_recovery, [_encode_recovery(one) for one in recoveries])
-
-    async def list_newest(self, tenant: str, limit: int) -> list[StoredRecovery]:
-        newest_first = await self._fetch_all(self._queries.newest_recoveries, (tenant, limit))
-        return [_decode_recovery(row) for row in reversed(newest_first)]
-
-    async def list_by_action(self, action: str) -> list[StoredRecovery]:
-        return [_decode_recovery(row) for row in await self._fetch_all(self._queries.recoveries_by_action, (action,))]
-
-    async def delete_before(self, before: datetime) -> None:
-        await self._execute_many(self._queries.delete_recoveries, [(to_micros(before),)])
-
-
-def _encode_recovery(one: StoredRecovery) -> tuple[Any, ...]:
-    return (one.id, one.tenant, one.component, one.name, to_micros(one.at), one.action, one.reason, one.failures)
-
-
-def _decode_recovery(row: Any) -> StoredRecovery:
-    id_, tenant, component, name, at, action, reason, failures = row
-    return StoredRecovery(
-        id=id_,
-        tenant=tenant,
-        component=component,
-        name=name,
-        at=from_micros(at),
-        action=action,
-        reason=reason,
-        failures=failures,
-    )

@@ -20,6 +20,7 @@ SQLITE = Dialect(
         "greatest": "max",
         "in": "IN (SELECT value FROM json_each(:*))",
         "bytes_of": "length(CAST(* AS BLOB))",
+        "by_index": "INDEXED BY *",
         "for_update": "",
         "lock": "1",
         "notify": "1",
@@ -44,6 +45,7 @@ class PlainTables(PlainDatabase):
     """Runs statements of plain tables: queries as reads, everything else through the committer."""
 
     read_time = staticmethod(from_micros)
+    read_texts = staticmethod(json.loads)
 
     def __init__(self, database: Database, committer: GroupCommitter[SqliteUnit]) -> None:
         self._database = database

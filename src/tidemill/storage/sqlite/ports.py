@@ -8,10 +8,7 @@ from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.database import Database, SqliteUnit
 from tidemill.storage.sqlite.graph_tables import (
     SqliteCheckpoints,
-    SqliteDeadLetters,
-    SqlitePauses,
     SqliteProducers,
-    SqliteRecoveries,
 )
 from tidemill.storage.sqlite.key_tables import SqliteKeySnapshots
 from tidemill.storage.sqlite.leases import SqliteLeases, SqlitePartOwners
@@ -20,22 +17,23 @@ from tidemill.storage.sqlite.plain_tables import PlainTables
 from tidemill.storage.sqlite.run_rows import COLUMN_FRAGMENTS
 from tidemill.storage.sqlite.runs import SqliteRuns
 from tidemill.storage.sqlite.workflow_tables import (
-    SqliteBackfills,
-    SqliteLogs,
     SqliteNotes,
     SqliteOwners,
-    SqlitePools,
-    SqliteSchedules,
-    SqliteVersions,
 )
 from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.tables.access import ApiKeys, AuditEntries, Tenants
+from tidemill.storage.tables.backfills import Backfills
+from tidemill.storage.tables.graphs import DeadLetters, Pauses, Recoveries
+from tidemill.storage.tables.logs import Logs
 from tidemill.storage.tables.orders import AttemptOrders, CodeBundles
 from tidemill.storage.tables.packages import Packages, PackageStates, TrustedKeys
+from tidemill.storage.tables.pools import Pools
 from tidemill.storage.tables.requests import RequestRecords
+from tidemill.storage.tables.schedules import Schedules
 from tidemill.storage.tables.sessions import Accounts, Sessions, Tickets
 from tidemill.storage.tables.variables import Secrets, Variables
+from tidemill.storage.tables.versions import Versions
 
 QUERIES = Queries.from_package(
     __package__,
@@ -54,18 +52,18 @@ def add_ports(
     store.producers = SqliteProducers(*parts)
     store.mailbox = SqliteMailbox(*parts)
     store.part_owners = SqlitePartOwners(*parts)
-    store.dead_letters = SqliteDeadLetters(*parts)
-    store.recoveries = SqliteRecoveries(*parts)
-    store.pauses = SqlitePauses(*parts)
+    store.dead_letters = DeadLetters(plain)
+    store.recoveries = Recoveries(plain)
+    store.pauses = Pauses(plain)
     store.runs = SqliteRuns(*parts, now)
     store.leases = SqliteLeases(*parts, now)
     store.notes = SqliteNotes(*parts)
-    store.versions = SqliteVersions(*parts)
-    store.schedules = SqliteSchedules(*parts)
+    store.versions = Versions(plain)
+    store.schedules = Schedules(plain)
     store.owners = SqliteOwners(*parts, now)
-    store.logs = SqliteLogs(*parts)
-    store.backfills = SqliteBackfills(*parts)
-    store.pools = SqlitePools(*parts)
+    store.logs = Logs(plain)
+    store.backfills = Backfills(plain)
+    store.pools = Pools(plain)
     store.packages = Packages(plain)
     store.package_states = PackageStates(plain)
     store.trusted_keys = TrustedKeys(plain)

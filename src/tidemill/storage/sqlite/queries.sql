@@ -51,52 +51,6 @@ SELECT
     coalesce((SELECT max(moment) FROM parts), 0),
     coalesce((SELECT max(position) FROM journal), 0);
 
--- name: upsert_dead_letter
-INSERT INTO dead_letters (id, tenant, owner, source, at, payload) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET
-    tenant = excluded.tenant,
-    owner = excluded.owner,
-    source = excluded.source,
-    at = excluded.at,
-    payload = excluded.payload;
-
--- name: delete_dead_letter
-DELETE FROM dead_letters WHERE id = ?;
-
--- name: dead_letters_of
-SELECT id, tenant, owner, source, at, payload
-FROM dead_letters WHERE tenant = ? AND owner = ? AND source = ? ORDER BY id;
-
--- name: all_dead_letters
-SELECT id, tenant, owner, source, at, payload FROM dead_letters ORDER BY id;
-
--- name: add_recovery
-INSERT INTO recoveries (id, tenant, component, name, at, action, reason, failures) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO NOTHING;
-
--- name: newest_recoveries
-SELECT id, tenant, component, name, at, action, reason, failures
-FROM recoveries WHERE tenant = ? ORDER BY id DESC LIMIT ?;
-
--- name: recoveries_by_action
-SELECT id, tenant, component, name, at, action, reason, failures
-FROM recoveries WHERE action = ? ORDER BY id;
-
--- name: delete_recoveries
-DELETE FROM recoveries WHERE at < ?;
-
--- name: pause
-INSERT INTO pauses (tenant, reactor) VALUES (?, ?) ON CONFLICT (tenant, reactor) DO NOTHING;
-
--- name: resume
-DELETE FROM pauses WHERE tenant = ? AND reactor = ?;
-
--- name: is_paused
-SELECT EXISTS (SELECT 1 FROM pauses WHERE tenant = ? AND reactor = ?);
-
--- name: all_paused
-SELECT tenant, reactor FROM pauses ORDER BY tenant, reactor;
-
 -- name: part_owner
 SELECT owner, epoch, renewals FROM part_owners WHERE tenant = ? AND kind = ? AND name = ? AND owner IS NOT NULL;
 

@@ -47,8 +47,9 @@ class Dialect:
     """How a database spells what databases spell differently; a fragment may have an argument, `{in:names}`.
 
     `schema` stands before the name of each table, `greatest` names a function of two values, `in` compares with a list
-    of texts, `bytes_of` is the size of a text in bytes, `for_update` locks the rows of a query, `lock` is a lock until
-    the end of the transaction, and `notify` tells other processes of a change.
+    of texts, `bytes_of` is the size of a text in bytes, `by_index` names the index that SQLite shall use, `for_update`
+    locks the rows of a query, `lock` is a lock until the end of the transaction, and `notify` tells other processes of
+    a change.
     """
 
     def __init__(self, fragments: Mapping[str, str], parameter: Callable[[str, int], str]) -> None:
@@ -92,6 +93,8 @@ class PlainDatabase(Protocol):
 
     read_time: Callable[[Any], datetime]
     """Reads a time as the database stores it."""
+    read_texts: Callable[[Any], list[str]]
+    """Reads a list of texts as the database stores it."""
 
     async def fetch(self, statement: Statement, **values: Any) -> list[Columns]:
         """Return the rows of a query on committed rows."""

@@ -15,7 +15,7 @@ from tidemill.packages.loading.reader import PROGRAM, Package
 from tidemill.packages.reconcile.reconciler import Reconciler
 from tidemill.packages.service import PackageService
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import ScheduleKey
+from tidemill.storage.tables.schedules import ScheduleKey
 
 
 class PackageProbe:

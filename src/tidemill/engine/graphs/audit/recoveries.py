@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tidemill.engine.audit_findings import Finding, format_time, note_finding, problem_finding
 from tidemill.engine.graphs.checkpoints.double_writes import is_double_write
-from tidemill.storage.graph_ports import StoredRecovery
+from tidemill.storage.tables.graphs import StoredRecovery
 
 
 def audit_recoveries(restored: Sequence[StoredRecovery]) -> Iterator[Finding]:

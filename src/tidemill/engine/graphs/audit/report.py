@@ -26,8 +26,9 @@ from tidemill.engine.graphs.checkpoints.dead_letter_store import decode_payload
 from tidemill.engine.graphs.checkpoints.double_writes import find_double_writes, group_by_journal
 from tidemill.engine.graphs.checkpoints.part_history import PartHistory, read_histories
 from tidemill.engine.graphs.durability.journal_blocks import JournalEntry, unpack_blocks
-from tidemill.storage.graph_ports import JournalKey, PartKey, PartKind, SnapshotPart, StoredDeadLetter
+from tidemill.storage.graph_ports import JournalKey, PartKey, PartKind, SnapshotPart
 from tidemill.storage.store import Store
+from tidemill.storage.tables.graphs import StoredDeadLetter
 
 ORPHAN_AGE_LIMIT = timedelta(days=7)  # age from which dead letters of an unknown component are reported
 

@@ -38,8 +38,9 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import FencedError, OperationError, StoreError
 from tidemill.kernel.ids import new_sortable_id
 from tidemill.kernel.settings import Settings
-from tidemill.storage.graph_ports import JournalKey, PartKey, PartKind, StoredPush, StoredRecovery
+from tidemill.storage.graph_ports import JournalKey, PartKey, PartKind, StoredPush
 from tidemill.storage.store import Store
+from tidemill.storage.tables.graphs import StoredRecovery
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,8 @@ from tidemill.graphs.keys import decode_key, encode_key
 from tidemill.graphs.outcomes import DeadLetter, DeadLetterKind, to_jsonable
 from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.subscription import NodeOutput, Subscription
-from tidemill.storage.graph_ports import PartKind, StoredDeadLetter
+from tidemill.storage.graph_ports import PartKind
+from tidemill.storage.tables.graphs import StoredDeadLetter
 
 
 class DeadLetterPayload(msgspec.Struct, frozen=True):

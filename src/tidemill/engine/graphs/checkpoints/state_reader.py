@@ -14,8 +14,9 @@ from tidemill.engine.graphs.staging import ManagedGraph
 from tidemill.graphs.keys import MAX_PARTITIONS
 from tidemill.graphs.snapshot import UNREADABLE_ERRORS, KeyedJournalRecord, ReactorPart
 from tidemill.kernel.errors import OperationError
-from tidemill.storage.graph_ports import PartKey, SnapshotPart, StoredDeadLetter
+from tidemill.storage.graph_ports import PartKey, SnapshotPart
 from tidemill.storage.store import Store
+from tidemill.storage.tables.graphs import StoredDeadLetter
 
 Component = RunningReactor | RunningAccumulator
 

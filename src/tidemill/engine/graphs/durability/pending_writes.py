@@ -6,8 +6,8 @@ replayed are deleted after the snapshots that hold what came of them: a crash in
 
 import asyncio
 
-from tidemill.storage.graph_ports import StoredDeadLetter, StoredRecovery
 from tidemill.storage.store import Store
+from tidemill.storage.tables.graphs import StoredDeadLetter, StoredRecovery
 
 
 class PendingWrites:

@@ -11,7 +11,8 @@ import msgspec
 from tidemill.engine.audit_findings import Finding, format_timespan, note_finding, problem_finding
 from tidemill.engine.workflows.loaded_code import LoadedCode, code_note, read_loaded_code
 from tidemill.engine.workflows.process_identity import HostLiveness
-from tidemill.storage.workflow_ports import Owner, Versions, WorkflowStore, WorkflowVersion
+from tidemill.storage.tables.versions import Versions, WorkflowVersion
+from tidemill.storage.workflow_ports import Owner, WorkflowStore
 from tidemill.workflows.definition import WORKER_EXECUTOR
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import EventRow, RunRecord, TaskRow

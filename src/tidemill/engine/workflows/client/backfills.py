@@ -12,7 +12,7 @@ from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, Star
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.ids import new_sortable_id
 from tidemill.kernel.limits import MAX_INTEGER, is_storable
-from tidemill.storage.backfill_ports import Backfill
+from tidemill.storage.tables.backfills import Backfill
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.lookup import WorkflowPausedError, quote_name
 from tidemill.workflows.schedule import Schedule

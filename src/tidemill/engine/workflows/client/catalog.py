@@ -17,7 +17,8 @@ from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.limits import is_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.run_lists import LATEST, WorkflowActivity
-from tidemill.storage.workflow_ports import LoadedVersion, ScheduleCursor, ScheduleKey, WorkflowVersion
+from tidemill.storage.tables.schedules import ScheduleCursor, ScheduleKey
+from tidemill.storage.tables.versions import LoadedVersion, WorkflowVersion
 from tidemill.workflows.definition import Trigger
 from tidemill.workflows.firing_trigger import FiringTrigger
 from tidemill.workflows.lookup import quote_name

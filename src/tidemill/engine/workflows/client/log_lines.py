@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from tidemill.engine.workflows.executors.interface import LogRecord
-from tidemill.storage.workflow_ports import Logs
+from tidemill.storage.tables.logs import Logs
 from tidemill.workflows.records import TaskKey
 
 _RECORDS_DECODER = msgspec.msgpack.Decoder(list[LogRecord])

@@ -10,7 +10,7 @@ from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.storage.pool_ports import PoolDemand
+from tidemill.storage.tables.pools import PoolDemand
 from tidemill.workflows.lookup import quote_name
 
 

@@ -44,7 +44,6 @@ from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, StoreError
 from tidemill.kernel.limits import MAX_INTEGER, is_storable
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.storage.backfill_ports import Backfill, BackfillPage
 from tidemill.storage.run_lists import (
     EARLIEST,
     LATEST,
@@ -54,6 +53,7 @@ from tidemill.storage.run_lists import (
     TaskStateCount,
     clamp_to_calendar,
 )
+from tidemill.storage.tables.backfills import Backfill, BackfillPage
 from tidemill.storage.workflow_ports import Owner, RunFilter
 from tidemill.workflows.definition import Trigger
 from tidemill.workflows.lookup import unknown_run

@@ -23,7 +23,7 @@ from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import StepDetector
 from tidemill.kernel.errors import OperationError, StoreError
-from tidemill.storage.workflow_ports import ScheduleCursor
+from tidemill.storage.tables.schedules import ScheduleCursor
 from tidemill.telemetry import events
 from tidemill.workflows.lookup import WorkflowPausedError
 from tidemill.workflows.schedule import Schedule, due_slots

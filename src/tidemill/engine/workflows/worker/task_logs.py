@@ -9,7 +9,7 @@ from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.runtime import StoreRetry, WorkflowRuntime
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.workflow_ports import LogChunk
+from tidemill.storage.tables.logs import LogChunk
 from tidemill.telemetry import events
 from tidemill.workflows.records import AttemptKey
 

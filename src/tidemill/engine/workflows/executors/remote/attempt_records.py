@@ -9,8 +9,9 @@ from tidemill.engine.workflows.executors.remote.interface import UnitStatus
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.tables.logs import LogChunk
 from tidemill.storage.tables.orders import AttemptClaim
-from tidemill.storage.workflow_ports import LogChunk, WorkflowStore
+from tidemill.storage.workflow_ports import WorkflowStore
 from tidemill.telemetry import events
 from tidemill.workflows.records import AttemptKey
 

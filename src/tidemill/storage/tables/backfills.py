@@ -1,9 +1,12 @@
-"""The port of backfills."""
+"""The table of backfills."""
 
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
+
+from tidemill.storage.row_codec import RowCodec
+from tidemill.storage.tables.database import Statement, Table
 
 
 class Backfill(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,17 +32,38 @@ class BackfillPage(NamedTuple):
     total: int
 
 
-class Backfills(Protocol):
+_BACKFILL = RowCodec(Backfill, limit="run_limit")
+_PUT = Statement(
+    "INSERT INTO {schema}backfills ({columns}) VALUES ({parameters}) ON CONFLICT (id) DO UPDATE SET {updates}",
+    _BACKFILL,
+)
+_FIND = Statement("SELECT {columns} FROM {schema}backfills WHERE id = :id", _BACKFILL)
+_PAGE = Statement(
+    """
+    SELECT {columns} FROM {schema}backfills
+    WHERE tenant = :tenant AND (CAST(:after AS text) IS NULL OR id < :after) ORDER BY id DESC LIMIT :limit
+    """,
+    _BACKFILL,
+)
+_COUNT = Statement("SELECT count(*) FROM {schema}backfills WHERE tenant = :tenant")
+
+
+class Backfills(Table):
     """Backfills."""
 
     async def upsert(self, backfill: Backfill) -> None:
         """Write a backfill, in place of the one with its id."""
+        await self._put(_PUT, **_BACKFILL.values(backfill))
 
     async def get(self, id: str) -> Backfill | None:
         """Return a backfill."""
+        return await self._first(_BACKFILL, _FIND, id=id)
 
     async def list_page(self, tenant: str, *, after: str | None = None, limit: int = 50) -> BackfillPage:
         """Return the backfills of a tenant after one of them, by id, newest first, and the number of all.
 
         Ids sort by creation.
         """
+        backfills = await self._list(_BACKFILL, _PAGE, tenant=tenant, after=after, limit=limit)
+        [(total,)] = await self._database.fetch(_COUNT, tenant=tenant)
+        return BackfillPage(backfills, total)
