@@ -44,17 +44,22 @@ class MemoryDatabase(Database):
         self.connection.execute("PRAGMA foreign_keys = ON")
         self.mail_listeners: list[Callable[[], None]] = []
         """Called when mail comes, by all stores on this database."""
+        self.on_commit: Callable[[], None] | None = None
+        """Called after each transaction, before its callers go on: a test looks at the rows then."""
 
     async def read(self, query: Work[T]) -> T:
         return query(self.connection)
 
     async def transact(self, units: Sequence[SqliteUnit]) -> Committed:
         try:
-            return Committed(run_in_transaction(self.connection, units))
+            committed = Committed(run_in_transaction(self.connection, units))
         except sqlite3.Error as error:
             if len(units) > 1:
                 raise  # the committer finds out whose it is
             raise to_store_error(error, _PATH, "; nothing was written") from error
+        if self.on_commit is not None:
+            self.on_commit()
+        return committed
 
 
 @cache
