@@ -15,7 +15,7 @@ from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.routing import LocalRouter, OperationRouter
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
-from tidemill.engine.graphs.metrics import GRAPH_METRICS, accumulator_collector, count_firings
+from tidemill.engine.graphs.metrics import GRAPH_METRICS, ReaderMetrics, count_firings
 from tidemill.engine.graphs.partitions.shared import SharedPartitions
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
@@ -229,11 +229,9 @@ class Node(NodeOperations):
                 self._ownership,
                 exclude_changes=self._packages.installer.exclude_changes,
                 finish_requests=router.finish_requests,
+                listener=ReaderMetrics(self._metrics),
             )
         operations.connect(self._router)
-        relays = self._scheduler.sharing.relays
-        relays.on_made = lambda reader: self._metrics.register(accumulator_collector(reader))
-        relays.on_stopped = lambda reader: self._metrics.retire(accumulator_collector(reader))
         self._operations = operations
         return GraphClient(self._router, self._scheduler, self.registry)
 

@@ -122,3 +122,22 @@ def is_marked(module: Module, node: ast.Import | ast.ImportFrom) -> bool:
     """Return whether the import is marked as one of an optional extra, or of a library that few processes need."""
     line = module.lines[node.lineno - 1]
     return EXTRA in line or ON_USE in line
+
+
+def test_no_callback_is_assigned_to_a_finished_object() -> None:
+    """What an object calls is given to its constructor, or it listens: an assignment later is easily forgotten.
+
+    A future is not a part of the program: who submits a unit of work says what follows it.
+    """
+    offenders = [
+        module.where(target.lineno)
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Assign)
+        for assigned in node.targets
+        for target in (assigned.elts if isinstance(assigned, ast.Tuple) else [assigned])
+        if isinstance(target, ast.Attribute)
+        and target.attr.startswith("on_")
+        and not (isinstance(target.value, ast.Name) and target.value.id in ("self", "future"))
+    ]
+    assert not offenders, listing(offenders)

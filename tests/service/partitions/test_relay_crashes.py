@@ -12,7 +12,7 @@ from tests.service.keyed_samples import PARTITIONS, Order, keyed, order
 from tidemill.access.principal import Caller
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.relay_sink import RelaySink, SourceMark, WentBackError
-from tidemill.engine.graphs.partitions.relays import SourceRelays
+from tidemill.engine.graphs.partitions.relays import ReaderListener, SourceRelays
 from tidemill.engine.graphs.partitions.unsendable import sendable_forms
 from tidemill.graphs.pushes import RelayProgress
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
@@ -374,7 +374,7 @@ def relays_of(node: tm.testing.TestNode, store: Any) -> tuple[SourceRelays, Part
         return Order("a", 1)
 
     runtime = node._scheduler.runtime
-    relays = SourceRelays(runtime, store, node._ownership)
+    relays = SourceRelays(runtime, store, node._ownership, listener=ReaderListener())
     relays.bring = Partitions().bring
     relays.mark_source = node._scheduler.sharing.relays.mark_source
     reactor = tm.Reactor("orders", [placed], key="key", partitions=4)

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from tidemill.engine.event_feed.samplers import FiringCount
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.keys.topic_share import KeyedStream
+from tidemill.engine.graphs.partitions.relays import ReaderListener
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.partitions import PartitionName
-from tidemill.telemetry.metrics import Collector, Metric, Sample
+from tidemill.telemetry.metrics import Collector, Metric, Metrics, Sample
 
 _OF_PARTS = ("accumulator", "reactor", "tenant", "partition")
 
@@ -62,6 +63,19 @@ def reactor_collector(reactor: RunningReactor) -> Collector:
 def accumulator_collector(accumulator: RunningAccumulator) -> Collector:
     """Return the metrics collector of an accumulator."""
     return Collector(accumulator, _read_accumulator)
+
+
+class ReaderMetrics(ReaderListener):
+    """Collects the metrics of the readers of sources."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def on_made(self, reader: RunningAccumulator) -> None:
+        self._metrics.register(accumulator_collector(reader))
+
+    def on_stopped(self, reader: RunningAccumulator) -> None:
+        self._metrics.retire(accumulator_collector(reader))
 
 
 def count_firings(reactors: Iterable[RunningReactor]) -> list[FiringCount]:

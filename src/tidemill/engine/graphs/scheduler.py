@@ -22,7 +22,7 @@ from tidemill.engine.graphs.checkpoints.state_reader import (
 )
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.loaded_graphs import LoadedGraphs
-from tidemill.engine.graphs.metrics import accumulator_collector, reactor_collector
+from tidemill.engine.graphs.metrics import ReaderMetrics, accumulator_collector, reactor_collector
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.sharing import OwnPartitions, PartitionSharing
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
@@ -61,7 +61,7 @@ class GraphScheduler(LoadedGraphs):
         self._registry = registry
         self._metrics = metrics
         self.activation = Activation(self, runtime)
-        self.sharing: PartitionSharing = OwnPartitions(self, runtime)
+        self.sharing: PartitionSharing = OwnPartitions(self, runtime, ReaderMetrics(metrics))
         """Decides which partitions of keyed reactors run here."""
         self.find_front: FindAccumulator = lambda tenant, name: None  # noqa: ARG005 - until the operations are built
         """Returns what takes the events of a keyed reactor's accumulator."""

@@ -198,6 +198,16 @@ class _RunningRelays(NamedTuple):
     tasks: list[asyncio.Task[Any]]
 
 
+class ReaderListener:
+    """Follows the readers of sources on this node."""
+
+    def on_made(self, reader: RunningAccumulator) -> None:
+        """Act on a new reader."""
+
+    def on_stopped(self, reader: RunningAccumulator) -> None:
+        """Act on a reader that has stopped."""
+
+
 class SourceRelays:
     """The relays of the keyed reactors that this node answers for."""
 
@@ -209,16 +219,15 @@ class SourceRelays:
         runtime: GraphRuntime,
         checkpoints: Checkpoints | None = None,
         ownership: ReactorOwnership | None = None,
+        *,
+        listener: ReaderListener,
     ) -> None:
         self._runtime = runtime
+        self._listener = listener
         self._checkpoints = checkpoints
         self._ownership = ownership
         self._running: dict[Key, _RunningRelays] = {}
         self._changing = asyncio.Lock()
-        self.on_made: Callable[[RunningAccumulator], None] = _ignore
-        """Called with each new reader of a source."""
-        self.on_stopped: Callable[[RunningAccumulator], None] = _ignore
-        """Called with each reader that has stopped."""
 
     def of(self, key: Key) -> list[Relay]:
         """Return the relays of a keyed reactor that run here."""
@@ -237,7 +246,7 @@ class SourceRelays:
         """Make the relays of a keyed reactor; those of an older version have come as far as `before`."""
         relays = [self._make(keyed, one) for one in keyed.definition.accumulators if is_relayed(one)]
         for one in relays:
-            self.on_made(one.reader)
+            self._listener.on_made(one.reader)
             one.continue_at(before.get(one.reader.name, SourceMark(0, None)))
         tasks = [self._start_telling(keyed, one) for one in relays]
         if relays and self._checkpoints is not None:
@@ -264,7 +273,7 @@ class SourceRelays:
             await cancel_and_wait(task)  # an offset must not be written after the next reader has written one
         for one in running.relays:
             await one.stop()
-            self.on_stopped(one.reader)
+            self._listener.on_stopped(one.reader)
         return running.relays
 
     def _make(self, keyed: PartitionedReactor, definition: Accumulator) -> Relay:
@@ -284,7 +293,3 @@ class SourceRelays:
             await self._runtime.clock.sleep(self._runtime.settings.checkpoint_interval)
             for one in relays:
                 await one.write_offset()
-
-
-def _ignore(reader: RunningAccumulator) -> None:
-    """Do nothing: nothing counts what it reads."""

@@ -16,7 +16,7 @@ from typing import Protocol
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, ReactorOwnership
 from tidemill.engine.graphs.partitions.membership import ClusterView, Membership
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
-from tidemill.engine.graphs.partitions.relays import SourceRelays
+from tidemill.engine.graphs.partitions.relays import ReaderListener, SourceRelays
 from tidemill.engine.graphs.partitions.sharing import PartitionRunner, PartitionSharing, running_numbers
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.registry import Key
@@ -53,6 +53,7 @@ class SharedPartitions(PartitionSharing):
         *,
         exclude_changes: Callable[[], AbstractAsyncContextManager[None]],
         finish_requests: Callable[[Collection[PartKey]], Awaitable[None]],
+        listener: ReaderListener,
     ) -> None:
         """Share partitions; `exclude_changes` keeps package changes from overlapping with a move.
 
@@ -65,7 +66,7 @@ class SharedPartitions(PartitionSharing):
         self.membership = Membership(store.part_owners, ownership, runtime.clock, runtime.settings)
         self._look_interval = runtime.settings.lease_ttl * LOOK_INTERVAL_SHARE
         self._wakeup = Wakeup(runtime.clock)
-        self.relays = SourceRelays(runtime, store.checkpoints, ownership)
+        self.relays = SourceRelays(runtime, store.checkpoints, ownership, listener=listener)
         self._joined: dict[Key, PartitionedReactor] = {}
         self._is_active = False  # until everything that loads with the node is there
         self._is_running = self._is_moving = False

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from tidemill.engine.graphs.partitions.membership import ClusterView, HostOffer
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
-from tidemill.engine.graphs.partitions.relays import SourceRelays
+from tidemill.engine.graphs.partitions.relays import ReaderListener, SourceRelays
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.registry import Key
 
@@ -55,10 +55,10 @@ class PartitionSharing(Protocol):
 class OwnPartitions(PartitionSharing):
     """Without a store there are no other nodes: all partitions run here."""
 
-    def __init__(self, runner: PartitionRunner, runtime: GraphRuntime) -> None:
+    def __init__(self, runner: PartitionRunner, runtime: GraphRuntime, listener: ReaderListener) -> None:
         self._runner = runner
         self._runtime = runtime
-        self.relays = SourceRelays(runtime)
+        self.relays = SourceRelays(runtime, listener=listener)
         self._joined: dict[Key, PartitionedReactor] = {}
 
     async def join(self, keyed: PartitionedReactor) -> list[int]:
