@@ -10,7 +10,6 @@ from msgspec.structs import asdict
 
 from tidemill.access.principal import Permission, Principal
 from tidemill.api.fields import NameOf, WireName
-from tidemill.api.json_schemas import object_schema
 from tidemill.api.operation import GET, PATCH, CommandForm, Message, Verb, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.schedules import ScheduleInfo
@@ -28,6 +27,32 @@ if TYPE_CHECKING:
     from tidemill.storage.tables.versions import WorkflowVersion
     from tidemill.workflows.records import RunRow
     from tidemill.workflows.workflow import Workflow
+
+_PREFIX = "#/$defs/"
+
+
+def object_schema(declared: type[msgspec.Struct] | None) -> dict[str, Any]:
+    """Return the schema of a class of params, with its fields at the top; any object without one."""
+    if declared is None:
+        return {"type": "object"}
+    schema = msgspec.json.schema(declared, schema_hook=_describe_unknown)
+    definitions = dict(schema.get("$defs", {}))
+    name = schema.get("$ref", "").removeprefix(_PREFIX)
+    if name not in definitions:
+        return schema
+    own = definitions[name] if _refers_to(definitions, name) else definitions.pop(name)
+    return {**own, "$defs": definitions} if definitions else own
+
+
+def _refers_to(definitions: dict[str, Any], name: str) -> bool:
+    """Return whether some definition refers to another one, or to itself, by name."""
+    return f'"{_PREFIX}{name}"'.encode() in msgspec.json.encode(definitions)
+
+
+def _describe_unknown(kind: type) -> dict[str, Any]:
+    """Return the schema of a class that msgspec does not know: any value, with the name of the class."""
+    return {"title": kind.__name__}
+
 
 Name = Annotated[str, Meta(description="The name of a workflow."), NameOf("workflow")]
 Text = Annotated[str, Meta(description="A part of the name or of a tag, in letters of any case."), WireName("q")]

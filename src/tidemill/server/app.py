@@ -9,9 +9,8 @@ from litestar.exceptions import HTTPException
 
 from tidemill.kernel.errors import TidemillError
 from tidemill.node import Node
-from tidemill.server.auditing import Auditing
 from tidemill.server.authentication import CredentialAuthentication, NoAuthentication
-from tidemill.server.authorization import Authorization
+from tidemill.server.authorization import Auditing, Authorization
 from tidemill.server.connections import limit_per_key
 from tidemill.server.context import Authenticator, ContextInjection, ServerContext
 from tidemill.server.errors import answer_http_exception, answer_tidemill_error, answer_unexpected_error
@@ -22,10 +21,8 @@ from tidemill.server.oidc.login import OidcLogin
 from tidemill.server.oidc.provider import OidcProvider, make_provider
 from tidemill.server.openapi import openapi_document
 from tidemill.server.rate_limits import RateLimits
-from tidemill.server.request_body import BodyPace
-from tidemill.server.request_context import RequestContext
-from tidemill.server.requests import ApiRequest
-from tidemill.server.responses import ApiResponse
+from tidemill.server.request_context import BodyPace, RequestContext
+from tidemill.server.requests import ApiRequest, ApiResponse
 from tidemill.server.route_table import ROUTES
 from tidemill.server.routing import to_handler
 from tidemill.server.static_site import STATIC_FOLDER, StaticSite

@@ -1,8 +1,9 @@
-"""Authorization: every request is authenticated, and allowed by the permission of its route, before it is handled.
+"""Authorization and audit: each request is authenticated and allowed before it is handled, and recorded afterwards.
 
 The server denies by default: a handler without a route in the table is not served.
 """
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from litestar.connection import ASGIConnection
@@ -12,20 +13,23 @@ from litestar.middleware import ASGIMiddleware
 from litestar.routes import HTTPRoute
 
 from tidemill.access.principal import INSTANCE_TENANT, Permission, Principal
+from tidemill.engine.access.audit_log import current_request_id
+from tidemill.engine.access.credential_watch import CredentialWatch
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.server.connections import admit
 from tidemill.server.context import ServerContext, context_of
 from tidemill.server.event_stream import EVENT_STREAM
-from tidemill.server.open_streams import stream_while_valid
 from tidemill.server.rate_limits import address_of
+from tidemill.server.request_context import request_id_of
 from tidemill.server.requests import check_query
 from tidemill.server.routing import Route, allowed_methods
 from tidemill.storage.acting_tenant import EVERY_TENANT, acting_for
 
 if TYPE_CHECKING:
-    from litestar.types import ASGIApp, Receive, Scope, Send
+    from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+FIRST_ERROR_STATUS = 400
 TENANT_HEADER = "tidemill-tenant"
 _UPLOAD_REFUSAL = (
     "may not upload packages: their code runs with the rights of the server, for all tenants. Let an admin of the "
@@ -123,3 +127,56 @@ def route_of(scope: "Scope") -> Route:
     if not isinstance(route, Route):
         raise RequestError("there is nothing here", code="route_not_found", status=404)
     return route
+
+
+class Auditing(ASGIMiddleware):
+    """Records the audit event of a route when its request has succeeded."""
+
+    scopes = (ScopeType.HTTP,)
+
+    async def handle(self, scope: "Scope", receive: "Receive", send: "Send", next_app: "ASGIApp") -> None:
+        """Handle a request; its services know its id."""
+        route = route_of(scope)
+        current_request_id.set(request_id_of(scope))
+        if route.audit is None or route.is_audited_by_service:
+            await next_app(scope, receive, send)
+            return
+
+        async def record_then_send(message: "Message") -> None:
+            if message["type"] == "http.response.start" and message["status"] < FIRST_ERROR_STATUS:
+                await _record(scope, route)
+            await send(message)
+
+        await next_app(scope, receive, record_then_send)
+
+
+async def _record(scope: "Scope", route: Route) -> None:
+    assert route.audit is not None
+    target = "/".join(str(value) for value in scope["path_params"].values()) or scope["path"]
+    await context_of(scope).node.access.audit.record(scope["user"], route.audit, target)
+
+
+async def stream_while_valid(
+    watch: CredentialWatch, credential: str, app: "ASGIApp", scope: "Scope", receive: "Receive", send: "Send"
+) -> None:
+    """Handle a request whose answer is a stream, and end the stream when the credential ends."""
+    is_begun = False
+
+    async def send_noted(message: "Message") -> None:
+        nonlocal is_begun
+        is_begun = is_begun or message["type"] == "http.response.start"
+        await send(message)
+
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(None) as limit:
+            unsubscribe = watch.subscribe(credential, lambda: limit.reschedule(loop.time()))
+            try:
+                await app(scope, receive, send_noted)
+            finally:
+                unsubscribe()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        if is_begun:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})

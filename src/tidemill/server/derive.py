@@ -14,16 +14,20 @@ from msgspec import Meta
 from tidemill.access.principal import Principal
 from tidemill.api.fields import RequestField, TenantName, find_marker
 from tidemill.api.operation import Operation, RequestKey, StreamForm, StreamItem
-from tidemill.api.paging import DEFAULT_LIMIT, PageRequest
+from tidemill.api.paging import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
 from tidemill.api.services import Services
 from tidemill.engine.access.idempotency import KeyedRequest
 from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.server.event_stream import StreamEvent, event_stream, wants_stream
 from tidemill.server.injection import InjectedContext, InjectedKeyed, InjectedPrincipal
-from tidemill.server.paging import Cursor, Limit
-from tidemill.server.requests import ApiRequest
-from tidemill.server.responses import ApiResponse
+from tidemill.server.requests import ApiRequest, ApiResponse
 from tidemill.server.routing import BASE_PATH, Handler, Route
+
+Limit = Annotated[int, QueryParameter(ge=1, le=MAX_LIMIT, description="The number of items of a page, 500 at most.")]
+Cursor = Annotated[
+    str | None, QueryParameter(description="`next` of the page before; absent for the first page.", required=False)
+]
+
 
 OUTCOME_UNKNOWN = "outcome_unknown"
 """The code of the error for a repeated request whose effect is not known; further repetitions get it, too."""

@@ -1,9 +1,10 @@
-"""The context of a request: its id, which every answer and log record has."""
+"""The context of a request: its id, which every answer and log record has, its trace, and the pace of its body."""
 
 import asyncio
 import logging
 import re
 import time
+from datetime import timedelta
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,18 +12,20 @@ from litestar.datastructures import MutableScopeHeaders
 from litestar.enums import ScopeType
 
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import TidemillError
+from tidemill.kernel.errors import RequestError, TidemillError
 from tidemill.server.connections import CONNECTION_STATE
 from tidemill.server.event_stream import EVENT_STREAM
 from tidemill.server.metrics import UNMATCHED, ServerMetrics
-from tidemill.server.request_trace import RequestTrace
 from tidemill.telemetry import events
 from tidemill.telemetry.log_context import request_scope
-from tidemill.telemetry.tracing import SpanRecorder, trace_scope
+from tidemill.telemetry.tracing import Span, SpanRecorder, TraceContext, trace_scope
 
 if TYPE_CHECKING:
-    from litestar.types import ASGIApp, Message, Receive, Scope, Send
+    from litestar.types import ASGIApp, HTTPReceiveMessage, Message, Receive, Scope, Send
 
+GRACE_SECONDS = 20.0
+"""Seconds that the server waits for a body however slow it is."""
+_SERVER_ERRORS = 500
 REQUEST_ID_HEADER = "x-request-id"
 HEAD = "HEAD"
 SWITCHING_PROTOCOLS = 101
@@ -180,3 +183,79 @@ def _choose_id(scope: "Scope") -> str:
             text = value.decode("latin-1")
             return text if _SANE_ID.fullmatch(text) else token_hex(8)
     return token_hex(8)
+
+
+class BodyPace:
+    """Wraps the application: a request whose body comes too slowly is answered with status 408."""
+
+    def __init__(self, app: "ASGIApp", bytes_per_second: int) -> None:
+        self._app = app
+        self._bytes_per_second = bytes_per_second
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Handle a connection."""
+        is_request = scope["type"] == ScopeType.HTTP
+        await self._app(scope, _PacedBody(receive, self._bytes_per_second) if is_request else receive, send)
+
+
+class _PacedBody:
+    """Receives a body. Only the time counts in which the server waits for the client."""
+
+    def __init__(self, receive: "Receive", bytes_per_second: int) -> None:
+        self._receive = receive
+        self._bytes_per_second = bytes_per_second
+        self._seconds_left = GRACE_SECONDS
+        self._is_whole = False
+
+    async def __call__(self) -> "HTTPReceiveMessage":
+        """Return the next message; RequestError if it takes too long, or if the client leaves before the end.
+
+        After the body, it waits for the client to leave.
+        """
+        if self._is_whole:
+            return cast("HTTPReceiveMessage", await self._receive())
+        time = asyncio.get_running_loop().time
+        began = time()
+        try:
+            async with asyncio.timeout(self._seconds_left):
+                message = cast("HTTPReceiveMessage", await self._receive())
+        except TimeoutError as error:
+            reason = f"the body comes too slowly: send at least {self._bytes_per_second} bytes per second"
+            raise RequestError(reason, code="body_too_slow", status=408) from error
+        if message["type"] == "http.disconnect":
+            raise RequestError("the client closed the connection", code="malformed_body")
+        self._is_whole = not message["more_body"]
+        self._seconds_left += len(message["body"]) / self._bytes_per_second - (time() - began)
+        return message
+
+
+class RequestTrace:
+    """A request that is being traced."""
+
+    def __init__(self, scope: "Scope", clock: Clock) -> None:
+        given = next((value for name, value in scope["headers"] if name == b"traceparent"), b"")
+        self._scope = scope
+        self._start = clock.now()
+        self._parent = TraceContext.parse(given.decode("latin-1"))
+        self.context = TraceContext.new(self._parent)
+
+    def end(self, status: int, duration: float, request_id: str) -> Span:
+        """Return the span of the answered request."""
+        method, route = str(self._scope.get("method")), self._scope.get("path_template", UNMATCHED)
+        attributes = {
+            "http.request.method": method,
+            "http.route": route,
+            "http.response.status_code": status,
+            "tidemill.request_id": request_id,
+            "tidemill.tenant": getattr(self._scope.get("user"), "tenant", None),
+        }
+        return Span(
+            self.context,
+            None if self._parent is None else self._parent.span_id,
+            f"{method} {route}",
+            self._start,
+            self._start + timedelta(seconds=duration),
+            kind="server",
+            attributes=attributes,
+            error=f"status {status}" if status >= _SERVER_ERRORS else None,
+        )

@@ -1,18 +1,23 @@
-"""Requests: bodies are decoded strictly, from JSON or msgpack, and every invalid field is named by its path."""
+"""Requests and answers: bodies are decoded strictly, from JSON or msgpack; a client that accepts it gets msgpack."""
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from litestar import Request
+from litestar import Request, Response
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
+from litestar.enums import MediaType
 
 from tidemill.access.principal import Principal
 from tidemill.api.errors import FieldProblem, InvalidRequestError, invalid_field_error
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import is_storable, make_storable
+
+if TYPE_CHECKING:
+    from litestar import Litestar
+    from litestar.response.base import ASGIResponse
 
 JSON_MEDIA_TYPES = frozenset(["", "application/json"])
 MSGPACK = "application/msgpack"
@@ -78,3 +83,21 @@ def _check_names(value: Any) -> None:
             remaining.extend(one)
         elif isinstance(one, msgspec.Struct):
             remaining.extend(msgspec.structs.astuple(one))
+
+
+class ApiResponse(Response[Any]):
+    """An answer in the format that the client accepts."""
+
+    def to_asgi_response(
+        self, app: "Litestar | None", request: "Request[Any, Any, Any]", **options: Any
+    ) -> "ASGIResponse":
+        """Encode the answer."""
+        media_type = self.media_type or options.get("media_type") or MediaType.JSON
+        has_body = self.content is not None
+        if has_body and media_type == MediaType.JSON and request.headers.get("accept") in MSGPACK_MEDIA_TYPES:
+            self.media_type = MSGPACK
+        return super().to_asgi_response(app, request, **options)
+
+    def render(self, content: Any, media_type: str, *args: Any) -> bytes:
+        """Return the bytes of the answer."""
+        return msgspec.msgpack.encode(content) if media_type == MSGPACK else super().render(content, media_type, *args)

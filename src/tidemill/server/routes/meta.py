@@ -1,5 +1,8 @@
 """The server itself: version, health, metrics, documentation, and who is asking."""
 
+from functools import cache
+from importlib.resources import files
+
 from litestar import Response
 from litestar.enums import MediaType
 
@@ -7,10 +10,21 @@ from tidemill import __version__
 from tidemill.api.system import Identity, ServerInfo
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.server.authorization import may_upload
-from tidemill.server.docs_page import DOCS_POLICY, read_docs_page
 from tidemill.server.injection import InjectedContext, InjectedPrincipal
 from tidemill.server.readiness import Readiness, check_readiness
 from tidemill.server.requests import ApiRequest
+
+DOCS_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+"""The content security policy of the page: its own inline script may fetch the document from this server."""
+
+
+@cache
+def read_docs_page() -> str:
+    """Return the page."""
+    return (files("tidemill.server") / "static" / "api_docs.html").read_text(encoding="utf-8")
 
 
 async def get_version() -> ServerInfo:

@@ -9,8 +9,7 @@ from tidemill.api import runs
 from tidemill.api.etags import has_etag
 from tidemill.api.runs import RunDetails
 from tidemill.server.injection import InjectedContext, InjectedPrincipal
-from tidemill.server.requests import ApiRequest
-from tidemill.server.responses import ApiResponse
+from tidemill.server.requests import ApiRequest, ApiResponse
 
 _WithOutputs = Annotated[bool, QueryParameter(description="Whether tasks have their outputs, and their elements.")]
 

@@ -21,8 +21,7 @@ from tidemill.server.context import ServerContext
 from tidemill.server.injection import InjectedContext, InjectedPrincipal
 from tidemill.server.oidc.login import COOKIE_LIFETIME, OidcLogin
 from tidemill.server.rate_limits import address_of
-from tidemill.server.requests import ApiRequest
-from tidemill.server.responses import ApiResponse
+from tidemill.server.requests import ApiRequest, ApiResponse
 from tidemill.server.routing import BASE_PATH
 
 OIDC_COOKIE = "tidemill_oidc"

@@ -4,18 +4,17 @@ Every operation takes and returns values that can be sent to another node, so th
 can ask the one that does.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.client.dead_letters import to_plain, to_replay_result
 from tidemill.engine.graphs.client.health_report import report_health
 from tidemill.engine.graphs.client.listed_values import to_listed_dead_letter, to_listed_firing, to_listed_state
-from tidemill.engine.graphs.client.queue_space import free_space, wait_for_space
 from tidemill.engine.graphs.client.values import FiringPage, HealthReport, KnownFiring, ReactorObservation
 from tidemill.engine.graphs.dead_letters import DeadLetterQueue, find_dead_letter
 from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
@@ -24,8 +23,10 @@ from tidemill.engine.graphs.handle import ReactorHandle, accumulator_state
 from tidemill.engine.graphs.keys.keyed_kinds import KeyedPolling
 from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.graphs.outcomes import DeadLetter, Receipt
+from tidemill.graphs.key_forms import key_to_json
+from tidemill.graphs.outcomes import DeadLetter, Receipt, to_jsonable
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptRun, ReceiptTally, RelayProgress
+from tidemill.graphs.result import Firing
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
 from tidemill.graphs.views import (
     FIRING_COMMANDS,
@@ -290,3 +291,79 @@ def schema_of(annotation: Any) -> dict[str, Any] | None:
         return msgspec.json.schema(annotation)
     except TypeError:
         return None
+
+
+async def wait_for_space(
+    accumulator: RunningAccumulator, patience: float, select: Callable[[], None] | None = None
+) -> Receipt | None:
+    """Wait until an event need not wait for queue space; return its rejection if that takes longer than `patience`.
+
+    The event itself is not involved, so that a caller who gave up can be sure that it had no effect. `select` selects
+    its key, if there are keys: each has a queue of its own.
+    """
+    select = select or (lambda: None)
+    select()
+    if not accumulator.is_blocked():
+        return None
+    async with asyncio.TaskGroup() as group:
+        space = group.create_task(_wait_for_gates(accumulator, select), name=f"accumulator {accumulator.name}: space")
+        timer = group.create_task(accumulator.clock.sleep(patience), name=f"accumulator {accumulator.name}: patience")
+        await asyncio.wait((space, timer), return_when=asyncio.FIRST_COMPLETED)
+        space.cancel()
+        timer.cancel()
+    select()
+    return _reject_full(accumulator) if accumulator.is_waiting_for_space else None
+
+
+async def _wait_for_gates(accumulator: RunningAccumulator, select: Callable[[], None]) -> None:
+    select()
+    while blocked := [gate for gate in accumulator.queue_gates if gate.is_blocked]:
+        await blocked[0].wait()
+
+
+def _reject_full(accumulator: RunningAccumulator) -> Receipt:
+    """Return the rejection of an event that no queue has space for, with what keeps the queue from moving."""
+    for target, _ in accumulator.targets:
+        if target.queue_gate.is_blocked and target.paused:
+            reason = f"the queue of reactor '{target.name}' is full, and the reactor is paused; resume it first"
+            return accumulator.reject("paused", reason)
+    full = next(gate.reactor for gate in accumulator.queue_gates if gate.is_blocked)
+    return accumulator.reject("queue_full", f"the queue of reactor '{full}' is full; push again later")
+
+
+def free_space(accumulator: RunningAccumulator) -> int | None:
+    """Return how many events can be pushed without waiting; None if there is no limit, at least 1."""
+    return max(1, min(gate.space for gate in accumulator.queue_gates)) if accumulator.queue_gates else None
+
+
+def to_plain(dead_letter: DeadLetter, detail: Any) -> DeadLetter:
+    """Return a dead letter whose values can be encoded as JSON; `detail` is the encoding of an event in bytes."""
+    inputs = dead_letter.inputs
+    return replace(
+        dead_letter,
+        event=_to_plain_event(dead_letter.event, detail),
+        inputs=None if inputs is None else {name: to_jsonable(value) for name, value in inputs.items()},
+        key=key_to_json(dead_letter.key),
+    )
+
+
+def _to_plain_event(event: Any, encoding: Any) -> Any:
+    if not isinstance(event, bytes | bytearray | memoryview):
+        return to_jsonable(event)
+    try:
+        decode = msgspec.msgpack.decode if encoding == "msgpack" else msgspec.json.decode
+        return to_jsonable(decode(event))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return bytes(event).decode("utf-8", "backslashreplace")  # what was pushed, for a person to read
+
+
+def to_replay_result(outcome: Any) -> ReplayResult:
+    """Return what a replay of a dead event, firing or start has returned, as a plain value."""
+    match outcome:
+        case Receipt():
+            return ReplayResult(receipt=outcome)
+        case Firing():
+            return ReplayResult(firing=FiringView.of(outcome))
+        case None:
+            return ReplayResult()
+    return ReplayResult(run=outcome.id)

@@ -10,7 +10,6 @@ from tidemill.engine.graphs.client.merged_states import (
     state_in_whole,
 )
 from tidemill.engine.graphs.client.relayed_sources import RelayedSources
-from tidemill.engine.graphs.client.remote_firings import to_firing, to_outcome
 from tidemill.engine.graphs.dead_letters import DeadLetterQueue, check_editable
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.loaded_graphs import partitioned_error
@@ -18,10 +17,11 @@ from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.sharing import running_numbers
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.graphs.key_forms import key_from_json
 from tidemill.graphs.outcomes import DeadLetter, Receipt, to_jsonable
-from tidemill.graphs.result import Firing
+from tidemill.graphs.result import Firing, GraphResult, PlainNodeError, plain_result
 from tidemill.graphs.state import Latency, ReactorState, Recovery
-from tidemill.graphs.views import ReactorCommand
+from tidemill.graphs.views import FiringView, GraphResultView, ReactorCommand, ReplayResult
 from tidemill.kernel.errors import RequestError
 
 
@@ -201,3 +201,30 @@ class PartitionedHandle(ReactorHandle):
         if receipt.accepted:
             await self.drop(letter.id)
         return receipt
+
+
+def to_firing(view: FiringView) -> Firing:
+    """Return a firing of another node. Inputs and outputs are plain values."""
+    return Firing(
+        id=view.id,
+        reactor=view.reactor,
+        at=view.at,
+        inputs=view.inputs,
+        results={name: _to_result(one) for name, one in view.results.items()},
+        duration=view.duration,
+        manual=view.manual,
+        degraded=view.degraded,
+        attempt=view.attempt,
+        key=key_from_json(view.key),
+    )
+
+
+def to_outcome(result: ReplayResult) -> Any:
+    """Return what a replay on another node became: a Receipt, a Firing, or the id of a run; None for no run."""
+    return result.receipt or (result.run if result.firing is None else to_firing(result.firing))
+
+
+def _to_result(view: GraphResultView) -> GraphResult:
+    failure = view.error
+    error = None if failure is None else PlainNodeError(failure.node, failure.message, failure.traceback)
+    return plain_result(view.outputs, view.ran, view.skipped, error)

@@ -1,17 +1,45 @@
 """Routing of operations: which node runs a reactor or an accumulator."""
 
-from typing import Protocol, TypeAlias
+from itertools import chain
+from typing import Any, Protocol, TypeAlias
 
-from tidemill.engine.graphs.client.accumulator_front import AccumulatorFront
 from tidemill.engine.graphs.client.host_operations import HostOperations
 from tidemill.engine.graphs.client.keyed_operations import KeyedOperations, PartitionRouter
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.part_operations import AnyPartition
+from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
+from tidemill.engine.graphs.partitions.unsendable import is_unsendable, sendable_forms
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.graphs.outcomes import Receipt, Rejection
+from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.storage.graph_ports import PartKey, PartKind
 
 AnyPart: TypeAlias = AnyPartition | KeyedOperations
 """The operations on a reactor or an accumulator, with keys or without, wherever it runs."""
+
+
+class AccumulatorFront:
+    """An accumulator of a keyed reactor, as the reactors see it whose nodes feed it."""
+
+    is_waiting_for_space = False  # a full partition delays only the events for it
+
+    def __init__(self, keyed: PartitionedReactor, name: str, operations: KeyedOperations) -> None:
+        self._partitioner = keyed.partitioners[name]
+        self.definition = self._partitioner.accumulator
+        self.event_validator = self._partitioner.validator
+        self._tenant = keyed.tenant
+        self._name = name
+        self._operations = operations
+
+    async def push(self, event: Any, encoding: str = "json") -> Receipt:
+        """Push an event to the partition of its key."""
+        for form in chain([event], sendable_forms(self._partitioner, event, encoding)):
+            try:
+                return await self._operations.push(self._tenant, self._name, form, encoding)
+            except (RequestError, StoreError) as error:
+                if not is_unsendable(error):  # no node has answered
+                    return Rejection(False, 0, "rejected", str(error))
+        raise AssertionError("the last form of an event can be sent")
 
 
 class OperationRouter(PartitionRouter, Protocol):
