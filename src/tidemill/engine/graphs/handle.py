@@ -1,7 +1,7 @@
 """The operator's handle of a reactor: state, firings, pause, resume, restart, replay."""
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,6 +32,11 @@ class ReactorHandle:
     def _reactor(self) -> RunningReactor:
         """The reactor that has the name now: a handle outlives reloads, and raises if there is none."""
         return self._find()
+
+    @property
+    def _running(self) -> Sequence[RunningReactor]:
+        """What runs on this node under the name: the reactor, or the partitions of a keyed one."""
+        return [self._reactor]
 
     @property
     def name(self) -> str:
@@ -101,12 +106,19 @@ class ReactorHandle:
         return await self._reactor.commands.next_firing(timeout)
 
     def timeseries(self) -> list[int]:
-        """Return the firing counts of the last 60 minutes, oldest first."""
-        return self._reactor.firing_loop.log.per_minute()
+        """Return the firing counts of the last 60 minutes, oldest first; of a keyed reactor, those on this node."""
+        counts = [one.firing_loop.log.per_minute() for one in self._running]
+        return [sum(minute) for minute in zip(*counts, strict=True)]
 
     def latency(self) -> Latency:
-        """Return median and 99th percentile of the newest firings' durations, in seconds."""
-        return self._reactor.firing_loop.log.latency()
+        """Return median and 99th percentile of the newest firings' durations, in seconds.
+
+        Of a keyed reactor, the mean of the medians and the highest percentile of the partitions on this node.
+        """
+        found = [one.firing_loop.log.latency() for one in self._running]
+        medians = [one.p50 for one in found if one.p50]
+        mean = sum(medians) / len(medians) if medians else 0.0
+        return Latency(mean, max((one.p99 for one in found), default=0.0))
 
     def events(self, limit: int | None = 50) -> list[Recovery]:
         """Return what the supervisor did with the reactor and its accumulators, newest first."""

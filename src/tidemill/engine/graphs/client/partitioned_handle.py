@@ -1,6 +1,6 @@
 """The operator's handle of a keyed reactor. What is read without await comes from the partitions on this node."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from tidemill.engine.graphs.client.keyed_operations import KeyedOperations
@@ -20,7 +20,7 @@ from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.key_forms import key_from_json
 from tidemill.graphs.outcomes import DeadLetter, Receipt, to_jsonable
 from tidemill.graphs.result import Firing, GraphResult, PlainNodeError, plain_result
-from tidemill.graphs.state import Latency, ReactorState, Recovery
+from tidemill.graphs.state import ReactorState, Recovery
 from tidemill.graphs.views import FiringView, GraphResultView, ReactorCommand, ReplayResult
 from tidemill.kernel.errors import RequestError
 
@@ -50,9 +50,13 @@ class PartitionedHandle(ReactorHandle):
         """The reactor's name."""
         return self._find_keyed().name
 
+    @property
+    def _running(self) -> Sequence[RunningReactor]:
+        return [one.reactor for one in self._scheduler.partitions_of(self._find_keyed())]
+
     def _handles(self) -> list[ReactorHandle]:
         """Return the handles of the partitions that run here."""
-        return [self._handle(one.reactor.name) for one in self._scheduler.partitions_of(self._find_keyed())]
+        return [self._handle(one.name) for one in self._running]
 
     def _handle(self, partition: str) -> ReactorHandle:
         tenant = self._find_keyed().tenant
@@ -103,17 +107,6 @@ class PartitionedHandle(ReactorHandle):
         Wait up to `timeout` seconds if there is none.
         """
         return await self._firings.next(timeout)
-
-    def timeseries(self) -> list[int]:
-        """Return the firing counts of the last 60 minutes of the partitions that run here, oldest first."""
-        return [sum(counts) for counts in zip(*(one.timeseries() for one in self._handles()), strict=True)]
-
-    def latency(self) -> Latency:
-        """Return the mean of the medians, and the highest 99th percentile, of the newest firings' durations."""
-        found = [one.latency() for one in self._handles()]
-        medians = [one.p50 for one in found if one.p50]
-        mean = sum(medians) / len(medians) if medians else 0.0
-        return Latency(mean, max((one.p99 for one in found), default=0.0))
 
     def events(self, limit: int | None = 50) -> list[Recovery]:
         """Return what the supervisor did with the partitions and sources that run here, newest first."""
