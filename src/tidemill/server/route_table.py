@@ -8,7 +8,7 @@ from tidemill.access.principal import Permission
 from tidemill.api.runs import get_run
 from tidemill.api.table import OPERATIONS
 from tidemill.server.derive import to_route, to_routes
-from tidemill.server.live import event_socket, push_socket, reactor_socket
+from tidemill.server.live import push_socket, reactor_socket
 from tidemill.server.routes import (
     attempts,
     events,
@@ -70,7 +70,7 @@ SESSIONS = (
 
 LIVE = (
     get("/events", events.follow_events, READ),
-    websocket("/ws/events", event_socket.event_socket, READ),
+    websocket("/ws/events", events.event_socket, READ),
     websocket("/ws/accumulators/{name:str}", push_socket.push_socket, WRITE, resource="accumulators"),
     # Commands need the permission to write as well: the connection checks each.
     websocket("/ws/reactors/{name:str}", reactor_socket.reactor_socket, READ, resource="reactors"),
