@@ -6,6 +6,7 @@ or to a savepoint, was never noted. A store without an observer has none of them
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -35,10 +36,11 @@ def observe_transactions(database: MemoryDatabase, on_commit: OnCommit) -> Calla
     """
     connection = database.connection
     tables = _add_triggers(connection)
-    database.on_commit = lambda: _tell(connection, tables, on_commit)
+    listener = partial(_tell, connection, tables, on_commit)
+    database.commit_listeners.append(listener)
 
     def end() -> None:
-        database.on_commit = None
+        database.commit_listeners.remove(listener)
         _remove_triggers(connection, tables)
 
     return end

@@ -44,7 +44,7 @@ class MemoryDatabase(Database):
         self.connection.execute("PRAGMA foreign_keys = ON")
         self.mail_listeners: list[Callable[[], None]] = []
         """Called when mail comes, by all stores on this database."""
-        self.on_commit: Callable[[], None] | None = None
+        self.commit_listeners: list[Callable[[], None]] = []
         """Called after each transaction, before its callers go on: a test looks at the rows then."""
 
     async def read(self, query: Work[T]) -> T:
@@ -57,8 +57,8 @@ class MemoryDatabase(Database):
             if len(units) > 1:
                 raise  # the committer finds out whose it is
             raise to_store_error(error, _PATH, "; nothing was written") from error
-        if self.on_commit is not None:
-            self.on_commit()
+        for on_commit in self.commit_listeners:
+            on_commit()
         return committed
 
 
