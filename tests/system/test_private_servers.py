@@ -1,4 +1,4 @@
-"""What a subprocess task finds of the secrets of its server: nothing."""
+"""Secrets of a server: a subprocess task finds none, and what an in-process task prints shows none."""
 
 import os
 from pathlib import Path
@@ -35,3 +35,40 @@ async def test_a_subprocess_task_finds_no_secret_of_its_server(
     assert ("closed" in found) is (os.geteuid() != 0)  # root may read what it likes
     assert PASSWORD not in found
     assert MASTER_KEY not in found
+
+
+PRINTING = """\
+import logging
+import sys
+
+import tidemill as tm
+
+printing = tm.Workflow("printing")
+
+
+@printing.task
+def speak(ctx: tm.Context) -> None:
+    secret = ctx.secret("password")
+    print("printed:", secret)
+    print("to stderr:", secret, file=sys.stderr)
+    logging.getLogger("library").warning("logged: %s", secret)
+"""
+
+
+async def test_the_output_of_a_server_shows_no_secret_that_a_task_prints(tmp_path: Path) -> None:
+    """S-6: with the default executor, which runs the code in the process of the server."""
+    folder, log = package(tmp_path / "printing", PRINTING), tmp_path / "log"
+    with (
+        log.open("w") as stderr,
+        server_process(f"sqlite:///{tmp_path}/tidemill.db", "--no-auth", stderr=stderr) as server,
+    ):
+        async with AsyncClient(server.url) as client:
+            await client.set_secret("password", PASSWORD)
+            await client.upload(folder)
+            await (await client.start("printing")).result(timeout=60)
+        assert server.stop() == 0
+        assert server.process.stdout is not None
+        shown = server.process.stdout.read() + log.read_text()
+    for line in ("printed: ***", "to stderr: ***", "logged: ***"):
+        assert line in shown
+    assert PASSWORD not in shown
