@@ -14,6 +14,7 @@ from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.workflows.client.operations import RunOperations
 from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.server.route_table import ROUTES
+from tidemill.server.routes import pushes
 from tidemill.storage.tables.access import AuditFilter
 
 ATTEMPT_CALLS = ("start", "heartbeat", "logs", "result", "calls")
@@ -140,6 +141,50 @@ async def test_the_events_of_a_batch_are_applied_once(server: Served) -> None:
     assert outcomes == [["emitted", "dead_lettered", "emitted"]] * 2
     last = await server.http.post("/accumulators/numbers/events", json=4)
     assert last.json()["sequence"] == 3
+
+
+async def test_a_push_that_may_have_been_applied_is_not_answered_as_unknown(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """errors.md: `effect_unreadable`, since 404 would say that it had no effect; its receipt is there after a load."""
+    key, path = {"Idempotency-Key": "k1"}, "/accumulators/numbers/events"
+    client = server.node.graph_client
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "push", FailingStore(client.push, failures=1, after=True))
+        lost = await server.http.post(path, json=1, headers=key)
+    await server.node.unload("reactor:sums")
+    away = [await server.http.post(path, json=1, headers=headers) for headers in (key, key, {"Idempotency-Key": "k2"})]
+    await server.node.load(sums)
+    back = [await server.http.post(path, json=1, headers=key) for _ in range(2)]
+    assert (lost.status_code, lost.json()["code"]) == (500, "operation_failed")
+    unreadable, unknown = (503, "effect_unreadable"), (404, "accumulator_not_found")
+    assert [(one.status_code, one.json()["code"]) for one in away] == [unreadable, unreadable, unknown]
+    assert [(one.status_code, one.json()["sequence"]) for one in back] == [(200, 1), (200, 1)]
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "application/x-ndjson"])
+async def test_a_push_that_was_applied_is_not_rejected_for_lack_of_space(
+    monkeypatch: pytest.MonkeyPatch, media_type: str
+) -> None:
+    """G-24: "rejected" says that it had no effect. One event, and a batch of one."""
+    monkeypatch.setattr(pushes, "PATIENCE_SECONDS", 0.05)
+    path, is_one = "/accumulators/numbers/events", media_type == "application/json"
+    full = tm.Reactor("full", [numbers], strategy="sequential", capacity=1)
+    async with tm.Node(load=[full]) as node, served(node) as server:
+        await node.reactor("full").pause()
+        name = "push" if is_one else "push_many"
+        with monkeypatch.context() as patch:
+            lost = FailingStore(getattr(node.graph_client, name), failures=1, after=True)
+            patch.setattr(node.graph_client, name, lost)
+            await server.http.post(path, content=b"1", headers={"Idempotency-Key": "k1", "Content-Type": media_type})
+        again, other = [
+            (await server.http.post(path, content=b"1", headers={"Idempotency-Key": key, "Content-Type": media_type}))
+            for key in ("k1", "k2")
+        ]
+    receipt = again.json() if is_one else again.json()["receipts"][0]
+    assert (receipt["outcome"], receipt["sequence"]) == ("emitted", 1)
+    code = other.json()["code"] if is_one else other.json()["receipts"][0]["code"]
+    assert (lost.fired, code) == (1, "paused")
 
 
 async def test_a_malformed_key_is_rejected(server: Served) -> None:

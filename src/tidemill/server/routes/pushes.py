@@ -8,6 +8,7 @@ from tidemill.engine.access.idempotency import KeyedRequest
 from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition
+from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.server.injection import InjectedCaller, InjectedContext, InjectedKeyed
 from tidemill.server.pushes import RawEvents, read_events, receipt_without_store, rejection_error, without_store
 from tidemill.server.requests import ApiRequest
@@ -44,8 +45,26 @@ async def push_events(
     with one receipt each; an event that is malformed or of the wrong type becomes a dead letter, and the others count.
     With an idempotency key, a batch that was rejected as a whole can be pushed again under it.
     """
-    client = context.node.graph_client
     events: RawEvents = read_events(await request.body(), request.content_type[0])
+    try:
+        return await _push(context.node.graph_client, caller, keyed, name, events)
+    except NotFoundError as error:
+        if keyed is not None and keyed.was_lost:
+            raise _effect_unreadable_error(name) from error
+        raise
+
+
+def _effect_unreadable_error(name: str) -> RequestError:
+    message = (
+        f"the server that handled this request ended before it answered, and accumulator '{name}' is not loaded now: "
+        "repeat the request with its key, since it cannot be read whether its events were applied"
+    )
+    return RequestError(message, code="effect_unreadable", status=503, accumulator=name)
+
+
+async def _push(
+    client: GraphClient, caller: Caller, keyed: KeyedRequest | None, name: str, events: RawEvents
+) -> Receipt | Receipts:
     if not events.is_one:
         if keyed is not None:
             return await _push_numbered(client, caller, keyed, name, events)

@@ -179,7 +179,7 @@ class GraphOperations:
         """
         found = self._traced_accumulator(tenant, name)
         if patience is not None:
-            rejection = await wait_for_space(found, patience, found.selector_of(event, encoding))
+            rejection = await _wait_unless_taken(found, patience, found.selector_of(event, encoding), position)
             if rejection is not None:
                 return rejection
         if position is not None:
@@ -208,7 +208,7 @@ class GraphOperations:
         found = self._traced_accumulator(tenant, name)
         if position is not None and patience is not None:  # it enters the queue as a whole
             select = found.selector_of(events[0], encoding) if events else None
-            rejection = await wait_for_space(found, patience, select)
+            rejection = await _wait_unless_taken(found, patience, select, position)
             if rejection is not None:
                 return PushSummary((ReceiptRun.of(rejection, len(events)),) if events else ())
         if position is not None or patience is None or (size := free_space(found)) is None:
@@ -274,6 +274,17 @@ class GraphOperations:
         if kind == "accumulator":
             return [self._scheduler.accumulator(tenant, name).dead_letters]
         return self._reactor(tenant, name).dead_letter_queues
+
+
+async def _wait_unless_taken(
+    found: RunningAccumulator, patience: float, select: Callable[[], None] | None, position: ProducerPosition | None
+) -> Receipt | None:
+    """Wait for queue space, and return the rejection without any; None for a push that was taken before."""
+    rejection = await wait_for_space(found, patience, select)
+    if rejection is None or position is None:
+        return rejection
+    newest = await found.pushes.last_position(position.client)
+    return rejection if newest is None or newest < position.sequence else None
 
 
 def check_command(command: ReactorCommand, inputs: Mapping[str, Any] | None, key: Any) -> None:
