@@ -29,8 +29,7 @@ from tidemill.engine.workflows.executors.remote.executor import RemoteExecutor
 from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS, WorkflowMetrics
-from tidemill.engine.workflows.pools import PoolSizes
-from tidemill.engine.workflows.runtime import StoreSharing, WorkflowRuntime
+from tidemill.engine.workflows.runtime import PoolSizes, StoreSharing, WorkflowRuntime
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
 from tidemill.kernel.concurrency import call_in_new_thread

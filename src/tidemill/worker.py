@@ -6,13 +6,14 @@ from typing import Any
 
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
-from tidemill.engine.workflows.executors.worker import WorkerProcesses
+from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.limits import WORD_RULE, is_word, parse_labels
 from tidemill.kernel.settings import Settings
 from tidemill.node import Node
 from tidemill.node_parts import NodeParts
 from tidemill.telemetry import events
+from tidemill.workflows.definition import WORKER_EXECUTOR
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,12 @@ WORKER_DEFAULTS = {"edition": "pro", "load_published": True}
 """Settings of a worker unless they are set: it claims for all its free slots at once."""
 
 DRAIN_CHECK_INTERVAL = 0.02  # seconds between two checks whether everything has ended
+
+
+class WorkerProcesses(Subprocess):
+    """The executor of a worker: that of subprocesses, under the name by which tasks ask for a worker."""
+
+    name = WORKER_EXECUTOR
 
 
 class WorkerNode(Node):

@@ -4,16 +4,16 @@ from scripts.measure import AIMS
 from tests.architecture.sources import house, listing
 
 LIMITS = {
-    "source lines": 100_800,
-    "source files": 778,
-    "files of at most 60 lines": 230,
+    "source lines": 98_500,
+    "source files": 720,
+    "files of at most 60 lines": 175,
     "twins": 12,
     "files of one verb of reactors": 9,
     "methods on one object": 125,
     "depth of inheritance": 5,
-    "lines of the longest function": 58,
+    "lines of the longest function": 43,
     "files of: route, client and command": 2,
-    "files of: operator command": 8,
+    "files of: operator command": 7,
     "files of: visible column": 6,
     "files of: task option": 3,
     "files of: trigger kind": 3,

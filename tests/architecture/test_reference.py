@@ -10,8 +10,8 @@ import pytest
 
 import tidemill
 from tests.architecture.sources import ROOT, listing, modules
-from tidemill.engine.event_feed.event_types import NODE_EVENT_TYPES, STORED_EVENT_TYPES
-from tidemill.engine.workflows.executors.remote.exit_codes import MEANINGS
+from tidemill.engine.event_feed.feed import NODE_EVENT_TYPES, STORED_EVENT_TYPES
+from tidemill.engine.workflows.executors.remote.unit_results import MEANINGS
 from tidemill.graphs.health import ACCUMULATOR_TRANSITIONS, REACTOR_TRANSITIONS
 from tidemill.graphs.result import NodeError
 from tidemill.kernel import errors

@@ -4,12 +4,11 @@ from datetime import timedelta
 from typing import Any
 
 from tests.contract.samples import NOON
-from tidemill.access.accounts import AccountRow
+from tidemill.access.accounts import AccountRow, TenantRow
 from tidemill.access.audit import AuditRow
 from tidemill.access.keys import ApiKey
 from tidemill.access.principal import Principal, Resource, Role
-from tidemill.access.sessions import Session, Ticket
-from tidemill.access.tenants import TenantRow
+from tidemill.access.tokens import Session, Ticket
 from tidemill.storage.tables.requests import RequestRecord
 from tidemill.storage.tables.variables import StoredSecret, VariableRow
 

@@ -23,10 +23,10 @@ from tidemill.engine.workflows.executors.interface import (
 )
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.engine.workflows.executors.subprocess import Subprocess
-from tidemill.engine.workflows.executors.worker import WorkerProcesses
 from tidemill.graphs.outcomes import Receipt
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import RequestError, StoreError
+from tidemill.worker import WorkerProcesses
 from tidemill.workflows.attempt_results import AttemptResult, Failed, Succeeded
 from tidemill.workflows.node_calls import NodeCall, StartCall, StartedRun
 from tidemill.workflows.plan import UNMAPPED

@@ -14,7 +14,7 @@ from tidemill.attempt.connection import LeaseTimer, NotWantedError, ServerConnec
 from tidemill.attempt.logs import LogSender
 from tidemill.engine.workflows.executors.forkserver.protocol import RESULT_DECODER
 from tidemill.engine.workflows.executors.interface import LogRecord
-from tidemill.engine.workflows.executors.remote.exit_codes import NOT_WANTED
+from tidemill.engine.workflows.executors.remote.unit_results import NOT_WANTED
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import Failed, Succeeded
 

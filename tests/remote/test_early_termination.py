@@ -9,8 +9,8 @@ import pytest
 from tidemill.attempt.attempt import Attempt
 from tidemill.attempt.connection import LeaseTimer, ServerConnection
 from tidemill.engine.workflows.executors.interface import AttemptRequest
-from tidemill.engine.workflows.executors.remote.exit_codes import TERMINATED
 from tidemill.engine.workflows.executors.remote.orders import BundledCode, Order
+from tidemill.engine.workflows.executors.remote.unit_results import TERMINATED
 from tidemill.workflows.records import AttemptKey
 
 ORDER = Order(

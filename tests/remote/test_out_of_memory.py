@@ -13,8 +13,8 @@ from tidemill.attempt.process import OomWatch, find_memory_events
 from tidemill.engine.workflows.executors.code import locate_code
 from tidemill.engine.workflows.executors.forkserver.protocol import RESULT_DECODER
 from tidemill.engine.workflows.executors.interface import AttemptRequest
-from tidemill.engine.workflows.executors.remote.exit_codes import REPORTED
 from tidemill.engine.workflows.executors.remote.orders import InstalledCode, Order
+from tidemill.engine.workflows.executors.remote.unit_results import REPORTED
 from tidemill.workflows.attempt_results import Failed, Succeeded
 from tidemill.workflows.records import AttemptKey, TaskError
 

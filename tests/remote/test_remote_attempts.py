@@ -14,7 +14,7 @@ from tests.remote.local_launcher import LocalLauncher, is_alive
 from tests.remote.remote_node import SHORT_LEASE, TIMEOUT, RemoteServer, key_of, remote_node, starts
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
 from tidemill.engine.workflows.executors.forkserver.protocol import ResultMessage
-from tidemill.engine.workflows.executors.remote.exit_codes import LEASE_LOST, NOT_WANTED
+from tidemill.engine.workflows.executors.remote.unit_results import LEASE_LOST, NOT_WANTED
 from tidemill.workflows.states import RunState, TaskState
 
 LATE_RESULT = b64encode(msgspec.msgpack.encode(ResultMessage(skipped="late"))).decode()

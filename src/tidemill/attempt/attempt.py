@@ -35,7 +35,6 @@ from tidemill.engine.workflows.executors.interface import (
     AttemptRequest,
     LogRecord,
 )
-from tidemill.engine.workflows.executors.remote.exit_codes import LEASE_LOST, NOT_WANTED, REPORTED, TERMINATED
 from tidemill.engine.workflows.executors.remote.orders import (
     BundledCode,
     InstalledCode,
@@ -44,6 +43,7 @@ from tidemill.engine.workflows.executors.remote.orders import (
     decode_order,
     unpack_bundle,
 )
+from tidemill.engine.workflows.executors.remote.unit_results import LEASE_LOST, NOT_WANTED, REPORTED, TERMINATED
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.concurrency import FirstErrorGroup, call_in_thread
 from tidemill.kernel.errors import OperationError

@@ -8,11 +8,11 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.enums import ScopeType
 
-from tidemill.access.attempt_tokens import is_attempt_token
 from tidemill.access.principal import Principal
+from tidemill.access.tokens import is_attempt_token
 from tidemill.engine.access.attempts import AttemptAuthentication
 from tidemill.engine.access.services import LOCAL_PRINCIPAL, AccessServices
-from tidemill.engine.access.tickets import TicketService
+from tidemill.engine.access.sessions import TicketService
 from tidemill.kernel.errors import RequestError
 from tidemill.server.oidc.provider import OidcProvider
 

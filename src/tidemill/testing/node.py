@@ -1,38 +1,81 @@
-"""The node for tests: virtual time, no brokers, and fault injection."""
+"""The node for tests: virtual time, no brokers, and fault injection.
+
+A test node has its store to itself until another one opens the same store. Then both behave as nodes of a cluster do:
+their leases are short, and they tick and claim. Until then a test of three hours needs no ticks for the sake of others.
+"""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from tidemill.engine.tasks import wait_until
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
+from tidemill.engine.workflows.executors.in_process import InProcess
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
 from tidemill.engine.workflows.executors.remote.registry import LAUNCHER_KINDS
 from tidemill.engine.workflows.process_identity import HostLiveness
-from tidemill.kernel.clock import VirtualClock
+from tidemill.kernel.clock import Clock, VirtualClock
 from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 from tidemill.kernel.settings import Settings
 from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
 from tidemill.node_parts import NodeParts, make_memory_store, with_absolute_path
+from tidemill.storage.sqlite.memory import MemoryDatabase
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import Owner
-from tidemill.testing.cluster_stand_in import ClusterStandIn
 from tidemill.testing.faults.deploy_steps import abandon_deploys
 from tidemill.testing.faults.engines import Disconnector, RunFaults, crash_graphs, kill_engine
 from tidemill.testing.faults.executors import FaultyExecutor
 from tidemill.testing.faults.stores import fail_next, install_faults
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
-from tidemill.testing.shared_stores import MEMORY_SCHEME, memory_database, using_store
 from tidemill.workflows.records import AttemptKey
 
 CLOSING_SLEEP_LIMIT = 0.025  # seconds of real time that grace periods last while a node closes
 IDLE_TURN_LIMIT = 50  # turns of the loop, or idle checks, for work that may be blocked
+
+
+class ClusterStandIn(InProcess):
+    """The executor `in_process`, under the name of a cluster's."""
+
+    def __init__(
+        self, name: str, workflows: LoadedWorkflows, listener: AttemptListener, clock: Clock, **options: Any
+    ) -> None:
+        super().__init__(workflows, listener, clock, **options)
+        self.name = name
+
+
+MEMORY_SCHEME = "memory://"
+
+# Process-wide, as a database is: two nodes that know nothing of each other name the same store.
+_databases_by_address: WeakValueDictionary[str, MemoryDatabase] = WeakValueDictionary()
+_engines_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, list[WorkflowEngine]]] = WeakKeyDictionary()
+
+
+def memory_database(address: str) -> MemoryDatabase:
+    """Return the database of a memory store: for "memory://" a new one, for "memory://name" the one with this name."""
+    if address == MEMORY_SCHEME:
+        return MemoryDatabase()
+    return _databases_by_address.setdefault(address, MemoryDatabase())
+
+
+@contextmanager
+def using_store(address: str, engine: WorkflowEngine) -> Iterator[list[WorkflowEngine]]:
+    """Register an engine as a user of a store; yield those that use it on this event loop, and have not crashed."""
+    users = _engines_by_loop.setdefault(asyncio.get_running_loop(), {}).setdefault(address, [])
+    others = [other for other in users if not other.runtime.tasks.is_closed]
+    users.append(engine)
+    try:
+        yield others
+    finally:
+        users.remove(engine)
+        if not users:
+            _databases_by_address.pop(address, None)  # the next test that uses the name begins with an empty store
 
 
 class Probe(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 import tidemill as tm
 from tests.service.access.principals import admin_of
 from tidemill.access.principal import Principal, Role
-from tidemill.access.sessions import IDLE_LIFETIME, LIFETIME, TICKET_LIFETIME
+from tidemill.access.tokens import IDLE_LIFETIME, LIFETIME, TICKET_LIFETIME
 from tidemill.engine.access.accounts import FAILURE_LIMIT, LOCK_TIME
 from tidemill.engine.access.services import LOCAL_PRINCIPAL, AccessServices
 from tidemill.kernel.clock import VirtualClock

@@ -9,8 +9,14 @@ import tidemill as tm
 from tests.contract.samples import NOON
 from tests.postgres import PostgresServer
 from tests.service.samples import raising, single
-from tidemill.engine.event_feed.event_types import FEED_EVENT_TYPES, select_types
-from tidemill.engine.event_feed.feed import EventFeed, EventSubscription, FeedEvent, TooSlowError
+from tidemill.engine.event_feed.feed import (
+    FEED_EVENT_TYPES,
+    EventFeed,
+    EventSubscription,
+    FeedEvent,
+    TooSlowError,
+    select_types,
+)
 from tidemill.engine.tasks import TaskScope, cancel_and_wait
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.kernel.clock import VirtualClock

@@ -11,9 +11,8 @@ import websockets
 
 import tidemill as tm
 from tests.service.server.serving_node import Served, served
-from tidemill.access.attempt_tokens import new_attempt_token
 from tidemill.access.principal import Permission, Principal, Resource, Role
-from tidemill.access.tokens import digest_token
+from tidemill.access.tokens import digest_token, new_attempt_token
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
 from tidemill.server import rate_limits
 from tidemill.server.authentication import CredentialAuthentication

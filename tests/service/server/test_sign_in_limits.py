@@ -11,7 +11,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.server.serving_node import Served, client_of, served
-from tidemill.access.passwords import is_password
+from tidemill.access.accounts import is_password
 from tidemill.access.principal import Role
 from tidemill.engine.access import accounts
 from tidemill.engine.access.services import LOCAL_PRINCIPAL

@@ -248,7 +248,7 @@ async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         await Replay(tm.sources.Folder(tmp_path, format="parquet")).run()
     (tmp_path / "a.csv").write_bytes("Größe\n1\n".encode("latin-1"))
     with pytest.raises(
-        tm.sources.Disconnected, match=r"the file 'a.csv' cannot be read: its first line, .*no CSV in UTF"
+        tm.sources.Disconnected, match=r"the file 'a.csv' cannot be read: its first line, .*is not CSV in UTF"
     ):
         await Replay(tm.sources.Folder(tmp_path, format="csv")).run()
 

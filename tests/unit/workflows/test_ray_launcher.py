@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tidemill.engine.ray.protocol import ProcessState, ProcessStatus
-from tidemill.engine.workflows.executors.ray.launcher import RayLauncher
-from tidemill.engine.workflows.executors.ray.unit_names import build_name, build_prefix
+from tidemill.engine.workflows.executors.ray.launcher import RayLauncher, build_name, build_prefix
 from tidemill.engine.workflows.executors.remote.interface import UnitObserver, UnitStatus
 from tidemill.kernel.clock import VirtualClock
 from tidemill.workflows.records import AttemptKey

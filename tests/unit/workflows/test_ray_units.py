@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.engine.ray.hosts import build_host_environment
-from tidemill.engine.workflows.executors.ray.actor_options import build_actor_options
-from tidemill.engine.workflows.executors.ray.unit_names import build_name, build_prefix, parse_name
+from tidemill.engine.workflows.executors.ray.launcher import build_actor_options, build_name, build_prefix, parse_name
 from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.settings import Settings
 from tidemill.workflows.records import AttemptKey

@@ -3,8 +3,7 @@
 import asyncio
 from datetime import datetime, timedelta
 
-from tidemill.access.accounts import AccountRow
-from tidemill.access.passwords import UNKNOWN_HASH, hash_password, is_password
+from tidemill.access.accounts import UNKNOWN_HASH, AccountRow, hash_password, is_password
 from tidemill.access.principal import INSTANCE_TENANT, Principal, Role
 from tidemill.engine.access.audit_log import AuditLog
 from tidemill.engine.access.tenants import TenantService

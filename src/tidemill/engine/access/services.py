@@ -11,9 +11,8 @@ from tidemill.engine.access.credential_watch import CredentialWatch
 from tidemill.engine.access.idempotency import IdempotentRequests
 from tidemill.engine.access.keys import KeyService
 from tidemill.engine.access.secrets import SecretService
-from tidemill.engine.access.sessions import SessionService
+from tidemill.engine.access.sessions import SessionService, TicketService
 from tidemill.engine.access.tenants import TenantService
-from tidemill.engine.access.tickets import TicketService
 from tidemill.engine.access.variables import VariableService
 from tidemill.engine.tasks import run_forever
 from tidemill.engine.workflows.process_identity import ProcessLiveness

@@ -1,4 +1,4 @@
-"""Sessions of browsers: opens them, authenticates their requests, and closes them."""
+"""Sessions of browsers, and the tickets with which they connect: opened, authenticated, closed."""
 
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -6,13 +6,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from tidemill.access.principal import Principal
-from tidemill.access.sessions import IDLE_LIFETIME, LIFETIME, Session
-from tidemill.access.tokens import digest_token, new_secret
+from tidemill.access.tokens import IDLE_LIFETIME, LIFETIME, TICKET_LIFETIME, Session, Ticket, digest_token, new_secret
 from tidemill.engine.access.audit_log import AuditLog
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.ids import new_instance_id
-from tidemill.storage.tables.sessions import Sessions
+from tidemill.storage.tables.sessions import Sessions, Tickets
 
 USE_ACCURACY = timedelta(minutes=1)  # of `seen_at`
 _KIND = "session:"
@@ -74,3 +73,41 @@ class SessionService:
         """Delete the sessions that have ended; return their number."""
         now = self._clock.now()
         return await self._sessions.prune(now, now - IDLE_LIFETIME)
+
+
+SESSION_ENDPOINT = "/session"
+"""A ticket for this endpoint opens a session: the one-time link that `tidemill dev` prints."""
+
+
+class NewTicket(NamedTuple):
+    """The token of a new ticket, and when it expires."""
+
+    token: str
+    expires_at: datetime
+
+
+class TicketService:
+    """Tickets of all tenants. They are in the store, so that every server takes them."""
+
+    def __init__(self, tickets: Tickets, clock: Clock) -> None:
+        self._tickets = tickets
+        self._clock = clock
+
+    async def issue(self, principal: Principal, endpoint: str) -> NewTicket:
+        """Return a ticket with which the principal may connect to an endpoint once."""
+        expires_at, token = self._clock.now() + TICKET_LIFETIME, new_secret()
+        ticket = Ticket(tenant=principal.tenant, endpoint=endpoint, principal=principal, expires_at=expires_at)
+        await self._tickets.add(ticket, digest_token(token))
+        return NewTicket(token, expires_at)
+
+    async def redeem(self, token: str, endpoint: str) -> Principal:
+        """Return the principal of a ticket, which is used up by this, even if it is for another endpoint."""
+        ticket = await self._tickets.take(digest_token(token))
+        if ticket is None or ticket.endpoint != endpoint or ticket.expires_at <= self._clock.now():
+            message = f"the ticket is not valid for {endpoint}, was used before, or has expired: ask for another one"
+            raise RequestError(message, code="invalid_ticket", status=401)
+        return ticket.principal
+
+    async def prune(self) -> int:
+        """Delete the tickets that have expired; return their number."""
+        return await self._tickets.prune(self._clock.now())

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
+from tidemill.access.accounts import TenantRow
 from tidemill.access.principal import INSTANCE_TENANT, Principal, Role
-from tidemill.access.tenants import TenantRow
 from tidemill.engine.access.audit_log import AuditLog
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import NotFoundError, RequestError

@@ -6,16 +6,16 @@ bounded memory: a reader that is too slow for them is cut off, and one that come
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import datetime
+from fnmatch import fnmatchcase
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import msgspec
 from msgspec.structs import replace
 
-from tidemill.engine.event_feed.event_types import NODE_EVENT_TYPES, select_types
-from tidemill.engine.event_feed.position import FeedPosition
 from tidemill.engine.event_feed.run_events import RunEventTail, event_fields, event_type
 from tidemill.engine.event_feed.samplers import FiringSampler, NodeListSampler, ReadFiringCounts, Sampler
 from tidemill.engine.tasks import TaskScope, cancel_and_wait
@@ -23,9 +23,86 @@ from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.ids import new_instance_id
+from tidemill.kernel.suggestions import close_names, did_you_mean
 from tidemill.storage.workflow_ports import WorkflowStore
 from tidemill.telemetry import events
 from tidemill.telemetry.node_events import NodeEvents
+
+_FORMAT = re.compile(r"(?P<stored>\d{1,18})-(?P<local>\d{1,18})-(?P<node>[0-9a-z]{1,32})")
+
+
+class FeedPosition(msgspec.Struct, frozen=True):
+    """How far a reader is: in the events of all runs, which are in the store, and in the own events of one node."""
+
+    stored: int
+    local: int
+    node: str
+    """Identifies the node whose own events `local` counts; another one after each start."""
+
+    def __str__(self) -> str:
+        return f"{self.stored}-{self.local}-{self.node}"
+
+    @classmethod
+    def parse(cls, text: str) -> "FeedPosition":
+        """Return the position that an event id is; RequestError if it is none."""
+        found = _FORMAT.fullmatch(text)
+        if found is None:
+            message = f"{text!r} is not the id of an event: pass the id of the last event that you have received"
+            raise RequestError(message, code="invalid_event_id")
+        return cls(int(found["stored"]), int(found["local"]), found["node"])
+
+
+STORED_EVENT_TYPES = {
+    events.RUN_STARTED: "a run has started: run, workflow, state, actor",
+    events.RUN_ENDED: "a run has ended: run, workflow, state, reason, actor",
+    events.RUN_CLEARED: "a run that had ended runs again: run, workflow, state, reason, actor",
+    events.TASK_STATE: "a task run has changed: run, workflow, task, index, attempt, before, state, reason, actor",
+}
+"""Events of runs. Every server on a store has all of them, and repeats them to a reader that comes back."""
+
+NODE_EVENT_TYPES = {
+    events.REACTOR_LOADED: "a reactor was loaded: reactor",
+    events.REACTOR_UNLOADED: "a reactor was unloaded: reactor",
+    events.REACTOR_HEALTH: "the health of a reactor has changed: reactor, health, disconnected",
+    events.REACTOR_FIRED: "a reactor has fired, one event for all firings of 250 ms: reactor, firings, failures, total",
+    events.ACCUMULATOR_HEALTH: "the health of an accumulator has changed: accumulator, health, reason",
+    events.DEAD_LETTER_ADDED: "an event, a firing or the start of a run has failed: kind, source, dead_letter, error",
+    events.COMPONENT_RECOVERY: "the supervisor has acted: component, name, action, reason, failures",
+    events.PACKAGE_LOADED: "a package was loaded or reloaded: package, version",
+    events.PACKAGE_REMOVED: "a package was unloaded: package",
+    events.PACKAGE_FAILED: "a package could not be loaded or removed: package, version, reason",
+    events.LEADERSHIP_WON: "this node leads from now on: node, epoch",
+    events.LEADERSHIP_LOST: "this node no longer leads: node, epoch",
+    events.NODE_JOINED: "a server, a worker or another node appeared in the store: node, name, kind",
+    events.NODE_LEFT: "a node has left the store, or was removed because it is gone: node, name, kind",
+    events.CHANGE_MADE: "a person or a program has changed something, as the audit log says: action, target",
+    events.EVENTS_GAP: "events were missed, which are no longer known here: reason",
+}
+"""Events of the node that a reader is connected to."""
+
+FEED_EVENT_TYPES = STORED_EVENT_TYPES | NODE_EVENT_TYPES
+
+ALL_TYPES = frozenset(FEED_EVENT_TYPES)
+
+
+def select_types(patterns: str | Iterable[str] | None) -> frozenset[str]:
+    """Return the types that patterns such as "run.*,reactor.health" select; all of them without a pattern.
+
+    A gap is always among them: who asked for some events must learn that some of them were missed.
+    """
+    given = patterns.split(",") if isinstance(patterns, str) else patterns or ()
+    stripped = [one.strip() for one in given if one.strip()]
+    selected = {events.EVENTS_GAP} if stripped else set(ALL_TYPES)
+    for pattern in stripped:
+        matching = {one for one in ALL_TYPES if fnmatchcase(one, pattern)}
+        if not matching:
+            known = ", ".join(sorted(ALL_TYPES))
+            hint = did_you_mean(pattern, ALL_TYPES) or f"; there are {known}"
+            message = f"no event has the type {pattern!r}{hint}"
+            suggestions = close_names(pattern, ALL_TYPES)
+            raise RequestError(message, code="unknown_event_type", pattern=pattern, suggestions=suggestions)
+        selected |= matching
+    return frozenset(selected)
 
 
 class FeedEvent(msgspec.Struct, frozen=True, kw_only=True):

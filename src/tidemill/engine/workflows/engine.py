@@ -16,7 +16,6 @@ from tidemill.engine.workflows.leader.scheduler import Scheduler
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.leader.ticks import TickTimer
 from tidemill.engine.workflows.notifications import RunNotifier
-from tidemill.engine.workflows.presence import Presence
 from tidemill.engine.workflows.remote_reports import RemoteReports
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.starts.firing_subscriptions import FiringSubscriptions, MakeHandle
@@ -26,7 +25,7 @@ from tidemill.engine.workflows.starts.triggers import FindTrigger, TriggerPoller
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.engine.workflows.worker.claimer import Claimer
-from tidemill.engine.workflows.worker.heartbeats import Heartbeats
+from tidemill.engine.workflows.worker.heartbeats import Heartbeats, Presence
 from tidemill.engine.workflows.worker.task_logs import TaskLogWriter
 from tidemill.kernel.errors import DefinitionError, Problem, StoreError
 from tidemill.kernel.suggestions import did_you_mean

@@ -5,19 +5,21 @@ are refused. So a report needs nothing that only the claiming node has, and both
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
 
+from tidemill.engine.workflows.executors.attempt_output import HEAD_LIMIT, TAIL_LIMIT
 from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.engine.workflows.executors.remote.orders import Order
 from tidemill.engine.workflows.leader.state import LeaderState
-from tidemill.engine.workflows.log_budget import LogBudget
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.spans import attempt_span
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
+from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.storage.tables.logs import LogChunk
 from tidemill.telemetry import events
@@ -30,6 +32,38 @@ logger = logging.getLogger(__name__)
 
 _WRITE_ATTEMPTS = 8
 """How often a report is written that other changes of its task run overtake; then the attempt repeats it."""
+
+
+LOG_LIMIT = 4 * (HEAD_LIMIT + TAIL_LIMIT)
+"""Bytes that a server takes from an attempt: records of short lines have several times the bytes of their texts."""
+
+ATTEMPT_LIMIT = 10_000
+"""The number of attempts that are counted; the one that was silent for longest is forgotten first."""
+
+
+class LogBudget:
+    """The bytes that attempts have sent to this server."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._taken: OrderedDict[AttemptKey, int] = OrderedDict()
+
+    def take(self, key: AttemptKey, payload: bytes) -> bytes | None:
+        """Return what of a batch is written: all of it, a note in place of the first one too many, or nothing."""
+        before = self._taken.pop(key, 0)
+        self._taken[key] = before + len(payload)
+        if len(self._taken) > ATTEMPT_LIMIT:
+            self._taken.popitem(last=False)
+        if before + len(payload) <= LOG_LIMIT:
+            return payload
+        if before > LOG_LIMIT:
+            return None
+        note = f"[... the log has more than {LOG_LIMIT} bytes: the rest is left out ...]"
+        return msgspec.msgpack.encode([LogRecord(at=self._clock.now(), message=note, level="warning")])
+
+    def forget(self, key: AttemptKey) -> None:
+        """Count an attempt no more: it has ended."""
+        self._taken.pop(key, None)
 
 
 class AttemptEndedError(RequestError):

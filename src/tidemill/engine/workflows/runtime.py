@@ -1,6 +1,7 @@
-"""The collaborators that every part of the workflow engine shares on one node."""
+"""The collaborators that every part of the workflow engine shares on one node, with the sizes of pools."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from random import Random
 
 import msgspec
@@ -8,14 +9,15 @@ import msgspec
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.executors.interface import Executor
 from tidemill.engine.workflows.metrics import WorkflowMetrics
-from tidemill.engine.workflows.pools import PoolSizes
 from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.engine.workflows.spans import run_span
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.store import Store
+from tidemill.storage.tables.pools import Pools
 from tidemill.storage.workflow_ports import Owner, WorkflowStore
+from tidemill.telemetry import events
 from tidemill.telemetry.node_events import NodeEvents
 from tidemill.telemetry.tracing import NoSpans, SpanRecorder
 from tidemill.workflows.records import RunRow
@@ -23,6 +25,42 @@ from tidemill.workflows.spec import TaskSpec
 
 STORE_RETRY = Backoff(0.05, 1.0)
 """The delay before a failed store call is retried."""
+
+
+logger = logging.getLogger(__name__)
+
+
+class PoolSizes:
+    """The slots of each pool, as the store last had them; the store itself decides about each claim.
+
+    `given` are the sizes that this node sets when it starts; `assumed` are those of pools that the store has no size
+    of, and are not stored.
+    """
+
+    def __init__(
+        self, pools: Pools, given: Mapping[str, int] | None = None, assumed: Mapping[str, int] | None = None
+    ) -> None:
+        self._pools = pools
+        self._given = dict(given or {})
+        self._assumed = dict(assumed or {})
+        self.sizes = self._assumed | self._given
+
+    async def open(self) -> None:
+        """Store the sizes that this node was given, and read those of all pools."""
+        for name, before in (await self._pools.set_sizes(self._given) if self._given else {}).items():
+            _log_resized(name, before, self._given[name])
+        self.sizes = self._assumed | await self._pools.read_sizes()
+
+    async def refresh(self) -> None:
+        """Read the sizes again: other processes may have changed them."""
+        known, self.sizes = self.sizes, self._assumed | await self._pools.read_sizes()
+        for name, slots in self.sizes.items():
+            if known.get(name, slots) != slots:
+                _log_resized(name, known[name], slots)
+
+
+def _log_resized(name: str, before: int, slots: int) -> None:
+    logger.warning(events.POOL_RESIZED, extra={"pool": name, "slots": slots, "before": before})
 
 
 class StoreRetry:

@@ -1,20 +1,27 @@
-"""The workflow versions that this node can run: the current one of each workflow, and those that runs still need."""
+"""The workflow versions that this node can run: the current one of each workflow, and those that runs still need.
+
+Other nodes have versions too: the store lists those that are loaded on any node.
+"""
 
 import linecache
 from collections import Counter
 from collections.abc import Callable, Collection
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
+from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
+from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, StoreError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.tables.versions import Versions, WorkflowVersion
-from tidemill.storage.workflow_ports import RunFilter, Runs
-from tidemill.workflows.records import VersionKey
+from tidemill.storage.workflow_ports import RunFilter, Runs, WorkflowStore
+from tidemill.workflows.clearing import VersionSwitch
+from tidemill.workflows.records import RunRecord, VersionKey
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import active_states
+from tidemill.workflows.unfinished import missing_code_note, missing_tasks, waits_for_code
 from tidemill.workflows.workflow import Workflow
 
 _ACTIVE_RUN_LIMIT = 1000  # active runs of one workflow; with that many, all its versions count as needed
@@ -151,3 +158,64 @@ class WorkflowVersions:
                 message = f"version {key.version} of workflow '{key.workflow}' cannot be read: {error}"
                 raise OperationError(message) from error
         return self.specs[key]
+
+
+async def load_version_switch(
+    store: WorkflowStore, versions: WorkflowVersions, record: RunRecord, newest: VersionKey
+) -> VersionSwitch:
+    """Read what the switch of a run to another version needs to know."""
+    counters: dict[str, tuple[int, int]] = {}
+    for attempt in await store.runs.read_attempts(record.run.id):
+        last, number = counters.get(attempt.key.task, (0, 0))
+        counters[attempt.key.task] = max(last, attempt.key.attempt), max(number, attempt.number)
+    return VersionSwitch(
+        record=record,
+        version=newest.version,
+        new_spec=await versions.load_spec(newest),
+        old_spec=await find_readable_spec(versions, record.run.version_key),
+        attempt_counters=counters,
+    )
+
+
+async def find_readable_spec(versions: WorkflowVersions, key: VersionKey) -> WorkflowSpec | None:
+    """Return the spec of a version; None if it is not stored, or can no longer be read."""
+    try:
+        return await versions.load_spec(key)
+    except StoreError:
+        raise
+    except OperationError:
+        return None
+
+
+class LoadedCode(NamedTuple):
+    """The versions that nodes which may be alive have loaded."""
+
+    loaded: Collection[VersionKey]
+    current: Collection[VersionKey]
+    """Those of them that new runs get on some node."""
+    live_nodes: int
+
+
+async def read_loaded_code(store: WorkflowStore, liveness: ProcessLiveness) -> LoadedCode:
+    """Read which code is loaded. A node of another host counts as alive until its row is deleted: do no harm.
+
+    Workers do not count: a run needs a node that plans it. Versions are read before nodes: a node that registers
+    between the two reads has none of these.
+    """
+    versions = await store.versions.list_loaded()
+    owners = await store.owners.list_all()
+    alive = {owner.id for owner in owners if owner.plans and not liveness.is_dead(owner)}
+    held = [version for version in versions if version.owner in alive]
+    current = {version.key for version in held if version.is_current}
+    return LoadedCode({version.key for version in held}, current, len(alive))
+
+
+def code_note(record: RunRecord, code: LoadedCode, newest: VersionKey, spec: WorkflowSpec | None) -> str | None:
+    """Return what to do about a run that waits for code that no node has; None if it does not.
+
+    `spec` is the structure of the newest version, if it can be read.
+    """
+    has_code = record.run.version_key in code.loaded or newest == record.run.version_key
+    if not waits_for_code(record, has_code=has_code):
+        return None
+    return missing_code_note(record.run, newest.version, [] if spec is None else missing_tasks(record, spec))

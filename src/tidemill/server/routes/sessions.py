@@ -11,10 +11,9 @@ from litestar.params import FromQuery, JSONBody, QueryParameter
 from litestar.response import Redirect
 
 from tidemill.access.principal import INSTANCE_TENANT, Role
-from tidemill.access.sessions import LIFETIME
+from tidemill.access.tokens import LIFETIME
 from tidemill.engine.access.services import AccessServices
-from tidemill.engine.access.sessions import NewSession
-from tidemill.engine.access.tickets import SESSION_ENDPOINT
+from tidemill.engine.access.sessions import SESSION_ENDPOINT, NewSession
 from tidemill.kernel.errors import RequestError
 from tidemill.server.authentication import SESSION_COOKIE, NoAuthentication, check_origin
 from tidemill.server.context import ServerContext

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import asdict
 
+from tidemill.access.accounts import TenantRow
 from tidemill.access.audit import AuditRow
 from tidemill.access.keys import ApiKey
-from tidemill.access.tenants import TenantRow
 from tidemill.storage.row_codec import RowCodec
 from tidemill.storage.tables.database import Statement, Table, Transaction
 from tidemill.storage.tenant_tables import TENANT_TABLES

@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from tidemill.access.accounts import AccountRow
 from tidemill.access.principal import Role
-from tidemill.access.sessions import Session, Ticket
+from tidemill.access.tokens import Session, Ticket
 from tidemill.storage.row_codec import RowCodec
 from tidemill.storage.tables.database import Statement, Table
 

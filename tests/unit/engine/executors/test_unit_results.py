@@ -2,9 +2,8 @@
 
 import pytest
 
-from tidemill.engine.workflows.executors.remote.exit_codes import LEASE_LOST, NOT_WANTED, TERMINATED
 from tidemill.engine.workflows.executors.remote.interface import UnitCause, UnitStatus
-from tidemill.engine.workflows.executors.remote.unit_results import judge_unit
+from tidemill.engine.workflows.executors.remote.unit_results import LEASE_LOST, NOT_WANTED, TERMINATED, judge_unit
 from tidemill.workflows.attempt_results import Failed, Lost, outcome_word
 from tidemill.workflows.states import TaskState
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from tidemill.engine.workflows.executors.interface import LogRecord
-from tidemill.engine.workflows.log_budget import ATTEMPT_LIMIT, LOG_LIMIT, LogBudget
+from tidemill.engine.workflows.remote_reports import ATTEMPT_LIMIT, LOG_LIMIT, LogBudget
 from tidemill.kernel.clock import VirtualClock
 from tidemill.workflows.records import AttemptKey
 

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tidemill.engine.audit_findings import Finding, format_timespan, note_finding, problem_finding
-from tidemill.engine.workflows.loaded_code import LoadedCode, code_note, read_loaded_code
 from tidemill.engine.workflows.process_identity import HostLiveness
+from tidemill.engine.workflows.versions import LoadedCode, code_note, read_loaded_code
 from tidemill.storage.tables.versions import Versions, WorkflowVersion
 from tidemill.storage.workflow_ports import Owner, WorkflowStore
 from tidemill.workflows.definition import WORKER_EXECUTOR

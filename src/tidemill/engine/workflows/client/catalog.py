@@ -11,8 +11,7 @@ from typing import NamedTuple
 from tidemill.access.principal import Caller
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.runtime import WorkflowRuntime
-from tidemill.engine.workflows.version_switch import find_readable_spec
-from tidemill.engine.workflows.versions import WorkflowVersions
+from tidemill.engine.workflows.versions import WorkflowVersions, find_readable_spec
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.limits import is_storable
 from tidemill.kernel.suggestions import did_you_mean

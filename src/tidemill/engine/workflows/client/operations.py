@@ -17,11 +17,16 @@ from tidemill.engine.workflows.executors.code import VersionCache
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.engine.workflows.leader.explain import executor_capacity, explain_context
 from tidemill.engine.workflows.leader.state import LeaderState
-from tidemill.engine.workflows.loaded_code import LoadedCode, code_note, read_loaded_code
 from tidemill.engine.workflows.notifications import FinishedRun
 from tidemill.engine.workflows.runtime import WorkflowRuntime
-from tidemill.engine.workflows.version_switch import find_readable_spec, load_version_switch
-from tidemill.engine.workflows.versions import WorkflowVersions
+from tidemill.engine.workflows.versions import (
+    LoadedCode,
+    WorkflowVersions,
+    code_note,
+    find_readable_spec,
+    load_version_switch,
+    read_loaded_code,
+)
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import OperationError, RequestError, StoreError, after_change
 from tidemill.kernel.limits import MAX_INTEGER, MAX_TEXT_LENGTH, is_storable, make_storable

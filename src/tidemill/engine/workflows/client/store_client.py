@@ -7,9 +7,8 @@ from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.metrics import WorkflowMetrics
 from tidemill.engine.workflows.notifications import RunNotifier
-from tidemill.engine.workflows.pools import PoolSizes
 from tidemill.engine.workflows.process_identity import HostLiveness, current_owner
-from tidemill.engine.workflows.runtime import StoreSharing, WorkflowRuntime
+from tidemill.engine.workflows.runtime import PoolSizes, StoreSharing, WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import RunStarter
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.clock import Clock

@@ -38,13 +38,12 @@ from tidemill.engine.workflows.leader.active_runs import (
     resolve_requests,
 )
 from tidemill.engine.workflows.leader.claim_launcher import ClaimLauncher
-from tidemill.engine.workflows.leader.clock_steps import move_timers
 from tidemill.engine.workflows.leader.election import LeaderElector
 from tidemill.engine.workflows.leader.failures import ChangeFailures, LeadershipLostError, log_retry
 from tidemill.engine.workflows.leader.refresh import RunRefresher
 from tidemill.engine.workflows.leader.slots import SlotAllocator
 from tidemill.engine.workflows.leader.ticks import TickTimer
-from tidemill.engine.workflows.leader.timers import DeferralPolls, RunTimers
+from tidemill.engine.workflows.leader.timers import DeferralPolls, RunTimers, move_timers
 from tidemill.engine.workflows.metrics import RUNS_BY_STATE, TASKS_BY_STATE
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.runtime import StoreRetry, WorkflowRuntime

@@ -1,19 +1,29 @@
-"""Timers of the leader: retries and deferrals that end at a time, and deferrals that end when a poll succeeds."""
+"""Timers of the leader: retries and deferrals that end at a time, and deferrals that end when a poll succeeds.
+
+Retries and deferrals wait for so many seconds, and are stored as wall times. Once the wall clock has been stepped by
+an hour, a stored time is an hour off. The leader has counted the seconds meanwhile, so it moves the times of all that
+waits by the length of the step, in memory immediately and in the store with the next change of each run. Deferrals that
+name a time of the wall clock, and schedules, follow the clock.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from tidemill.engine.guarded_call import GuardedCall
 from tidemill.engine.tasks import TaskScope
+from tidemill.engine.workflows.leader.active_runs import ActiveRun, DraftEdit
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 from tidemill.kernel.clock import Clock
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import PollFunction
 from tidemill.workflows.records import AttemptKey, TaskRow
-from tidemill.workflows.run_draft import TaskRef
+from tidemill.workflows.run_draft import RunDraft, TaskRef
 from tidemill.workflows.states import TaskState
 
 
@@ -139,3 +149,28 @@ class DeferralPolls:
 
 def _is_waiting(row: TaskRow | None, key: AttemptKey) -> bool:
     return row is not None and row.state is TaskState.DEFERRED and row.attempt == key.attempt
+
+
+def move_timers(
+    active_runs: Mapping[str, ActiveRun],
+    timers: RunTimers,
+    request: Callable[[str, DraftEdit], Any],
+    step: timedelta,
+) -> None:
+    """Let everything that waits for seconds to pass wait as long as if the wall clock had not been stepped."""
+    logger.warning(events.CLOCK_STEPPED, extra={"seconds": step.total_seconds()})
+    for run, active in list(active_runs.items()):
+        if times := _move_wake_times(active, step):
+            timers.cancel(run)
+            timers.schedule(run, active.rows.values())
+            request(run, partial(RunDraft.set_wake_times, times=times))
+
+
+def _move_wake_times(active: ActiveRun, step: timedelta) -> dict[AttemptKey, datetime]:
+    """Move the wake times of a cached run; return the new ones."""
+    moved: dict[AttemptKey, datetime] = {}
+    for ref, row in list(active.rows.items()):
+        if row.is_counting_down and row.wake_at is not None:
+            moved[AttemptKey(active.run.id, *ref, row.attempt)] = row.wake_at + step
+            active.rows = active.rows | {ref: replace(row, wake_at=row.wake_at + step)}
+    return moved

@@ -11,10 +11,8 @@ from msgspec.structs import replace
 
 from tidemill.engine.workflows.leader.active_runs import ActiveRun
 from tidemill.engine.workflows.leader.coordinator import RunCoordinator
-from tidemill.engine.workflows.loaded_code import LoadedCode, read_loaded_code
 from tidemill.engine.workflows.runtime import WorkflowRuntime
-from tidemill.engine.workflows.version_switch import load_version_switch
-from tidemill.engine.workflows.versions import WorkflowVersions
+from tidemill.engine.workflows.versions import LoadedCode, WorkflowVersions, load_version_switch, read_loaded_code
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 from tidemill.workflows.change import Applied, Change

@@ -1,5 +1,7 @@
 """Heartbeats: renew the leases of this node's attempts, and cancel attempts that the node no longer owns.
 
+The node says that it lives, too, unless it has the store to itself: no one could read it.
+
 A node sends heartbeats from its event loop. Author code that blocks the loop would silence every attempt of the node,
 and all of them would be started on other nodes although they are running. So, while the node has claimed attempts, a
 thread checks from time to time whether the loop responds. If it does not, the thread sends the heartbeats until it
@@ -169,3 +171,37 @@ class Heartbeats:
             for executor in self._attempts.executors.values():
                 executor.on_leases_renewed()
             await self._attempts.stop(tracked - renewed)
+
+
+class Presence:
+    """Keeps the row of this node among the nodes of the store."""
+
+    def __init__(self, runtime: WorkflowRuntime) -> None:
+        self._owners = runtime.store.owners
+        self._owner = runtime.owner
+        self._clock = runtime.clock
+        self._interval = runtime.settings.heartbeat_interval
+        self._metrics = runtime.metrics
+        self.is_writing = False
+        """Whether a beat is being written."""
+
+    async def register(self) -> None:
+        """Write the row of this node."""
+        await self._owners.upsert(self._owner)
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        await run_forever(self._wait_and_beat, self._on_error)
+
+    async def _wait_and_beat(self) -> None:
+        await self._clock.sleep(self._interval)
+        self.is_writing = True
+        try:
+            await self.register()
+        finally:
+            self.is_writing = False
+
+    def _on_error(self, error: Exception) -> None:
+        traceback = None if isinstance(error, StoreError) else error
+        self._metrics.increment("heartbeat_errors_total")
+        logger.warning(events.HEARTBEAT_FAILED, exc_info=traceback, extra={"error": str(error)})

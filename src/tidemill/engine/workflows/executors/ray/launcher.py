@@ -10,8 +10,6 @@ from typing import Any
 
 from tidemill.engine.ray.gateway_client import ActorObserver, RayGateway
 from tidemill.engine.ray.protocol import ProcessStatus
-from tidemill.engine.workflows.executors.ray.actor_options import build_actor_options
-from tidemill.engine.workflows.executors.ray.unit_names import build_name, build_prefix, parse_name
 from tidemill.engine.workflows.executors.remote.interface import (
     ATTEMPT_COMMAND,
     AttemptLauncher,
@@ -29,6 +27,46 @@ from tidemill.workflows.cluster_options import RAY_EXECUTOR
 from tidemill.workflows.records import AttemptKey
 
 VANISHED = "the cluster no longer has its actor"
+
+
+RAY_NAMES = {"cpu": "num_cpus", "memory": "memory", "gpu": "num_gpus"}
+"""Resources that Ray has an option for; it calls all others custom resources."""
+
+DEFAULT_CPUS = 1
+"""The cores of a task that asks for none: Ray would reserve none, and start any number of them at once."""
+
+
+def build_actor_options(resources: Mapping[str, Any], runtime_env: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of an actor for the resources of a task: cores, bytes, GPUs, and custom resources."""
+    options: dict[str, Any] = {"num_cpus": DEFAULT_CPUS}
+    options |= {RAY_NAMES[name]: quantity for name, quantity in resources.items() if name in RAY_NAMES}
+    if custom := {name: quantity for name, quantity in resources.items() if name not in RAY_NAMES}:
+        options["resources"] = custom
+    if runtime_env:
+        options["runtime_env"] = dict(runtime_env)
+    return options
+
+
+def build_prefix(instance: str) -> str:
+    """Return how the names of all attempts of an instance begin."""
+    return f"tidemill/{instance}/attempt/"
+
+
+def build_name(prefix: str, key: AttemptKey) -> str:
+    """Return the name of an attempt's actor."""
+    return f"{prefix}{key.run}/{key.task}/{key.element}/{key.attempt}"
+
+
+def parse_name(prefix: str, name: str) -> AttemptKey | None:
+    """Return the attempt that an actor runs; None if it is not the name of one."""
+    parts = name.removeprefix(prefix).rsplit("/", 3)
+    if not name.startswith(prefix) or len(parts) != 4:
+        return None
+    run, task, element, attempt = parts
+    try:
+        return AttemptKey(run, task, int(element), int(attempt))
+    except ValueError:
+        return None
 
 
 class _Unit:

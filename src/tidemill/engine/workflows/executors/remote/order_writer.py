@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from tidemill.access.attempt_tokens import new_attempt_token
-from tidemill.access.tokens import digest_token
+from tidemill.access.tokens import digest_token, new_attempt_token
 from tidemill.engine.workflows.executors.code import CodeLocation, LoadedWorkflows, VersionCache, locate_code
 from tidemill.engine.workflows.executors.interface import AttemptRequest
 from tidemill.engine.workflows.executors.remote.interface import SERVER_URL_VARIABLE, Launch

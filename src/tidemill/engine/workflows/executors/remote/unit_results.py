@@ -2,11 +2,30 @@
 
 from msgspec.structs import replace
 
-from tidemill.engine.workflows.executors.remote.exit_codes import LEASE_LOST, NOT_WANTED, TERMINATED
 from tidemill.engine.workflows.executors.remote.interface import UnitStatus
 from tidemill.workflows.attempt_results import AttemptResult, Failed, Lost
 from tidemill.workflows.records import FailureOutcome, TaskError
 from tidemill.workflows.states import TaskState
+
+REPORTED = 0
+"""It has reported its result, whichever that is."""
+CONFIGURATION_ERROR = 2
+"""The environment names no server or no token, or the command was called wrongly."""
+NOT_WANTED = 10
+"""The server no longer wants the attempt, or another process runs it."""
+LEASE_LOST = 11
+"""No server answered until the lease had run out. The code was stopped."""
+TERMINATED = 12
+"""The cluster has terminated it. The code was stopped."""
+
+MEANINGS = {
+    REPORTED: "The attempt has reported its result, whichever that is.",
+    CONFIGURATION_ERROR: "The environment names no server or no token, or the command was called wrongly.",
+    NOT_WANTED: "The server no longer wants the attempt, or another process runs it. The code was stopped.",
+    LEASE_LOST: "No server answered until the lease had run out. The code was stopped.",
+    TERMINATED: "The cluster has terminated the attempt with SIGTERM. The code was stopped.",
+}
+"""By code, for people."""
 
 _OWN_EXITS = (NOT_WANTED, LEASE_LOST, TERMINATED)
 """Exit codes with which an attempt ends by itself before it begins: starting it again may help."""
