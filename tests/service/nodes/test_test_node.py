@@ -178,7 +178,7 @@ async def test_what_a_crashed_node_ran_never_reports() -> None:
         node = await node.crash()
         gate.set()
         await node.settle()
-        with pytest.raises(tm.RequestError, match="not running"):
+        with pytest.raises(tm.RequestError, match="no longer running"):
             push(3)
         await node.push("a", 4)
         await node.settle()

@@ -1,6 +1,6 @@
 """Timers of the leader: retries and deferrals that end at a time, and deferrals that end when a poll succeeds.
 
-Retries and deferrals wait for so many seconds, and are stored as wall times. Once the wall clock has been stepped by
+Retries and deferrals wait for some seconds, and are stored as wall times. Once the wall clock has been stepped by
 an hour, a stored time is an hour off. The leader has counted the seconds meanwhile, so it moves the times of all that
 waits by the length of the step, in memory immediately and in the store with the next change of each run. Deferrals that
 name a time of the wall clock, and schedules, follow the clock.
