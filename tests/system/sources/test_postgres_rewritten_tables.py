@@ -106,7 +106,7 @@ async def test_a_table_that_was_created_anew_is_reported(postgres: PostgresServe
     async with reading(Postgres(table="ticks", url=url), read.checkpoints[-1]) as later:
         assert [event["size"] for event in await later.until(1)] == [3]
         (gap,) = later.gaps
-        assert "the table was created anew or restored after number 2 was read" in gap
+        assert "the table was created again or restored after number 2 was read" in gap
 
 
 async def test_a_sequence_that_is_behind_explicit_numbers_has_not_begun_anew(postgres: PostgresServer) -> None:
