@@ -233,7 +233,7 @@ async def test_nothing_is_lost_while_a_reactor_is_exchanged(store: str) -> None:
         await node.push("a", 5)
         await node.settle()
         assert fired(node, "r") == [2, 3, 4, 5]
-        assert accumulator(node, "a").departed_reactors == {}
+        assert accumulator(node, "a").emitter.departed_reactors == {}
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
@@ -262,7 +262,7 @@ async def test_what_is_committed_while_the_journal_is_read_comes_once(store: str
             if begun or not is_last:
                 return await entries(journals)
             found = await entries(journals)
-            begun.append(tasks.create_task(resolve_receipt(accumulator(node, "a").emit_or_journal(2, 2))))
+            begun.append(tasks.create_task(resolve_receipt(accumulator(node, "a").kind.emit_or_journal(2, 2))))
             if is_slow:
                 await stored.wait()
                 return await entries(journals)
@@ -314,12 +314,12 @@ async def test_what_another_kind_held_is_left_out_aloud(store: str, durability: 
         await node.settle()
         assert fired(node, "r") == []
         assert any(f"it was a {before} and is a {after} now" in reason for reason in complaints(node, "a"))
-        assert accumulator(node, "a").buffered_events == []
+        assert accumulator(node, "a").kind.buffered_events == []
         await node.push("a", 7)
         await node.settle()
         node = await node.crash()
         assert len(complaints(node, "a")) == len({*complaints(node, "a")})  # it is not said again
-        assert accumulator(node, "a").buffered_events == ([] if after == "passthrough" else [7])
+        assert accumulator(node, "a").kind.buffered_events == ([] if after == "passthrough" else [7])
 
 
 async def test_a_held_event_that_no_longer_fits_still_counts_among_those_let_go_of(store: str) -> None:
@@ -335,9 +335,9 @@ async def test_a_held_event_that_no_longer_fits_still_counts_among_those_let_go_
     async with tm.testing.node(store, load=[load(int | str)], disconnected=["a"]) as node:
         await asyncio.gather(*(node.push("a", value) for value in ("odd", 1, 2)))
         await node.advance("1ms")
-        assert accumulator(node, "a").buffered_events == [2]
+        assert accumulator(node, "a").kind.buffered_events == [2]
         node = await reborn(node, load(int))
-        assert accumulator(node, "a").buffered_events == [2]
+        assert accumulator(node, "a").kind.buffered_events == [2]
         assert any("no longer fits" in reason for reason in complaints(node, "a"))
 
 
@@ -355,7 +355,7 @@ async def test_a_damaged_number_does_not_let_accumulators_run_ahead(tmp_path: Pa
     sample = pair(durability="interval", strategy="sequential")
     async with tm.testing.node(sqlite, load=sample.load) as node:
         cache = node.reactor("r").state().cache
-        sequences = {name: accumulator(node, name).sequence for name in "ab"}
+        sequences = {name: accumulator(node, name).emitter.sequence for name in "ab"}
     assert cache == {"a": 5, "b": 5}
     assert sequences == {"a": 6, "b": 6}
 
@@ -380,7 +380,7 @@ async def test_a_circle_is_found_in_one_look_at_each_accumulator() -> None:
     load = [tm.Reactor(f"r{number}", [a]) for number in range(100)]
     async with tm.testing.node("memory://", load=load) as node:
         one = accumulator(node, "a")
-        one.targets = Counted(one.targets)
+        one.emitter.targets = Counted(one.emitter.targets)
         (circle,) = checkpoint_groups(node.probe.graphs.reactors)
         assert (len(circle.reactors), Counted.taken) == (100, 100)
 

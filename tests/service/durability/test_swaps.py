@@ -147,7 +147,7 @@ async def test_who_waits_for_commits_does_not_outwait_the_journal(end: str) -> N
             push = tasks.create_task(node.push("quote", 2))
             await a_moment()
             push.cancel()
-            waiting = tasks.create_task(quotes.wait_committed())
+            waiting = tasks.create_task(quotes.emitter.wait_committed())
             await a_moment()
             assert not waiting.done()
             if end == "crash":
@@ -253,7 +253,7 @@ async def test_a_batch_under_a_journal_is_as_large_as_declared_and_waits_for_mor
         await node.reactor("r").pause()  # so that no firing flushes what is left
         await asyncio.gather(*(node.push(counts, number) for number in range(15)))
         await node.settle()
-        running = node.probe.graphs.accumulator("counts")
+        running = node.probe.graphs.accumulator("counts").kind
         assert isinstance(running, Batch)
         assert (node.reactor("r").state().queued, len(running.buffer)) == (1, 5)
 
@@ -337,7 +337,7 @@ async def test_an_offset_waits_for_a_letter_that_is_still_being_written() -> Non
 
     reactor = tm.Reactor("r", [a], durability="boundary", strategy="sequential")
     async with tm.testing.node(store=MEMORY, load=[reactor]) as node:
-        running: Any = node.probe.graphs.accumulator("a")
+        running: Any = node.probe.graphs.accumulator("a").kind
         await running.on_event(1, 1)
         await node.settle()
         gate = Gate(node)
@@ -353,7 +353,7 @@ async def test_an_offset_waits_for_a_letter_that_is_still_being_written() -> Non
                 await node.advance("200ms")
         node = await node.crash()
         again: Any = node.probe.graphs.accumulator("a")
-        assert (again.offset, [letter.event for letter in again.dead_letters.entries()]) == (3, [-1])
+        assert (again.emitter.offset, [letter.event for letter in again.dead_letters.entries()]) == (3, [-1])
 
 
 async def test_one_refused_push_does_not_degrade_for_long() -> None:

@@ -164,13 +164,13 @@ async def test_a_look_at_the_metrics_changes_no_key() -> None:
         for key in ("a", "b", None):
             running.show_key(key)
             selected = keys.current
-            assert [one.buffered_count for one in running.accumulators] == [3]
+            assert [one.kind.buffered_count for one in running.accumulators] == [3]
             assert keys.current is selected
 
 
 async def test_a_kind_that_keyed_reactors_do_not_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """An accumulator kind that was added without a keyed form fails its load with a sentence, not with a KeyError."""
-    monkeypatch.delitem(keyed_kinds.KEYED_CLASSES, AccumulatorKind.WINDOW)
+    monkeypatch.delitem(keyed_kinds.KEYED_KINDS, AccumulatorKind.WINDOW)
     reactor = tm.Reactor("recent", [tm.window("values", Tick, capacity=2)], key="key", partitions=1)
     async with tm.testing.node() as node:
         with pytest.raises(tm.OperationError, match="'values': a keyed reactor cannot have one of kind 'window'"):

@@ -101,11 +101,11 @@ async def test_the_source_of_a_keyed_stream_is_exchanged_for_a_topic_and_back() 
         await until_seen(node, seen, [1, 100])
         assert node.checkpoints == [None], "the number of a relayed event is no offset of a topic"
         stream = node.probe.graphs.accumulator(f"placed[{OWN}]")
-        assert isinstance(stream, KeyedStream)
-        assert (stream.health, stream.offset) == ("live", {"0": 1})
+        assert isinstance(stream.kind, KeyedStream)
+        assert (stream.health, stream.emitter.offset) == ("live", {"0": 1})
         await node.load(shop(Feed(2), seen))
         await until_seen(node, seen, [1, 100, 2])
-        assert (stream.health, stream.has_background_loop) == ("live", False)
+        assert (stream.health, stream.kind.has_background_loop) == ("live", False)
 
 
 async def test_firings_forget_the_loss_of_a_source_that_was_exchanged() -> None:

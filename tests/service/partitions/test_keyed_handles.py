@@ -71,7 +71,7 @@ async def run(steps: list[tuple[str, Any]], event_type: Any, partitions: int, *,
                 await scheduler.start_partitions(loaded, [number])
         await node.settle()
         assert not any(one.firing_loop.results.failures for one in scheduler.reactors)
-        totals = {one.name: (one.events, one.dead_letters.total) for one in scheduler.accumulators}
+        totals = {one.name: (one.kind.event_count, one.dead_letters.total) for one in scheduler.accumulators}
         return [seen, totals]
 
 

@@ -291,21 +291,21 @@ async def test_a_misplaced_event_waits_for_the_partition_of_its_key() -> None:
     async with tm.testing.node(load=[reactor]) as node:
         number = partition_of("key", 2)
         target = node.probe.graphs.accumulator(f"placed[{number}]")
-        reader = node.probe.graphs.accumulator(f"placed[{1 - number}]")
+        reader = node.probe.graphs.accumulator(f"placed[{1 - number}]").kind
         assert isinstance(reader, KeyedStream)
         target.crash(OSError("gone"))
         async with asyncio.TaskGroup() as group:
             work = reader.on_events([(order("key", 1), "offset 1")])
             delivery = group.create_task(work, name="misplaced event")
             await node.settle()
-            assert (reader.offset, delivery.done()) == (None, False)
+            assert (reader.emitter.offset, delivery.done()) == (None, False)
             await node.advance("5s")  # the supervisor has restarted the other partition
             await delivery
-        assert (target.sequence, reader.offset) == (1, "offset 1")
+        assert (target.emitter.sequence, reader.emitter.offset) == (1, "offset 1")
         whole = node._scheduler.keyed_accumulators.pop(("public", "placed"))
         with pytest.raises(tm.OperationError, match="'placed' is not loaded as a whole"):
             await reader.on_events([(order("key", 2), "offset 2")])
-        assert reader.offset == "offset 1"
+        assert reader.emitter.offset == "offset 1"
         node._scheduler.keyed_accumulators["public", "placed"] = whole
 
 

@@ -314,7 +314,7 @@ async def test_a_feed_that_was_replaced_can_say_nothing_any_more() -> None:
 
     async with tm.Node(load=[following(Steady())]) as node:
         await health(node, "live")
-        stream: Any = GraphProbe.of(node).accumulator("a")
+        stream: Any = GraphProbe.of(node).accumulator("a").kind
         follow = stream.reader.run
 
         async def noted(listener: Any, checkpoint: Any) -> None:

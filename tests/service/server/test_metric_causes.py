@@ -148,13 +148,13 @@ def keyed() -> list[Any]:
 async def misplace(node: TestNode) -> None:
     """Let a partition read an event whose key belongs to the other one."""
     number = 1 - partition_of(7, 2)
-    reader = node.probe.graphs.accumulator(f"a[{number}]")
+    reader = node.probe.graphs.accumulator(f"a[{number}]").kind
     assert isinstance(reader, KeyedStream)
     await reader.on_events([(7, 1)])
 
 
 async def lose_events(node: TestNode) -> None:
-    node.probe.graphs.accumulator("a").on_gap("events 1 to 3 are missing")  # type: ignore[attr-defined]
+    node.probe.graphs.accumulator("a").kind.on_gap("events 1 to 3 are missing")  # type: ignore[attr-defined]
 
 
 def needing_both() -> list[Any]:

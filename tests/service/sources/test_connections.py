@@ -142,7 +142,7 @@ async def test_an_error_of_the_engine_is_a_crash_and_the_fifth_is_final(monkeypa
 
     async with tm.Node(load=[reading(source)], settings=QUICK) as node:
         await until_health(node, "live")
-        monkeypatch.setattr(GraphProbe.of(node).accumulator("numbers"), "on_event", defective)
+        monkeypatch.setattr(GraphProbe.of(node).accumulator("numbers").kind, "on_event", defective)
         source.cut.set()
         await until_health(node, "failed")
         reasons = [event.reason for event in node.reactor("r").events()[::-1] if event.action in ("crashed", "failed")]
@@ -277,7 +277,7 @@ async def test_a_source_is_given_what_it_needs_and_its_lag_and_gaps_are_reported
 async def test_a_feed_that_loses_events_all_the_time_does_not_fill_the_store() -> None:
     """Gaps are counted one by one, and recorded once a minute."""
     async with tm.testing.node(load=[reading(Scripted())]) as node:
-        stream = node.probe.graphs.accumulator("numbers")
+        stream: Any = node.probe.graphs.accumulator("numbers").kind
         for number in range(1, 1001):
             stream.on_gap(f"gap {number}")
             if number == 500:

@@ -151,7 +151,7 @@ class Snapshots:
     @property
     def streams(self) -> list[Stream]:
         """The stream, or its partitions."""
-        return [one for group in self._groups for one in group.accumulators if isinstance(one, Stream)]
+        return [one.kind for group in self._groups for one in group.accumulators if isinstance(one.kind, Stream)]
 
     def check(self) -> None:
         """Take one of each partition."""
@@ -215,7 +215,9 @@ async def play(deliveries: Sequence[Delivery], way: Way, pushes: int) -> None:
             async with asyncio.timeout(20):
                 await source.done.wait()
             snapshots.check()
-        assert sum(one.dead_letters.total for one in snapshots.streams) == len(kinds) - sum(map(FITTING.count, kinds))
+        assert sum(one.accumulator.dead_letters.total for one in snapshots.streams) == len(kinds) - sum(
+            map(FITTING.count, kinds)
+        )
     assert snapshots.problems == []
     assert snapshots.offset == len(kinds)
 

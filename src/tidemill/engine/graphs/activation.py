@@ -36,7 +36,7 @@ class Activation:
             if reactor not in self.unfinished:
                 self._activate(reactor)
         for one in self._graphs.accumulators:
-            if not any(target.reactor in self.unfinished for target, _ in one.targets):
+            if not any(target.reactor in self.unfinished for target, _ in one.emitter.targets):
                 one.activate()
         return True
 

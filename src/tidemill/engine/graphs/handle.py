@@ -91,7 +91,7 @@ class ReactorHandle:
     def _dropped_counts(self) -> Counter[str]:
         total = self._reactor.all_dropped()
         for one in self._reactor.accumulators:
-            total.update(one.dropped)
+            total.update(one.emitter.dropped)
         return total
 
     def firings(self, limit: int = 50, key: Any = None) -> list[Firing]:
@@ -250,18 +250,18 @@ def accumulator_state(accumulator: RunningAccumulator) -> AccumulatorState:
         kind=str(accumulator.definition.kind),
         health=accumulator.health,
         reason=accumulator.unhealthy_reason,
-        events=accumulator.events,
-        emitted=accumulator.sequence,
-        suppressed=accumulator.suppressed,
+        events=accumulator.kind.event_count,
+        emitted=accumulator.emitter.sequence,
+        suppressed=accumulator.emitter.suppressed,
         dead_letters=accumulator.dead_letters.total,
         restarts=accumulator.restart_state.restarts,
         last_event_at=_wall_time(accumulator.clock, accumulator.last_event_time),
         stuck_since=_wall_time(accumulator.clock, accumulator.stuck_since),
         since=accumulator.health_since,
-        buffered=accumulator.buffered_count,
+        buffered=accumulator.kind.buffered_count,
         pushes=accumulator.pushes.total,
         push_seconds=accumulator.pushes.seconds,
-        upstream_lag=accumulator.upstream_lag,
+        upstream_lag=accumulator.kind.upstream_lag,
     )
 
 

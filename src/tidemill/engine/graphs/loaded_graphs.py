@@ -247,4 +247,4 @@ class LoadedGraphs:
     @property
     def is_on_thread(self) -> bool:
         """Whether some author function is running on a thread."""
-        return any(one.is_on_thread for one in self._accumulators.values())
+        return any(one.kind.is_on_thread for one in self._accumulators.values())

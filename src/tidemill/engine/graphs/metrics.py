@@ -117,13 +117,13 @@ def _labels(kind: str, part: RunningReactor | RunningAccumulator) -> tuple[tuple
 
 def _read_accumulator(accumulator: RunningAccumulator) -> Iterable[Sample]:
     labels = _labels("accumulator", accumulator)
-    yield Sample("accumulator_events_total", accumulator.events, labels)
+    yield Sample("accumulator_events_total", accumulator.kind.event_count, labels)
     yield Sample("accumulator_restarts_total", accumulator.restart_state.restarts, labels)
-    yield Sample("accumulator_gaps_total", accumulator.gap_count, labels)
+    yield Sample("accumulator_gaps_total", accumulator.kind.gap_count, labels)
     yield Sample("dead_letters_total", accumulator.dead_letters.total, labels)
     yield Sample("push_seconds_sum", accumulator.pushes.seconds, labels)
     yield Sample("push_seconds_count", accumulator.pushes.total, labels)
-    if isinstance(accumulator, KeyedStream):
-        yield Sample("accumulator_misplaced_total", accumulator.misplaced, labels)
-    for reason, count in accumulator.dropped.items():
+    if isinstance(accumulator.kind, KeyedStream):
+        yield Sample("accumulator_misplaced_total", accumulator.kind.misplaced, labels)
+    for reason, count in accumulator.emitter.dropped.items():
         yield Sample("boundaries_dropped_total", count, (*labels, ("reason", reason)))

@@ -83,7 +83,7 @@ class GraphScheduler(LoadedGraphs):
             running = self._accumulators.get((tenant, one.name))
             if running is None or running.definition is one:
                 continue
-            owners = {target.name for target, _ in running.targets}
+            owners = {target.name for target, _ in running.emitter.targets}
             if not owners <= replacing:
                 raise name_taken_error("accumulator", one.name, running.definition)
 
@@ -104,7 +104,7 @@ class GraphScheduler(LoadedGraphs):
         async with AsyncExitStack() as stack:
             for name in sorted(set(names)):
                 running = self._accumulators.get((tenant, name))
-                if running is not None and running.is_journaled:
+                if running is not None and running.emitter.is_journaled:
                     await stack.enter_async_context(running.quiesced())
             yield
 
@@ -169,7 +169,7 @@ class GraphScheduler(LoadedGraphs):
     def end_change(self) -> None:
         """Stop retaining journal entries for reactors that were being replaced."""
         for one in self._accumulators.values():
-            one.departed_reactors.clear()
+            one.emitter.departed_reactors.clear()
 
     def _starting_accumulators(self, staged: StagedGraphs) -> list[RunningAccumulator]:
         """Return the accumulators that start with a package."""
@@ -181,7 +181,7 @@ class GraphScheduler(LoadedGraphs):
         """Return whether an accumulator has processed nothing yet, and its state was not read from the store."""
         if (accumulator.tenant, accumulator.name) not in self._accumulators:
             return True
-        others = (target.reactor for target, _ in accumulator.targets if target not in added)
+        others = (target.reactor for target, _ in accumulator.emitter.targets if target not in added)
         return self.runtime.is_starting_up and not any(one.durability.is_durable for one in others)
 
     def _start_added(self, staged: StagedGraphs, stored_state: StoredState | None) -> None:
@@ -216,7 +216,7 @@ class GraphScheduler(LoadedGraphs):
             for one in managed.accumulators
         }
         running = durable.intersection(self._accumulators.values())
-        return {one for one in running if not any(target.reactor.durability.is_durable for target, _ in one.targets)}
+        return {one for one in running if not one.emitter.feeds_durable}
 
     async def _checkpoint_added(self, staged: StagedGraphs, newly_durable: set[RunningAccumulator]) -> None:
         """Write the first checkpoint of journaled reactors, which names the series of their firings.
@@ -378,7 +378,7 @@ class GraphScheduler(LoadedGraphs):
         for one in leaving:
             self._metrics.retire(accumulator_collector(one))
             self._drop_accumulator(tenant, one.name)
-            one.departed_reactors.clear()
+            one.emitter.departed_reactors.clear()
             one.redirect_handles(partial(self.accumulator, tenant, one.name))
         self._metrics.retire(reactor_collector(managed.reactor))
         del self._managed[tenant, managed.reactor.name]

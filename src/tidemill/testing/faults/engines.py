@@ -42,7 +42,7 @@ class Disconnector:
         for one in accumulators:
             self._is_disconnected[one.tenant, _declared(one.name)] = False
             if one.down_reason is None:
-                one.set_health(one.started_health)
+                one.set_health(one.kind.started_health)
 
 
 def _declared(name: str) -> str:

@@ -57,7 +57,7 @@ class GraphProbe:
 
     def targets_of(self, accumulator: str) -> list[str]:
         """Return the reactors that an accumulator delivers to, in order."""
-        return [target.name for target, _ in self.accumulator(accumulator).targets]
+        return [target.name for target, _ in self.accumulator(accumulator).emitter.targets]
 
     def recoveries(self) -> list[Recovery]:
         """Return all recoveries of the node, oldest first."""

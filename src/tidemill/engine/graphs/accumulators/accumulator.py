@@ -9,6 +9,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from tidemill.engine.graphs.accumulators.ingest import INTERRUPTED_ERROR, EventIngest
+from tidemill.engine.graphs.accumulators.kind import Kind
 from tidemill.engine.graphs.accumulators.push_paths import PushPaths
 from tidemill.engine.graphs.accumulators.pushes import Pushes
 from tidemill.engine.graphs.dead_letters import BatchedEvents
@@ -28,26 +29,28 @@ from tidemill.telemetry import events
 logger = logging.getLogger(__name__)
 
 
+MakeKind = Callable[[Any], Kind]
+"""Creates the kind of an accumulator that is being created."""
+
+
 class RunningAccumulator(EventIngest):
-    """One loaded accumulator. Kinds differ in `run_loop`, `process` and their reaction to firings."""
+    """One loaded accumulator, of some kind: its health, start, restart and stop."""
 
     component: PartKind = "accumulator"
-    flushes_after_firing = False
-    has_background_loop = False  # whether `run_loop` runs beside the pushes
-    started_health = AccumulatorHealth.SOCKET_ONLY
 
-    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
+    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime, make_kind: MakeKind) -> None:
         super().__init__(definition, tenant, runtime)
         self.paths = self.create_paths()
         self.pushes = self.create_pushes()
         self.push = self.pushes.push  # for reactors whose nodes feed it: the front of a keyed reactor has the same verb
         self.restart_state = RestartState()
-        self.gap_count = 0  # how often its source has lost events
+        self.generation = 0  # of its part of the checkpoint
         self.is_inactive = False  # until everything that loads together with it is there
         self.is_closing = False
         self.health_since = self.clock.now()
         self.unhealthy_reason: str | None = None
-        self._loop_task: asyncio.Task[Any] | None = None
+        self.loop_task: asyncio.Task[Any] | None = None
+        self.set_kind(make_kind(self))
 
     def create_paths(self) -> PushPaths:
         """Create the fast ways of its events."""
@@ -65,13 +68,13 @@ class RunningAccumulator(EventIngest):
 
     def add_target(self, reactor: FiringLoop, index: int) -> None:
         """Deliver to this reactor too."""
-        self.targets.append((reactor, index))
+        self.emitter.targets.append((reactor, index))
         self.close_fast_path()
 
     def remove_target(self, reactor: FiringLoop) -> None:
         """Stop delivering to this reactor."""
-        self.departed_reactors[reactor] = self.position
-        self.targets = [target for target in self.targets if target[0] is not reactor]
+        self.emitter.departed_reactors[reactor] = self.emitter.position
+        self.emitter.targets = [target for target in self.emitter.targets if target[0] is not reactor]
         self.close_fast_path()
 
     def close_fast_path(self) -> None:
@@ -86,46 +89,49 @@ class RunningAccumulator(EventIngest):
 
     # -- redefinition
 
+    @property
+    def schema_digest(self) -> bytes:
+        """Changes when the accumulator's annotations do."""
+        return self.emitter.codecs.digest
+
     def redefine(self, newer: Self) -> None:
         """Become a newer version, which was created but never started. Counters and targets stay; state if it fits."""
+        self.kind.before_redefine(newer.kind)
         self._migrate_state(newer)
-        self._apply_definition(newer.definition)
+        self.read_definition(newer.definition)
+        self.kind.apply_definition(newer.definition)
         self.dead_letters.migrate(partial(_migrate_dead_letter, ValueMigrator(newer.definition.event_type)))
         self.close_fast_path()
         self._end_loop()  # before the next starts, so that it continues where this one stopped
         if self.down_reason is None:
-            self._start_loop()
+            self.start_loop()
+        self.kind.after_redefine()
 
     def _migrate_state(self, newer: Self) -> None:
         """Convert the running state to the newer declaration; if it does not fit, it starts anew."""
-        migrate = ValueMigrator(newer.definition.state)
-        self.state, self.committed_state = (
-            newer.state if newer.state is None or state is None or (fitting := migrate(state)) is None else fitting
-            for state in (self.state, self.committed_state)
+        fresh, migrate, emitter = newer.emitter.state, ValueMigrator(newer.definition.state), self.emitter
+        emitter.state, emitter.committed_state = (
+            fresh if fresh is None or state is None or (fitting := migrate(state)) is None else fitting
+            for state in (emitter.state, emitter.committed_state)
         )
 
-    def _migrate_events(self, events: Iterable[Any]) -> list[Any]:
+    def migrate_events(self, events: Iterable[Any]) -> list[Any]:
         """Return the buffered events that fit the new declaration; the others are counted as dropped."""
         before = list(events)
         fitting = ValueMigrator(self.definition.event_type).migrate_fitting(before)
         if len(fitting) < len(before):
-            self.dropped["migration"] += len(before) - len(fitting)
+            self.emitter.dropped["migration"] += len(before) - len(fitting)
         return fitting
-
-    @property
-    def is_on_thread(self) -> bool:
-        """Whether the author's function is running on a thread of its own."""
-        return False
 
     @property
     def is_fenced(self) -> bool:
         """Whether another node has acquired the reactors that it feeds."""
-        return any(target.reactor.is_fenced for target, _ in self.targets)
+        return any(target.reactor.is_fenced for target, _ in self.emitter.targets)
 
     @property
     def is_partition(self) -> bool:
         """Whether this belongs to one partition of a keyed reactor."""
-        return any(target.reactor.definition.is_partition for target, _ in self.targets)
+        return any(target.reactor.definition.is_partition for target, _ in self.emitter.targets)
 
     @property
     def in_flight_call(self) -> object | None:
@@ -136,35 +142,6 @@ class RunningAccumulator(EventIngest):
         """Return the function that selects the key of an event, for one who asks about its queue."""
         return _select_nothing
 
-    # -- reactions to firings
-
-    def after_firing(self) -> None:
-        """React to a successful firing of a reactor that this accumulator feeds."""
-
-    @property
-    def upstream_lag(self) -> int | None:
-        """The number of events that its source has, and that it has not read yet; None if its source cannot say."""
-        return None
-
-    @property
-    def buffered_count(self) -> int:
-        """The number of events that it holds until it processes them together."""
-        return 0
-
-    @property
-    def buffered_events(self) -> list[Any]:
-        """The events in a batch or a window, oldest first."""
-        return []
-
-    def replace_buffer(self, content: Any) -> None:
-        """Replace the buffered events, for a manual firing or a restore."""
-
-    def migrate_buffer(self) -> None:
-        """Keep the buffered events that fit the newer declaration."""
-
-    def feed(self, value: Any, source_reactor: FiringLoop) -> None:
-        """Take the result of a node of `source_reactor`; only windows do."""
-
     # -- lifecycle
 
     def start(self) -> None:
@@ -172,31 +149,29 @@ class RunningAccumulator(EventIngest):
         self.down_reason = None
         self.close_fast_path()
         self.restart_state.record_start(self.clock.monotonic())
-        self._start_loop()
-        self.set_health(self.started_health)
+        self.start_loop()
+        self.set_health(self.kind.started_health)
 
     def activate(self) -> None:
         """Start the background loop once everything is loaded: reactors that share a source must miss no event."""
         if self.is_inactive:
             self.is_inactive = False
-            if self._loop_task is None and self.down_reason is None:
-                self._start_loop()
+            if self.loop_task is None and self.down_reason is None:
+                self.start_loop()
 
-    def _start_loop(self) -> None:
-        if self.has_background_loop and not self.is_inactive:
-            self._loop_task = self.runtime.tasks.start(f"accumulator {self.name}", self._run_supervised())
-
-    async def run_loop(self) -> None:
-        """Run the kind's background work until cancelled."""
+    def start_loop(self) -> None:
+        """Start the background loop of its kind, unless it is not to run yet."""
+        if self.kind.has_background_loop and not self.is_inactive:
+            self.loop_task = self.runtime.tasks.start(f"accumulator {self.name}", self._run_supervised())
 
     async def _run_supervised(self) -> None:
         try:
-            await self.run_loop()
+            await self.kind.run_loop()
         except AUTHOR_ERRORS as error:  # an error of the source or of the engine: the supervisor decides
             if is_cancelled_here(error):
                 raise
-            if self._loop_task is asyncio.current_task():
-                self._loop_task = None
+            if self.loop_task is asyncio.current_task():
+                self.loop_task = None
                 self.crash(error)
             else:  # the loop was already replaced
                 logger.warning(events.SOURCE_LOST, extra={"accumulator": self.name, "reason": repr(error)})
@@ -230,12 +205,12 @@ class RunningAccumulator(EventIngest):
             self.dead_letter(self._in_flight_event, INTERRUPTED_ERROR)
             in_flight.cancel()
         self._in_flight_event = None
-        self._in_flight_since = self.stuck_since = None
+        self.in_flight_since = self.stuck_since = None
 
     def _end_loop(self) -> None:
-        if self._loop_task is not None:
-            self._loop_task.cancel()
-            self._loop_task = None
+        if self.loop_task is not None:
+            self.loop_task.cancel()
+            self.loop_task = None
 
     def close(self, reason: str) -> None:
         """Reject new events from now on, permanently."""
@@ -245,18 +220,22 @@ class RunningAccumulator(EventIngest):
 
     async def drain(self) -> None:
         """Finish the events in progress, before an orderly stop."""
-        async with self.process_lock:
-            await self.wait_committed()
+        await self.kind.drain()
 
     async def stop(self) -> None:
         """Cancel everything that still runs."""
+        self.kind.before_stop()
         self.restart_state.record_end()
-        loop, self._loop_task = self._loop_task, None
+        loop, self.loop_task = self.loop_task, None
         self._abandon_event()
         await cancel_and_wait(loop)
 
     def set_health(self, health: AccumulatorHealth, reason: str | None = None) -> None:
         """Change the health, and update that of the reactors; the last `reason` counts until it is healthy again."""
+        self._enter_health(health, reason)
+        self.kind.on_health_set()
+
+    def _enter_health(self, health: AccumulatorHealth, reason: str | None) -> None:
         health = self.runtime.health_filter(self.tenant, self.name, health)
         self.unhealthy_reason = None if health.is_healthy else reason or self.unhealthy_reason
         if health is self.health:
@@ -266,12 +245,12 @@ class RunningAccumulator(EventIngest):
         logger.info(events.ACCUMULATOR_HEALTH, extra={"accumulator": self.name, "health": str(health)})
         facts = {"accumulator": self.name, "health": str(health), "reason": self.unhealthy_reason}
         self.runtime.node_events.publish(events.ACCUMULATOR_HEALTH, self.tenant, **facts)
-        for target, _ in tuple(self.targets):
+        for target, _ in tuple(self.emitter.targets):
             target.reactor.update_health()
 
     def check_progress(self, timeout: float) -> None:
         """Mark the accumulator as stuck if its function has been running for `timeout` seconds."""
-        since = self._in_flight_since
+        since = self.in_flight_since
         if since is not None and self.stuck_since is None and self.clock.monotonic() - since >= timeout:
             self.stuck_since = since
             logger.warning(events.ACCUMULATOR_STUCK, extra={"accumulator": self.name})

@@ -6,9 +6,9 @@ refused together if the store refuses one. Steps are written so that a restart c
 """
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -76,18 +76,37 @@ class AccumulatorCodecs(msgspec.Struct, frozen=True):
         return self.boundary if kind == "boundary" else self.buffered
 
 
-class BoundaryEmitter(ABC):
-    """Delivers one accumulator's boundaries to its reactors, and keeps its durable state."""
+class EmittingKind(Protocol):
+    """The kind of an accumulator, as its emitter sees it: kinds differ in what a step changes."""
 
-    definition: Accumulator
-    boundary_validator: TypeValidator
-    buffers_events = False  # whether events are buffered until they are processed together
+    buffers_events: bool
 
-    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
-        self.name = definition.name
-        self.tenant = tenant
-        self.runtime = runtime
-        self.clock = runtime.clock
+    def apply_step(self, step: JournalStep) -> Any:
+        """Update the accumulator by a step, after its commit or in a restore; return the boundary it emits, if any."""
+
+    def after_commit(self) -> None:
+        """React to a step that was committed and applied."""
+
+    def before_refusal(self, step: JournalStep) -> None:
+        """Take back what was prepared for a step that was not committed."""
+
+
+DeadLetterEvent = Callable[[Any, BaseException], Receipt]
+"""Dead-letters an event that cannot be processed."""
+
+
+class Emitter:
+    """Delivers one accumulator's boundaries to its reactors, after a commit if it is journaled; keeps its state."""
+
+    kind: EmittingKind
+
+    def __init__(
+        self, dead_letter: DeadLetterEvent, definition: Accumulator, tenant: str, runtime: GraphRuntime
+    ) -> None:
+        self._dead_letter = dead_letter
+        self._durability = runtime.durability
+        self._clock = runtime.clock
+        self.redefine(definition)
         self.counter = SequenceCounter()
         self.suppressed = self.buffered = 0
         self.dropped: Counter[str] = Counter()
@@ -106,9 +125,13 @@ class BoundaryEmitter(ABC):
         self.checkpointed_position = 0  # the position that the newest checkpoint in the store has reached
         self.checkpointed_offset: Any = None  # the offset in the newest checkpoint in the store
         self.departed_reactors: dict[FiringLoop, int] = {}  # reactors being replaced, and the position when they left
-        self.generation = 0  # of its part of the checkpoint
+        self.arrived_at: float | None = None  # the last event, in monotonic seconds, apart from those on a fast path
+
+    def redefine(self, definition: Accumulator) -> None:
+        """Emit by a newer declaration."""
+        self._definition = definition
+        self.boundary_validator = TypeValidator(definition.boundary_type)
         self._codecs: AccumulatorCodecs | None = None
-        self._last_event_time: float | None = None
 
     def update_targets(self) -> None:
         """Recompute everything that depends on which reactors the accumulator feeds."""
@@ -149,38 +172,39 @@ class BoundaryEmitter(ABC):
         """Emit the boundary of an event, after its commit if the accumulator is journaled."""
         if not self.is_journaled:
             return self.emit(boundary, event, offset)
-        self._last_event_time = self.clock.monotonic()
+        self.arrived_at = self._clock.monotonic()
         if boundary is None:
-            return self._suppress(None)  # the offset must not pass steps that are being committed
+            return self.suppress(None)  # the offset must not pass steps that are being committed
         try:
             boundary = self.validate_boundary(boundary)
         except TypeMismatchError as error:
-            return self.dead_letter(event, error)
+            return self._dead_letter(event, error)
         return self.append_to_journal(JournalStep("boundary", boundary, release_count, offset), event)
 
     def emit(self, boundary: Any, event: Any, offset: Any = None) -> Receipt:
         """Deliver a boundary now, unless it is None or not of the declared type."""
-        self._last_event_time = self.clock.monotonic()
+        self.arrived_at = self._clock.monotonic()
         if boundary is None:
-            return self._suppress(offset)
+            return self.suppress(offset)
         try:
             boundary = self.validate_boundary(boundary)
         except TypeMismatchError as error:
-            return self.dead_letter(event, error)
+            return self._dead_letter(event, error)
         if offset is not None:
             self.offset = offset
-        if self.definition.state is not None:
+        if self._definition.state is not None:
             self.state = boundary
         receipt = self.assign_sequence()
         self.deliver(boundary)
         return receipt
 
-    def _suppress(self, offset: Any) -> Receipt:
+    def suppress(self, offset: Any) -> Receipt:
+        """Count an event that has emitted nothing."""
         self.suppressed += 1
         if offset is not None:
             self.offset = offset
             self.mark_changed()
-        return self._receipt("suppressed")
+        return self.receipt("suppressed")
 
     def assign_sequence(self) -> Receipt:
         """Assign the next boundary its number before it is delivered: its firing may push here again."""
@@ -192,7 +216,7 @@ class BoundaryEmitter(ABC):
         classes = self.boundary_validator.classes
         if classes is None or isinstance(boundary, classes) or (float in classes and type(boundary) is int):
             return boundary
-        name, returned = self.definition.declared_name, type(boundary).__name__
+        name, returned = self._definition.declared_name, type(boundary).__name__
         raise TypeMismatchError(f"'{name}' returned {returned}, which is not what it declares")
 
     # -- journaled steps
@@ -202,19 +226,19 @@ class BoundaryEmitter(ABC):
         try:
             payload = self.codecs.encode_step(step)
         except UnstorableError as error:
-            return self.dead_letter(event, error)
-        if step.kind == "boundary" and self.definition.state is not None:
+            return self._dead_letter(event, error)
+        if step.kind == "boundary" and self._definition.state is not None:
             self.state = step.value
         if self.queue_gates and self.emits_boundary(step):
             for gate in self.queue_gates:
                 gate.reserved += 1
-        journal = self.runtime.durability.journal
+        journal = self._durability.journal
         assert journal is not None, "an accumulator is journaled only with a store"
         return journal.append(self.journal_writer, step, payload)
 
     async def wait_committed(self) -> None:
         """Wait until every step appended so far is committed or refused."""
-        journal = self.runtime.durability.journal
+        journal = self._durability.journal
         if journal is not None:
             await journal.wait_committed()
 
@@ -223,45 +247,46 @@ class BoundaryEmitter(ABC):
         if self.queue_gates:
             self._release_queue(step)
         self.position = position
-        boundary = self.apply_step(step)
+        boundary = self.kind.apply_step(step)
         if boundary is None:
             self.mark_changed()
-            return self._receipt(self.silent_outcome(step))
-        receipt = Receipt(True, self.sequence, "emitted")
-        self.deliver(boundary, position)
+            receipt = self.receipt(self.silent_outcome(step))
+        else:
+            receipt = Receipt(True, self.sequence, "emitted")
+            self.deliver(boundary, position)
+        if self.kind.buffers_events:
+            self.kind.after_commit()
         return receipt
 
     def silent_outcome(self, step: JournalStep) -> Outcome:
         """Return the outcome of a committed step that emits no boundary."""
-        return "buffered" if self.buffers_events and step.kind == "held" else "suppressed"
+        return "buffered" if self.kind.buffers_events and step.kind == "held" else "suppressed"
 
-    def apply_step(self, step: JournalStep) -> Any:
-        """Update the accumulator by a step, after its commit or in a restore; return the boundary it emits, if any."""
+    def apply_boundary(self, step: JournalStep) -> Any:
+        """Update the state by a step that emits a boundary, which is returned."""
         if step.offset is not None:
             self.offset = step.offset
-        if self.definition.state is not None:
+        if self._definition.state is not None:
             self.committed_state = step.value
         self.counter.sequence += 1
         return step.value
 
-    def boundary_of(self, step: JournalStep) -> Any:
-        """Return the boundary that an already applied step emitted."""
-        return step.value if step.kind == "boundary" else None
-
     def on_refused(self, step: JournalStep, reason: str) -> Receipt:
         """Roll back a step that was not committed, and all that were prepared on top of it."""
+        self.kind.before_refusal(step)
         if self.queue_gates:
             self._release_queue(step)
         self.state = self.committed_state
-        receipt = self._not_stored(reason, is_lost=not self.will_be_retried(step))
+        receipt = self.not_stored(reason, is_lost=not self._will_be_retried(step))
         for target, _ in self.targets:  # the next checkpoint finds out when the store works again
             if target.reactor.durability.is_journaled:
                 target.request_checkpoint()
         return receipt
 
-    def _not_stored(self, reason: str, *, is_lost: bool = True) -> Receipt:
+    def not_stored(self, reason: str, *, is_lost: bool = True) -> Receipt:
+        """Return the receipt of an event that the store has not taken."""
         if is_lost:
-            self._count_drop("not_stored")
+            self.count_drop("not_stored")
         return self.reject("not_stored", f"not stored: {reason}")
 
     def _release_queue(self, step: JournalStep) -> None:
@@ -270,40 +295,47 @@ class BoundaryEmitter(ABC):
                 gate.release()
 
     def emits_boundary(self, step: JournalStep) -> bool:
-        """Return whether a step emits a boundary."""
-        return step.kind == "boundary"
+        """Return whether a step emits a boundary: that of a window does if the window has a content to emit."""
+        return self._definition.capacity != 0 if self._definition.is_window else step.kind == "boundary"
 
-    def will_be_retried(self, step: JournalStep) -> bool:
-        """Return whether a refused step is retried without the caller: its source still has the event."""
-        return step.offset is not None
+    def _will_be_retried(self, step: JournalStep) -> bool:
+        """Return whether a refused step is retried without the caller: its source, or the buffer, still has it."""
+        return step.offset is not None or (self.kind.buffers_events and step.kind != "held")
 
     @property
-    def schema_digest(self) -> bytes:
-        """Changes when the accumulator's annotations do."""
-        return self.codecs.digest
+    def stored_state(self) -> Any:
+        """The running state as a checkpoint has it: without steps that are being committed."""
+        return self.committed_state if self.is_journaled else self.state
+
+    def position_for(self, reactor: FiringLoop) -> int:
+        """Return the position up to which a reactor has received the steps."""
+        return self.departed_reactors.get(reactor, self.position)
+
+    @property
+    def feeds_durable(self) -> bool:
+        """Whether a reactor that it feeds is durable."""
+        return any(target.reactor.durability.is_durable for target, _ in self.targets)
 
     @property
     def codecs(self) -> "AccumulatorCodecs":
         """The codecs of the accumulator's stored values."""
         if self._codecs is None:
-            self._codecs = AccumulatorCodecs.for_definition(self.definition)
+            self._codecs = AccumulatorCodecs.for_definition(self._definition)
         return self._codecs
 
     # -- receipts
 
-    def _receipt(self, outcome: Any, reason: str | None = None) -> Receipt:
+    def receipt(self, outcome: Any, reason: str | None = None) -> Receipt:
+        """Return the receipt of an event with an outcome, which no boundary has."""
         return Receipt(outcome in ("emitted", "suppressed", "buffered"), self.sequence, outcome, reason)
 
     def reject(self, code: RejectionCode, reason: str) -> Receipt:
         """Return the receipt of an event that is rejected."""
         return Rejection(False, self.sequence, "rejected", reason, code)
 
-    def _count_drop(self, reason: str) -> None:
+    def count_drop(self, reason: str) -> None:
+        """Count an event that is lost."""
         self.dropped[reason] += 1
-
-    @abstractmethod
-    def dead_letter(self, event: Any, error: BaseException, encoding: str = "json") -> Receipt:
-        """Dead-letter an event that cannot be processed."""
 
 
 async def resolve_receipt(pending: PendingReceipt) -> Receipt:

@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 from tidemill.annotations.strict_validation import StrictTypeValidator
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.engine.graphs.accumulators.dead_event_log import DeadEventLog
-from tidemill.engine.graphs.accumulators.emit import BoundaryEmitter, PendingReceipt, resolve_receipt
+from tidemill.engine.graphs.accumulators.emit import Emitter, PendingReceipt, resolve_receipt
+from tidemill.engine.graphs.accumulators.kind import Kind
 from tidemill.engine.graphs.dead_letters import BatchedEvents, DeadLetterQueue, ReplayedEvent
 from tidemill.engine.graphs.firing.fast_path import BYTES_CLASSES
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
@@ -39,49 +40,71 @@ Accepted = TypeVar("Accepted")
 INTERRUPTED_ERROR = RuntimeError("the accumulator was ended or restarted while it processed this event")
 
 
-class EventIngest(BoundaryEmitter):
+class EventIngest:
     """Takes one accumulator's events from their pushers to its reactors."""
 
-    allows_fast_path = False  # whether processing an event is only a call of the function
+    kind: Kind
+    process_now: Callable[[Any], Receipt]
+    """Processes a validated event now; for synchronous functions."""
+    begin_step: Callable[..., PendingReceipt]
+    """Processes a validated event, and begins to commit its outcome; for synchronous functions."""
+    is_blocked: Callable[[], bool]
+    """Returns whether an event that is pushed now has to wait: for queue space, or for events before it that do."""
 
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
-        super().__init__(definition, tenant, runtime)
+        self.name = definition.name
+        self.tenant = tenant
+        self.runtime = runtime
+        self.clock = runtime.clock
+        self.emitter = self.create_emitter(definition)
         self.health = AccumulatorHealth.STARTING
         self.down_reason: str | None = None  # why events are rejected, if they are
         store = runtime.durability.dead_letter_store(tenant, "accumulator", self.name)
         limit = runtime.settings.dead_letter_limit
         on_added = partial(runtime.publish_dead_letter, tenant)
-        self.dead_letters = DeadLetterQueue(definition.declared_name, self.clock, limit, self.dropped, store, on_added)
-        self._apply_definition(definition)
+        dropped = self.emitter.dropped
+        self.dead_letters = DeadLetterQueue(definition.declared_name, self.clock, limit, dropped, store, on_added)
+        self.read_definition(definition)
         self._dead_event_log = DeadEventLog(self.name, self.clock)
         self.never_blocks = False  # whether no event waits or is rejected, as long as no target changes
         self.stuck_since: float | None = None
         self._in_flight: asyncio.Task[Any] | None = None
         self._in_flight_event: Any = None
-        self._in_flight_since: float | None = None
-        self._interrupted_event: Any = None  # whose call was cancelled, and which is a dead letter for that
+        self.in_flight_since: float | None = None
+        self.interrupted_event: Any = None  # whose call was cancelled, and which is a dead letter for that
         self.process_lock = asyncio.Lock()
         self._is_processing = False
         self._reentrant_events: deque[Any] = deque()
         self.waiting_pushers = 0  # pushers that wait for their turn or for queue space, and what quiesces them
-        self._flowing = asyncio.Event()  # cleared while the accumulator is quiesced
-        self._flowing.set()
+        self.flowing = asyncio.Event()  # cleared while the accumulator is quiesced
+        self.flowing.set()
 
-    def _apply_definition(self, definition: Accumulator) -> None:
+    def set_kind(self, kind: Kind) -> None:
+        """Process events as this kind does. What is done for each event is found at once."""
+        self.kind = self.emitter.kind = kind
+        self.process_now = kind.process_now if kind.holds_events else self.process_directly
+        self.begin_step = kind.begin_step if kind.holds_events else self.begin_directly
+        self.is_blocked = kind.is_blocked if kind.buffers_events else self.is_queue_blocked
+        kind.apply_definition(self.definition)
+
+    def create_emitter(self, definition: Accumulator) -> Emitter:
+        """Create the part that delivers its boundaries."""
+        return Emitter(self.dead_letter, definition, self.tenant, self.runtime)
+
+    def read_definition(self, definition: Accumulator) -> None:
         """Copy from the declaration what every event needs. Handles read it here, so that they outlive a reload."""
         self.definition = definition
         validator = StrictTypeValidator if definition.extra == "forbid" else TypeValidator
         self.event_validator = validator(definition.event_type)
-        self.boundary_validator = TypeValidator(definition.boundary_type)
         self.is_async = definition.function is not None and definition.function.is_async
         self.call: Callable[..., Any] = definition.function.call if definition.function else _no_function
-        self._codecs = None
+        self.emitter.redefine(definition)
 
     def update_targets(self) -> None:
         """Recompute everything that depends on which reactors the accumulator feeds, and on whether it takes events."""
-        super().update_targets()
+        self.emitter.update_targets()
         self.never_blocks = (
-            self.down_reason is None and not self.is_async and all(accepts_all(one) for one, _ in self.targets)
+            self.down_reason is None and not self.is_async and all(accepts_all(one) for one, _ in self.emitter.targets)
         )
 
     # -- pushing
@@ -96,9 +119,9 @@ class EventIngest(BoundaryEmitter):
             return self.dead_letter(event, error, encoding)
         if self.is_async:
             title = f"accumulator {self.name}: event"
-            return await self.runtime.tasks.run_shielded(title, self._process_in_order(value, offset))
-        if self.is_journaled:
-            return await self._process_journaled(value, offset)
+            return await self.runtime.tasks.run_shielded(title, self.kind.process_in_order(value, offset))
+        if self.emitter.is_journaled:
+            return await self.process_journaled(value, offset)
         if not self.is_blocked():
             return self.process_now(value)
         return await self._process_when_unblocked(value)
@@ -112,30 +135,35 @@ class EventIngest(BoundaryEmitter):
     def rejection(self) -> Receipt | None:
         """Return the receipt of an event if none is taken now, which counts it; else None."""
         if self.down_reason is not None:
-            self._count_drop("accumulator_down")
-            return self.reject("accumulator_down", f"accumulator '{self.definition.declared_name}' {self.down_reason}")
+            return self.reject_down()
         return self.queue_rejection()
 
     @property
     def is_waiting_for_space(self) -> bool:
         """Whether pushers wait for space in the queue of a reactor."""
-        return any(gate.is_blocked for gate in self.queue_gates)
+        return any(gate.is_blocked for gate in self.emitter.queue_gates)
+
+    def reject_down(self) -> Receipt:
+        """Return the receipt of an event that comes while the accumulator is down, and count it."""
+        self.emitter.count_drop("accumulator_down")
+        reason = f"accumulator '{self.definition.declared_name}' {self.down_reason}"
+        return self.emitter.reject("accumulator_down", reason)
 
     def queue_rejection(self) -> Receipt | None:
         """Return the receipt of an event for which a full queue has no space; None if it may come."""
-        for gate in self.queue_gates:
+        for gate in self.emitter.queue_gates:
             if gate.is_rejecting:
-                return self.reject("queue_full", gate.reject())
+                return self.emitter.reject("queue_full", gate.reject())
         return None
 
-    def process_now(self, value: Any) -> Receipt:
-        """Process a validated event now; for synchronous functions.
+    def process_directly(self, value: Any) -> Receipt:
+        """Call the function on a validated event now, and emit its boundary.
 
         Events that the function itself pushes here wait until it returns: one event at a time, in order.
         """
         if self._is_processing:
             self.defer_event(value)
-            return self._receipt("buffered")
+            return self.emitter.receipt("buffered")
         receipt = self._process_one(value)
         while self._reentrant_events and not self._is_processing:
             self._process_one(self._reentrant_events.popleft())
@@ -153,7 +181,7 @@ class EventIngest(BoundaryEmitter):
             return self.dead_letter(value, error)
         finally:
             self._is_processing = False
-        return self.emit(boundary, value)
+        return self.emitter.emit(boundary, value)
 
     async def _process_when_unblocked(self, value: Any) -> Receipt:
         """Process a validated event after those that already wait, when there is queue space."""
@@ -165,7 +193,7 @@ class EventIngest(BoundaryEmitter):
         finally:
             self.waiting_pushers -= 1
 
-    async def _process_journaled(self, value: Any, offset: Any) -> Receipt:
+    async def process_journaled(self, value: Any, offset: Any) -> Receipt:
         """Process a validated event and wait for its commit; other events are processed meanwhile."""
         if not self.is_blocked():
             return await resolve_receipt(self.begin_step(value, offset))
@@ -197,15 +225,15 @@ class EventIngest(BoundaryEmitter):
             return self.dead_letter(event, error, encoding)
         return proceed(value)
 
-    def begin_step(self, value: Any, offset: Any = None) -> "PendingReceipt":
-        """Process a validated event, and begin to commit its outcome; for synchronous functions."""
+    def begin_directly(self, value: Any, offset: Any = None) -> "PendingReceipt":
+        """Call the function on a validated event, and begin to commit its outcome."""
         try:
             boundary = self.process(value)
         except AUTHOR_ERRORS as error:
             return self.dead_letter(value, error)
-        return self.emit_or_journal(boundary, value, offset)
+        return self.kind.emit_or_journal(boundary, value, offset)
 
-    async def _process_in_order(self, value: Any, offset: Any = None) -> Receipt:
+    async def process_in_order(self, value: Any, offset: Any = None) -> Receipt:
         """Process a validated event after all that came before it; for asynchronous functions."""
         async with self.process_lock:
             await self.wait_for_queue_space()
@@ -223,14 +251,14 @@ class EventIngest(BoundaryEmitter):
             return receipt
         await self.wait_for_queue_space()  # other events may have filled the queue meanwhile
         if (rejection := self.queue_rejection()) is not None:
-            self.requeue(event)
+            self.kind.requeue(event)
             return rejection
-        return self.emit_or_journal(boundary, event, offset)
+        return self.kind.emit_or_journal(boundary, event, offset)
 
     async def call_author(self, call: Callable[[], Awaitable[Any]], event: Any) -> tuple[Any, Receipt | None]:
         """Await the author's function so that a restart can cancel it; return its boundary or a receipt."""
         task = self._in_flight = asyncio.current_task()
-        self._in_flight_since = self.clock.monotonic()
+        self.in_flight_since = self.clock.monotonic()
         self._in_flight_event = event
         try:
             with self.runtime.in_flight:
@@ -238,65 +266,62 @@ class EventIngest(BoundaryEmitter):
         except AUTHOR_ERRORS as error:
             if self._in_flight is task:
                 if is_cancelled_here(error):
-                    self._interrupted_event = event
+                    self.interrupted_event = event
                     self.dead_letter(event, INTERRUPTED_ERROR)
                     raise
                 return None, self.dead_letter(event, error)
         finally:
             was_abandoned = self._in_flight is not task
             if not was_abandoned:
-                self._in_flight = self._in_flight_event = self._in_flight_since = self.stuck_since = None
+                self._in_flight = self._in_flight_event = self.in_flight_since = self.stuck_since = None
         if was_abandoned:  # the event is a dead letter already
-            return None, self._receipt("dead_lettered", _describe_error(INTERRUPTED_ERROR))
+            return None, self.emitter.receipt("dead_lettered", _describe_error(INTERRUPTED_ERROR))
         return boundary, None
-
-    def requeue(self, event: Any) -> None:
-        """Take back an event whose boundary was rejected; only batches do, other pushers get the receipt."""
 
     def process(self, value: Any) -> Any:
         """Call the author's function, with the running state if there is one."""
-        return self.call(value) if self.definition.state is None else self.call(value, self.state)
+        return self.call(value) if self.definition.state is None else self.call(value, self.emitter.state)
 
     # -- queue space
 
     def check_queue_space(self) -> None:
         """Raise FullError if an event that is pushed now has to wait."""
         if self.is_blocked():
-            blocked = (gate for gate in self.queue_gates if gate.is_blocked)
-            gate = next(blocked, self.targets[0][0].queue_gate)
+            blocked = (gate for gate in self.emitter.queue_gates if gate.is_blocked)
+            gate = next(blocked, self.emitter.targets[0][0].queue_gate)
             raise FullError(gate.reactor, gate.capacity)
 
-    def is_blocked(self) -> bool:
-        """Return whether an event that is pushed now has to wait: for queue space, or for events before it that do."""
+    def is_queue_blocked(self) -> bool:
+        """Return whether pushers wait already, or a queue has no space."""
         if self.waiting_pushers:
             return True
-        for gate in self.queue_gates:  # noqa: SIM110 - spelled out, because this is done for each event
+        for gate in self.emitter.queue_gates:  # noqa: SIM110 - spelled out, because this is done for each event
             if gate.is_blocked:
                 return True
         return False
 
     async def wait_for_queue_space(self) -> None:
         """Wait until the accumulator may go on, and every queue has space."""
-        await self._flowing.wait()
-        while blocked := [gate for gate in self.queue_gates if gate.is_blocked]:
+        await self.flowing.wait()
+        while blocked := [gate for gate in self.emitter.queue_gates if gate.is_blocked]:
             await blocked[0].wait()
-            await self._flowing.wait()
+            await self.flowing.wait()
 
     @asynccontextmanager
     async def quiesced(self) -> AsyncIterator[None]:
         """Start no further events, and wait for pending commits: a package change must not overlap with them."""
-        self._flowing.clear()
+        self.flowing.clear()
         self.waiting_pushers += 1
         try:
-            await self.wait_committed()
+            await self.emitter.wait_committed()
             yield
         finally:
             self.waiting_pushers -= 1
-            self._flowing.set()
+            self.flowing.set()
 
     def dead_letter(self, event: Any, error: BaseException, encoding: str = "json") -> Receipt:
         """Dead-letter an event that cannot be processed."""
-        self._last_event_time = self.clock.monotonic()
+        self.emitter.arrived_at = self.clock.monotonic()
         text = _describe_error(error)
         if isinstance(event, ReplayedEvent):
             self.dead_letters.record_failed_replay(event.dead_letter.id, text)
@@ -305,7 +330,8 @@ class EventIngest(BoundaryEmitter):
         else:
             self.dead_letters.put("event", text, encoding, event=event)
         self._dead_event_log.record(error, text, self.definition.function)
-        return self._receipt("dead_lettered", text)
+        self.kind.on_dead_letter(event)
+        return self.emitter.receipt("dead_lettered", text)
 
     # -- dead letters
 
@@ -327,7 +353,9 @@ class EventIngest(BoundaryEmitter):
         return receipt
 
     async def _replay_event(self, dead_letter: DeadLetter, detail: Any) -> Receipt:
-        """Process the event of a dead letter; `detail` is its encoding, if it is encoded."""
+        """Process the event of a dead letter; `detail` is its encoding, if it is encoded, or its batch."""
+        if isinstance(detail, BatchedEvents) and self.kind.buffers_events:
+            return await self.reprocess(detail.events, ReplayedEvent(dead_letter))
         try:
             value = self.validate(dead_letter.event, detail)
         except TypeMismatchError as error:
@@ -335,29 +363,25 @@ class EventIngest(BoundaryEmitter):
         return await self._replay_value(value, dead_letter)
 
     async def _replay_value(self, value: Any, dead_letter: DeadLetter) -> Receipt:
-        return await self._reprocess(value, ReplayedEvent(dead_letter))
+        return await self.kind.replay(value, dead_letter)
 
-    async def _reprocess(self, value: Any, replayed: ReplayedEvent) -> Receipt:
+    async def reprocess(self, value: Any, replayed: ReplayedEvent) -> Receipt:
+        """Call the function on the value of a dead letter, and emit its boundary."""
         if self.is_async:
             return await resolve_receipt(await self.await_author(lambda: self.process(value), replayed))
         try:
             boundary = self.process(value)
         except AUTHOR_ERRORS as error:
             return self.dead_letter(replayed, error)
-        return await resolve_receipt(self.emit_or_journal(boundary, replayed))
+        return await resolve_receipt(self.kind.emit_or_journal(boundary, replayed))
 
     # -- counters
 
     @property
     def last_event_time(self) -> float | None:
         """When the last event came, in monotonic seconds."""
-        arrivals = [target.fast_path_state.arrivals[index] for target, index in self.targets]
-        return max((time for time in (*arrivals, self._last_event_time) if time is not None), default=None)
-
-    @property
-    def events(self) -> int:
-        """How many events were taken, with any outcome."""
-        return self.sequence + self.suppressed + self.buffered + self.dead_letters.total
+        arrivals = [target.fast_path_state.arrivals[index] for target, index in self.emitter.targets]
+        return max((time for time in (*arrivals, self.emitter.arrived_at) if time is not None), default=None)
 
 
 def accepts_all(reactor: FiringLoop) -> bool:

@@ -135,11 +135,11 @@ class PushPaths:
     def build_push_loop(self) -> PushLoop:
         """Build the loop for many events, as long as nothing changes behind the path."""
         intake = self._intake
-        if intake.is_async or intake.is_journaled:
+        if intake.is_async or intake.emitter.is_journaled:
             return decline_next
         if not self.fast_path.is_open:
             return self._ingest_each
-        ((reactor, index),) = intake.targets
+        ((reactor, index),) = intake.emitter.targets
         if reactor.fast.broad_path is not None:
             return reactor.fast.broad_path.build_push_loop(self.source(), index)
         if (graph := self.fast_path.graph) is not None and has_push_loop(graph.wiring):
@@ -149,7 +149,7 @@ class PushPaths:
     def _call_each(self, events: Iterator[Any], tally: ReceiptTally) -> LoopEnd:
         """Run events through the open fast path one by one."""
         call, expected, state = self._call, self._direct_class, self._queueing_state
-        first = following = self._intake.sequence + 1
+        first = following = self._intake.emitter.sequence + 1
         try:
             for event in events:
                 if state is not None and not state.credit:
@@ -209,7 +209,7 @@ class PushPaths:
         """Raise RequestError if events of this accumulator may have to wait: then a handle cannot take them."""
         intake = self._intake
         obstacle = "is asynchronous" if intake.is_async else None
-        if any(target.reactor.requires_journal for target, _ in intake.targets):
+        if any(target.reactor.requires_journal for target, _ in intake.emitter.targets):
             obstacle = "feeds a reactor with durability='boundary'"
         if obstacle is not None:
             message = f"accumulator '{intake.definition.declared_name}' {obstacle}: use `await node.push(...)`"
@@ -217,10 +217,10 @@ class PushPaths:
 
     def open(self) -> None:
         """Open the fast path, once after each change, if the accumulator and its reactor allow one."""
-        if self._is_tried or not self._intake.targets:
+        if self._is_tried or not self._intake.emitter.targets:
             return
         self._is_tried = True
-        if self.is_plain and len(self._intake.targets) == 1:
+        if self.is_plain and len(self._intake.emitter.targets) == 1:
             self.open_to_target()
 
     @property
@@ -228,14 +228,14 @@ class PushPaths:
         """Whether processing an event of the accumulator is a call of its function, and needs no commit."""
         intake = self._intake
         validator = intake.event_validator
-        is_plain = intake.allows_fast_path and not intake.is_async and not intake.is_journaled
+        is_plain = intake.kind.allows_fast_path and not intake.is_async and not intake.emitter.is_journaled
         is_plain = is_plain and intake.definition.state is None and intake.down_reason is None
         return is_plain and (validator.exact_class is not None or validator.classes is None)
 
     def open_to_target(self) -> None:
         """Open the fast path to the only reactor, if that allows one."""
         intake = self._intake
-        ((reactor, index),) = intake.targets
+        ((reactor, index),) = intake.emitter.targets
         source, target = self.source(), reactor.fast.target
         if reactor.fast.broad_path is not None:
             self.fast_path.open_to_function(reactor.fast.broad_path.build_push(source, index))
@@ -243,7 +243,7 @@ class PushPaths:
             self.fast_path.open(source, index, target, reactor.fast.graph, accepts_all=accepts_all(reactor))
         if self.fast_path.is_open:
             self._direct_class = intake.event_validator.exact_class or AnyEvent
-            self._queueing_state = reactor.fast_path_state if intake.queue_gates else None
+            self._queueing_state = reactor.fast_path_state if intake.emitter.queue_gates else None
 
     def source(self) -> FastPathSource:
         """Return the accumulator as the start of a fast path."""
@@ -252,8 +252,8 @@ class PushPaths:
             name=intake.name if intake.definition.function is None else intake.definition.function.name,
             call=intake.call,
             event_validator=intake.event_validator,
-            boundary_validator=intake.boundary_validator,
-            counter=intake.counter,
+            boundary_validator=intake.emitter.boundary_validator,
+            counter=intake.emitter.counter,
             push_slow=self.push_slow,
             dead_letter=self.dead_letter,
             emit_slow=self.emit_slow,
@@ -294,7 +294,7 @@ class PushPaths:
         intake = self._intake
         if not self.fast_path.is_open or value.__class__ is not intake.event_validator.exact_class:
             return False
-        return not intake.queue_gates or bool(intake.targets[0][0].fast_path_state.credit)
+        return not intake.emitter.queue_gates or bool(intake.emitter.targets[0][0].fast_path_state.credit)
 
     def dead_letter(self, event: Any, error: BaseException) -> None:
         """Dead-letter an event for which the author's function raised on the fast path."""
@@ -305,7 +305,7 @@ class PushPaths:
         intake = self._intake
         if boundary is not None and not intake.never_blocks:
             intake.check_queue_space()
-        receipt = self.slow_receipt = intake.queue_rejection() or intake.emit(boundary, event)
+        receipt = self.slow_receipt = intake.queue_rejection() or intake.emitter.emit(boundary, event)
         return receipt.sequence if receipt.outcome == "emitted" else None
 
     def _validate_nowait(self, event: Any) -> Any:

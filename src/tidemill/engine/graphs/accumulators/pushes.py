@@ -42,7 +42,7 @@ class Pushes:
         self._counted_seconds = 0.0
         self._direct_seconds = 0.0  # how long the last direct one that was timed took
         self._next_yield = PUSHES_PER_YIELD
-        key, durability = intake.journal_writer.key, intake.runtime.durability
+        key, durability = intake.emitter.journal_writer.key, intake.runtime.durability
         self._producers = KnownProducers(lambda client: durability.newest_push(key, client))
 
     # -- counters
@@ -80,7 +80,7 @@ class Pushes:
         direct: Receipt | None = None
         started = self._clock.monotonic()
         try:
-            if intake.is_journaled:
+            if intake.emitter.is_journaled:
                 pending = intake.begin_push(event, encoding, offset)
                 if pending is None:
                     receipt = await intake.ingest(event, encoding, offset)
@@ -95,7 +95,7 @@ class Pushes:
             self._counted_seconds += seconds
             if direct is not None:
                 self._take_sample(seconds)
-        if intake.is_journaled and receipt.outcome == "dead_lettered":
+        if intake.emitter.is_journaled and receipt.outcome == "dead_lettered":
             await intake.runtime.durability.flush_dead_letters()
         if offset is None and self._counted + self._paths.untimed >= self._next_yield:
             await self.yield_in_turn()
@@ -133,14 +133,14 @@ class Pushes:
     async def last_position(self, client: str) -> int | None:
         """Return the number of the newest push of a producer that was taken; None if there is none."""
         ProducerPosition(client, 0).check()
-        async with self._producers.turn(client, is_stored=self._intake.is_journaled) as producer:
+        async with self._producers.turn(client, is_stored=self._intake.emitter.is_journaled) as producer:
             return None if producer.newest is None else producer.newest.sequence
 
     async def _push_once(self, events: Sequence[Any], encoding: str, position: ProducerPosition) -> PushSummary:
-        async with self._producers.turn(position.client, is_stored=self._intake.is_journaled) as producer:
+        async with self._producers.turn(position.client, is_stored=self._intake.emitter.is_journaled) as producer:
             if (answer := producer.answer_repetition(position, len(events))) is not None:
                 return answer
-            if self._intake.is_journaled:
+            if self._intake.emitter.is_journaled:
                 producer.is_read = False  # until the outcome of the commit is known
                 summary, taken = await self.push_atomically(events, encoding, position)
                 producer.is_read = True
@@ -152,7 +152,7 @@ class Pushes:
 
     def _numbered_push(self, position: ProducerPosition, summary: PushSummary) -> StoredPush:
         return StoredPush(
-            key=self._intake.journal_writer.key,
+            key=self._intake.emitter.journal_writer.key,
             client=position.client,
             sequence=position.sequence,
             answer=encode_runs(summary.runs),
@@ -165,7 +165,7 @@ class Pushes:
         A commit has a limit: its events are processed in one turn of the loop, which also renews the node's leases.
         """
         tally = ReceiptTally()
-        if not self._intake.is_journaled or self._awaits_author:
+        if not self._intake.emitter.is_journaled or self._awaits_author:
             await self.push_each(events, encoding, tally)
         while tally.count < len(events):
             following = events[tally.count : tally.count + MAX_SHARED_COMMIT]
@@ -213,7 +213,7 @@ class Pushes:
     @property
     def _awaits_author(self) -> bool:
         """Whether each event waits for a call of the author's function."""
-        return self._intake.is_async and not self._intake.buffers_events
+        return self._intake.is_async and not self._intake.kind.buffers_events
 
     # -- numbered pushes
 
@@ -249,7 +249,7 @@ class Pushes:
                 value = self._intake.validate(event, encoding)
                 boundary, receipt = await self._intake.call_author(partial(self._intake.process, value), value)
                 if boundary is not None and self._intake.definition.state is not None:
-                    self._intake.state = self._intake.validate_boundary(boundary)
+                    self._intake.emitter.state = self._intake.emitter.validate_boundary(boundary)
             except TypeMismatchError as error:
                 calls.append((event, None, self._intake.dead_letter(event, error, encoding)))
             else:
@@ -258,7 +258,7 @@ class Pushes:
 
     def emit_all(self, calls: Sequence[AuthorCall]) -> list[PendingReceipt]:
         """Emit what the author's function returned."""
-        return [receipt or self._intake.emit_or_journal(boundary, event) for event, boundary, receipt in calls]
+        return [receipt or self._intake.kind.emit_or_journal(boundary, event) for event, boundary, receipt in calls]
 
     def _append_push(
         self, position: ProducerPosition, pending: Sequence[PendingReceipt]
@@ -272,22 +272,22 @@ class Pushes:
             return self._numbered_push(position, summary)
 
         return journal.append_push(
-            self._intake.journal_writer, sum(not isinstance(one, Receipt) for one in pending), to_row
+            self._intake.emitter.journal_writer, sum(not isinstance(one, Receipt) for one in pending), to_row
         )
 
     def _expected_receipts(
         self, pending: Sequence[PendingReceipt], emitted_before: int, steps: Sequence[JournalStep]
     ) -> Iterator[Receipt]:
         """Yield the receipts that a push gets if its steps are committed now."""
-        sequence, remaining = self._intake.sequence + emitted_before, iter(steps)
+        sequence, remaining = self._intake.emitter.sequence + emitted_before, iter(steps)
         for one in pending:
             if isinstance(one, Receipt):
                 yield one
                 continue
             step = next(remaining)
-            is_emitted = self._intake.emits_boundary(step)
+            is_emitted = self._intake.emitter.emits_boundary(step)
             sequence += is_emitted
-            yield Receipt(True, sequence, "emitted" if is_emitted else self._intake.silent_outcome(step))
+            yield Receipt(True, sequence, "emitted" if is_emitted else self._intake.emitter.silent_outcome(step))
 
 
 def _are_rejected(receipts: Sequence[PendingReceipt]) -> bool:

@@ -8,14 +8,14 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.emit import PendingReceipt, resolve_receipt
-from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.engine.graphs.accumulators.ingest import EventIngest
+from tidemill.engine.graphs.accumulators.kind import Kind
 from tidemill.engine.graphs.sources.reader import SourceListener
 from tidemill.engine.graphs.supervisor import SHORTEST_SOURCE_RETRY
-from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.outcomes import Receipt
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, Fail, is_cancelled_here
@@ -29,25 +29,28 @@ logger = logging.getLogger(__name__)
 GAP_RECORD_INTERVAL = 60.0  # seconds
 
 
-class Stream(RunningAccumulator):
+class Stream(Kind):
     """Reads a source; live only while it is connected."""
 
     allows_fast_path = True
     started_health = AccumulatorHealth.CONNECTING
+    accumulator: RunningAccumulator
 
-    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
-        super().__init__(definition, tenant, runtime)
+    def __init__(self, accumulator: EventIngest) -> None:
+        super().__init__(accumulator)
+        definition, runtime = accumulator.definition, accumulator.runtime
         self._unfinished: list[Any] = []
         """The checkpoints of events whose asynchronous calls have not ended, oldest first."""
         self._outliving: list[Any] = []
         """Those of them whose reader was cancelled meanwhile."""
         self._gap_recorded_at: float | None = None
         self._unrecorded_gaps = 0
+        self._reconnects = False  # whether the version that is being loaded reads the source in another way
         if runtime.open_reader is None or definition.source is None:  # a partition gets the events of its source
             self.started_health = AccumulatorHealth.LIVE
         else:
             self.has_background_loop = True
-            self.reader = runtime.open_reader(definition, tenant, runtime.settings, self.clock)
+            self.reader = runtime.open_reader(definition, accumulator.tenant, runtime.settings, accumulator.clock)
 
     @property
     def upstream_lag(self) -> int | None:
@@ -58,16 +61,19 @@ class Stream(RunningAccumulator):
         """How the bytes of its events are decoded; a stream that reads no source gets them from elsewhere, as JSON."""
         return self.reader.encoding if self.has_background_loop else "json"
 
-    def redefine(self, newer: Self) -> None:
-        reconnects = (self.has_background_loop or newer.has_background_loop) and self.down_reason is None
-        if reconnects:  # the health of the old connection does not apply to the new one
-            self.set_health(AccumulatorHealth.STARTING)
+    def before_redefine(self, newer: Kind) -> None:
+        assert isinstance(newer, Stream), "a newer version is of the same kind"
+        accumulator = self.accumulator
+        self._reconnects = (self.has_background_loop or newer.has_background_loop) and accumulator.down_reason is None
+        if self._reconnects:  # the health of the old connection does not apply to the new one
+            accumulator.set_health(AccumulatorHealth.STARTING)
         self.has_background_loop, self.started_health = newer.has_background_loop, newer.started_health
         if newer.has_background_loop:
             self.reader = newer.reader
-        super().redefine(newer)
-        if reconnects:
-            self.set_health(self.started_health)
+
+    def after_redefine(self) -> None:
+        if self._reconnects:
+            self.accumulator.set_health(self.started_health)
 
     async def run_loop(self) -> None:
         """Read the source until it ends; a source that fails is read again after a growing delay."""
@@ -78,31 +84,32 @@ class Stream(RunningAccumulator):
             else:
                 await self._back_off(str(error) if isinstance(error, Disconnected) else repr(error))
         if session.is_current:
-            self.set_health(AccumulatorHealth.SOCKET_ONLY)  # the source has ended; pushes are still accepted
+            self.accumulator.set_health(AccumulatorHealth.SOCKET_ONLY)  # it has ended; pushes are still accepted
 
     async def _back_off(self, reason: str) -> None:
         """Count a failed try, and wait for the next."""
-        delay = self.on_disconnected(reason)
-        self.set_health(AccumulatorHealth.DISCONNECTED)
-        await self.clock.sleep(delay)
-        self.runtime.supervisor.on_source_retry(self, delay)
-        if self.restart_state.has_tries_left:
-            self.set_health(AccumulatorHealth.CONNECTING)
+        delay, accumulator = self.on_disconnected(reason), self.accumulator
+        accumulator.set_health(AccumulatorHealth.DISCONNECTED)
+        await accumulator.clock.sleep(delay)
+        accumulator.runtime.supervisor.on_source_retry(accumulator, delay)
+        if accumulator.restart_state.has_tries_left:
+            accumulator.set_health(AccumulatorHealth.CONNECTING)
 
     async def _pause(self, reason: str, delay: float) -> None:
         """Wait because the other side has asked for it: no failure.
 
         It stays disconnected until an answer comes: pauses may be short, and follow one another for days.
         """
-        if self.health is not AccumulatorHealth.DISCONNECTED or self.unhealthy_reason != reason:
-            logger.info(events.SOURCE_PAUSED, extra={"accumulator": self.name, "reason": reason, "delay": delay})
-        self.set_health(AccumulatorHealth.DISCONNECTED, reason)
-        await self.clock.sleep(max(delay, SHORTEST_SOURCE_RETRY))
+        accumulator = self.accumulator
+        if accumulator.health is not AccumulatorHealth.DISCONNECTED or accumulator.unhealthy_reason != reason:
+            logger.info(events.SOURCE_PAUSED, extra={"accumulator": accumulator.name, "reason": reason, "delay": delay})
+        accumulator.set_health(AccumulatorHealth.DISCONNECTED, reason)
+        await accumulator.clock.sleep(max(delay, SHORTEST_SOURCE_RETRY))
 
     async def _read_source(self, session: "SourceSession") -> BaseException | None:
         """Read the source until it ends (None) or is lost: then return the error of the source."""
         try:
-            await self.reader.run(session, self._outliving[-1] if self._outliving else self.offset)
+            await self.reader.run(session, self._outliving[-1] if self._outliving else self.emitter.offset)
         except AUTHOR_ERRORS as error:  # author code: a source may raise anything
             if is_cancelled_here(error) or error is session.engine_error or not session.is_current:
                 raise
@@ -113,29 +120,30 @@ class Stream(RunningAccumulator):
 
     def is_current_reader(self, task: "asyncio.Task[Any] | None") -> bool:
         """Return whether this task is the one that reads the source now."""
-        return task is not None and task is self._loop_task
+        return task is not None and task is self.accumulator.loop_task
 
     def on_connected(self) -> None:
         """Set the health to live."""
-        if self.health is AccumulatorHealth.LIVE:
+        if self.accumulator.health is AccumulatorHealth.LIVE:
             return
-        if self.restart_state.failures:
-            facts = {"accumulator": self.name, "failures": self.restart_state.failures}
+        if self.accumulator.restart_state.failures:
+            facts = {"accumulator": self.accumulator.name, "failures": self.accumulator.restart_state.failures}
             logger.info(events.SOURCE_RECOVERED, extra=facts)
-        self.restart_state.record_start(self.clock.monotonic())
-        self.set_health(AccumulatorHealth.LIVE)
+        self.accumulator.restart_state.record_start(self.accumulator.clock.monotonic())
+        self.accumulator.set_health(AccumulatorHealth.LIVE)
 
     def on_disconnected(self, reason: str) -> float:
         """Count a failed try, and return the delay before the next one.
 
         A stream that never was connected is disconnected only after the tries that the settings allow.
         """
-        delay = self.runtime.supervisor.on_source_lost(self, reason)
-        failures = self.restart_state.failures
-        is_connecting = self.health is AccumulatorHealth.CONNECTING and self.restart_state.has_tries_left
-        self.set_health(self.health if is_connecting else AccumulatorHealth.DISCONNECTED, reason)
+        accumulator = self.accumulator
+        delay = accumulator.runtime.supervisor.on_source_lost(accumulator, reason)
+        tries, failures = accumulator.restart_state, accumulator.restart_state.failures
+        is_connecting = accumulator.health is AccumulatorHealth.CONNECTING and tries.has_tries_left
+        accumulator.set_health(accumulator.health if is_connecting else AccumulatorHealth.DISCONNECTED, reason)
         if failures == 1 or failures % FAILURES_PER_REMINDER == 0:
-            facts = {"accumulator": self.name, "reason": reason, "failures": failures}
+            facts = {"accumulator": accumulator.name, "reason": reason, "failures": failures}
             logger.warning(events.SOURCE_LOST, extra=facts)
         return delay
 
@@ -145,47 +153,47 @@ class Stream(RunningAccumulator):
         A rejected event is retried as long as the store fails, and as long as the accumulator is down or stopping: the
         source must not continue without it.
         """
-        was_logged = False
+        was_logged, accumulator = False, self.accumulator
         while (receipt := await self._push_event(event, checkpoint)).outcome == "rejected" and self._retries_rejected:
-            if not was_logged and not self.is_closing:  # after a stop the next process reads the event again
-                logger.warning(events.SOURCE_STALLED, extra={"accumulator": self.name, "reason": receipt.reason})
+            if not was_logged and not accumulator.is_closing:  # after a stop the next process reads the event again
+                logger.warning(events.SOURCE_STALLED, extra={"accumulator": accumulator.name, "reason": receipt.reason})
             was_logged = True
-            await self.clock.sleep(self.runtime.settings.checkpoint_interval)
+            await accumulator.clock.sleep(accumulator.runtime.settings.checkpoint_interval)
         # No await since an event without a commit has happened: a snapshot has the event and its offset, or neither.
-        if receipt.outcome != "emitted" or not self.is_journaled:  # else the commit advanced it
+        if receipt.outcome != "emitted" or not self.emitter.is_journaled:  # else the commit advanced it
             self._advance_offset(checkpoint)
-        await self.pushes.yield_in_turn()
+        await self.accumulator.pushes.yield_in_turn()
 
     @property
     def _retries_rejected(self) -> bool:
         """Whether a rejected event is retried."""
-        return self.is_journaled or self.down_reason is not None
+        return self.emitter.is_journaled or self.accumulator.down_reason is not None
 
     async def _push_event(self, event: Any, checkpoint: Any) -> Receipt:
-        if self.is_journaled or not self.is_async:
-            return await self.pushes.push(event, self.encoding, checkpoint)
+        if self.emitter.is_journaled or not self.accumulator.is_async:
+            return await self.accumulator.pushes.push(event, self.encoding, checkpoint)
         self._unfinished.append(checkpoint)
         try:
-            receipt = await self.pushes.push(event, self.encoding, checkpoint)
+            receipt = await self.accumulator.pushes.push(event, self.encoding, checkpoint)
         except asyncio.CancelledError:
             if checkpoint in self._unfinished:  # its call continues: the next reader begins after it, and waits
                 self._outliving.append(checkpoint)
-                self.waiting_pushers += 1
+                self.accumulator.waiting_pushers += 1
             raise
         self._finish(checkpoint)
         return receipt
 
-    async def _process_in_order(self, value: Any, offset: Any = None) -> Receipt:
+    async def process_in_order(self, value: Any, offset: Any = None) -> Receipt:
         """Process an event; its offset moves with what becomes of it, also if its reader is gone meanwhile."""
-        if offset is None or self.is_journaled:
-            return await super()._process_in_order(value, offset)
+        if offset is None or self.emitter.is_journaled:
+            return await super().process_in_order(value, offset)
         is_taken = False
         try:
-            receipt = await super()._process_in_order(value, offset)
+            receipt = await super().process_in_order(value, offset)
             is_taken = receipt.outcome != "rejected"
             return receipt
         finally:
-            if is_taken or self._interrupted_event is value:
+            if is_taken or self.accumulator.interrupted_event is value:
                 self._advance_offset(offset)
             self._finish(offset)
 
@@ -195,11 +203,11 @@ class Stream(RunningAccumulator):
             self._unfinished.remove(checkpoint)
         if checkpoint in self._outliving:
             self._outliving.remove(checkpoint)
-            self.waiting_pushers -= 1
+            self.accumulator.waiting_pushers -= 1
 
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
         """Process events of the source in order; journaled ones share commits."""
-        if not self.is_journaled or self.is_async:
+        if not self.emitter.is_journaled or self.accumulator.is_async:
             for event, checkpoint in events:
                 await self.on_event(event, checkpoint)
             return
@@ -217,9 +225,9 @@ class Stream(RunningAccumulator):
         """Begin to commit as many events as there is queue space for."""
         steps: list[PendingReceipt] = []
         for event, checkpoint in events:
-            if self.is_blocked():
+            if self.accumulator.is_blocked():
                 break
-            steps.append(self.begin_event(event, self.encoding, checkpoint))
+            steps.append(self.accumulator.begin_event(event, self.encoding, checkpoint))
         return steps
 
     def on_moved(self, checkpoint: Any) -> None:
@@ -233,17 +241,17 @@ class Stream(RunningAccumulator):
         """Count that the source has lost events, and record it at most once a minute: a feed may do so all the time."""
         self.gap_count += 1
         self._unrecorded_gaps += 1
-        now = self.clock.monotonic()
+        now = self.accumulator.clock.monotonic()
         if self._gap_recorded_at is not None and now - self._gap_recorded_at < GAP_RECORD_INTERVAL:
             return
         if self._unrecorded_gaps > 1:
             reason = f"{reason}; {self._unrecorded_gaps - 1} more since the last record"
         self._gap_recorded_at, self._unrecorded_gaps = now, 0
-        self.runtime.supervisor.on_source_gap(self, reason)
+        self.accumulator.runtime.supervisor.on_source_gap(self.accumulator, reason)
 
     def _advance_offset(self, checkpoint: Any) -> None:
-        self.offset = checkpoint
-        self.mark_changed()
+        self.emitter.offset = checkpoint
+        self.emitter.mark_changed()
 
 
 class SourceSession(SourceListener):
@@ -290,9 +298,8 @@ class SourceSession(SourceListener):
     def _delivering(self) -> Iterator[None]:
         """Reject events of a replaced reader, and remember an error of the engine: it is not the source's."""
         if not self.is_current:
-            raise OperationError(
-                f"accumulator '{self._stream.name}' reads its source with another reader; this one has ended"
-            )
+            name = self._stream.accumulator.name
+            raise OperationError(f"accumulator '{name}' reads its source with another reader; this one has ended")
         try:
             yield
         except Exception as error:  # raised again: `run_loop` distinguishes it from an error of the source

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.emit import Emitter
 from tidemill.engine.graphs.checkpoints.key_capture import KeyCapture, capture_keys
 from tidemill.engine.graphs.checkpoints.named_values import NamedEncoder
 from tidemill.engine.graphs.durability.checksums import snapshot_part
@@ -57,7 +58,7 @@ def _group_of(start: RunningReactor) -> CheckpointGroup:
             if one in accumulators:
                 continue  # all its targets are known
             accumulators[one] = None
-            for target, _ in one.targets:
+            for target, _ in one.emitter.targets:
                 other = target.reactor
                 if isinstance(other, RunningReactor) and other.durability.is_durable and other not in known:
                     known.add(other)
@@ -75,14 +76,16 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
     keys: list[KeyCapture]
 
     @property
+    def _emitters(self) -> list[Emitter]:
+        return [one.emitter for one in self.group.accumulators]
+
+    @property
     def journal_trims(self) -> list[JournalTrim]:
         """The journal entries that may be deleted with this write: those that the generation before it covers.
 
         Entries stay for a reactor that is being replaced and has not seen them.
         """
-        positions = (
-            (one, min((one.checkpointed_position, *one.departed_reactors.values()))) for one in self.group.accumulators
-        )
+        positions = ((one, min((one.checkpointed_position, *one.departed_reactors.values()))) for one in self._emitters)
         return [JournalTrim(one.journal_writer.key, position) for one, position in positions if position]
 
     def mark_written(self) -> None:
@@ -90,7 +93,7 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
         components: list[RunningReactor | RunningAccumulator] = [*self.group.reactors, *self.group.accumulators]
         for component, part in zip(components, self.parts, strict=True):
             component.generation = part.generation
-        for one, mark in zip(self.group.accumulators, self.marks, strict=True):
+        for one, mark in zip(self._emitters, self.marks, strict=True):
             one.checkpointed_position, one.checkpointed_offset = mark
         for capture in self.keys:
             capture.mark_written()
@@ -110,7 +113,7 @@ def take_snapshot(group: CheckpointGroup, moment: int, at: datetime) -> GroupSna
     keys = capture_keys(group.reactors, moment)
     for reactor in group.reactors:
         reactor.firing_loop.mark_checkpointed()
-    return GroupSnapshot(group, parts, [(one.position, one.offset) for one in group.accumulators], keys)
+    return GroupSnapshot(group, parts, [(one.emitter.position, one.emitter.offset) for one in group.accumulators], keys)
 
 
 def _build_part(
@@ -121,14 +124,14 @@ def _build_part(
 
 
 def _accumulator_part(accumulator: RunningAccumulator) -> AccumulatorPart:
-    state = accumulator.committed_state if accumulator.is_journaled else accumulator.state
-    codecs = accumulator.codecs
+    emitter = accumulator.emitter
+    codecs = emitter.codecs
     return AccumulatorPart(
-        sequence=accumulator.sequence,
-        position=accumulator.position,
-        state=None if codecs.state is None else codecs.state.encode(state),
-        offset=accumulator.offset,
-        held=[codecs.buffered.encode(value) for value in accumulator.buffered_events],
+        sequence=emitter.sequence,
+        position=emitter.position,
+        state=None if codecs.state is None else codecs.state.encode(emitter.stored_state),
+        offset=emitter.offset,
+        held=[codecs.buffered.encode(value) for value in accumulator.kind.buffered_events],
         kind=accumulator.definition.kind,
     )
 
@@ -144,11 +147,11 @@ def _reactor_part(reactor: RunningReactor) -> ReactorPart:
         queue=[(*encoder.encode_entry(index, value), position) for index, value, position in inputs.queue],
         consumed=[encoder.encode_entry(index, value) for index, value in inputs.consumed],
         firings=[_stored_firing(firing, encoder) for firing in loop.unfinished_firings()],
-        position=max((one.position for one in reactor.accumulators), default=0),
+        position=max((one.emitter.position for one in reactor.accumulators), default=0),
         applied=inputs.applied_position,
         series=series.name,
         number=series.number,
-        positions={one.name: one.departed_reactors.get(loop, one.position) for one in reactor.accumulators},
+        positions={one.name: one.emitter.position_for(loop) for one in reactor.accumulators},
         posts=[_stored_entry(entry, encoder) for entry in reactor.outbox.entries],
         feeds=[StoredFeed(*feed.target, feed.encoded or b"") for feed in reactor.feed_outbox.entries],
         **reactor.stored_key_facts(),

@@ -61,10 +61,10 @@ def _key_part(reactor: KeyedReactor, encoder: NamedEncoder) -> KeyPart:
     inputs = reactor.firing_loop.inputs
     states, held = {}, {}
     for one in reactor.accumulators:
-        codecs = one.codecs
+        codecs = one.emitter.codecs
         if codecs.state is not None:
-            states[one.name] = codecs.state.encode(one.committed_state if one.is_journaled else one.state)
-        if buffered := one.buffered_events:
+            states[one.name] = codecs.state.encode(one.emitter.stored_state)
+        if buffered := one.kind.buffered_events:
             held[one.name] = (str(one.definition.kind), [codecs.buffered.encode(value) for value in buffered])
     return KeyPart(
         cache=encoder.encode_values(inputs.cache),

@@ -137,15 +137,15 @@ def _by_key(rows: Iterable[KeySnapshot]) -> dict[bytes, list[KeySnapshot]]:
 
 
 def _apply_content(accumulator: RunningAccumulator, part: KeyPart, decode: Callable[[Codec, bytes, str], Any]) -> None:
-    codecs, name = accumulator.codecs, accumulator.name
+    codecs, name = accumulator.emitter.codecs, accumulator.name
     if codecs.state is not None and name in part.states:
         state = decode(codecs.state, part.states[name], f"the running state of '{name}'")
         if state is not None:
-            accumulator.state = accumulator.committed_state = state
+            accumulator.emitter.state = accumulator.emitter.committed_state = state
     kind, held = part.held.get(name, ("", []))
     if held and kind == str(accumulator.definition.kind):
         values = [decode(codecs.buffered, value, f"an event that '{name}' held") for value in held]
-        accumulator.replace_buffer([value for value in values if value is not None])
+        accumulator.kind.replace_buffer([value for value in values if value is not None])
 
 
 class KeyLoader:

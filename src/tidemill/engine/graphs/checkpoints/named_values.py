@@ -16,7 +16,7 @@ class NamedEncoder:
     """Encodes a reactor's values under the names of their accumulators."""
 
     def __init__(self, accumulators: list[RunningAccumulator]) -> None:
-        self._sources = [(one.name, one.codecs.boundary) for one in accumulators]
+        self._sources = [(one.name, one.emitter.codecs.boundary) for one in accumulators]
 
     def encode_entry(self, index: int, value: Any) -> NamedBoundary:
         """Encode a boundary under the name of its accumulator."""
@@ -44,7 +44,7 @@ class NamedDecoder:
         for name, data in named:
             if name in self._sources:
                 index, one = self._sources[name]
-                value = self._decode(one.codecs.boundary, data, f"a boundary of '{name}'")
+                value = self._decode(one.emitter.codecs.boundary, data, f"a boundary of '{name}'")
                 if value is not None:
                     yield index, one.definition.trim_to_capacity(value) if one.definition.is_window else value
 

@@ -83,7 +83,7 @@ class StateRestorer:
         self._is_starting_up = is_starting_up
         self._reactors = [managed.reactor for managed in added]
         self._starting = dict.fromkeys(starting)
-        self._by_journal_key = {one.journal_writer.key: one for one in durable_accumulators(added)}
+        self._by_journal_key = {one.emitter.journal_writer.key: one for one in durable_accumulators(added)}
         self._restorable = [one for one in self._by_journal_key.values() if one in self._starting]
         self._restored_positions: dict[RunningAccumulator, int] = {}
         # the journal position up to which a reactor has seen an accumulator's entries
@@ -118,7 +118,8 @@ class StateRestorer:
                 stored = self._stored_state.parts.get(part_key(component), ())
                 component.generation = max((part.generation for part in stored if is_part_intact(part)), default=0)
                 if isinstance(component, RunningAccumulator):
-                    component.position = component.checkpointed_position = self._stored_state.newest_position
+                    emitter = component.emitter
+                    emitter.position = emitter.checkpointed_position = self._stored_state.newest_position
 
     def _start_new_series(self, chosen: dict[PartKey, SnapshotPart]) -> None:
         """Number firings in a new series where the journal may not reproduce their inputs."""
@@ -174,16 +175,15 @@ class StateRestorer:
         content = self._decode_part(accumulator, part, AccumulatorPart)
         if content is None:
             return
-        accumulator.counter.sequence = content.sequence
-        accumulator.position = accumulator.checkpointed_position = self._restored_positions[accumulator] = (
-            content.position
-        )
-        accumulator.offset = accumulator.checkpointed_offset = content.offset
-        codecs = accumulator.codecs
-        if codecs.state is not None and content.state is not None:
-            state = self._decode_value(accumulator, codecs.state, content.state, "its running state")
-            accumulator.state = accumulator.committed_state = accumulator.state if state is None else state
-        if accumulator.definition.is_window and self._reset >= {one.reactor for one, _ in accumulator.targets}:
+        emitter = accumulator.emitter
+        emitter.counter.sequence = content.sequence
+        emitter.position = emitter.checkpointed_position = content.position
+        self._restored_positions[accumulator] = content.position
+        emitter.offset = emitter.checkpointed_offset = content.offset
+        if (codec := emitter.codecs.state) is not None and content.state is not None:
+            state = self._decode_value(accumulator, codec, content.state, "its running state")
+            emitter.state = emitter.committed_state = emitter.state if state is None else state
+        if accumulator.definition.is_window and self._reset >= {one.reactor for one, _ in emitter.targets}:
             return
         if content.kind in (None, accumulator.definition.kind):
             self._restore_buffer(accumulator, content.held)
@@ -194,13 +194,13 @@ class StateRestorer:
 
     def _restore_buffer(self, accumulator: RunningAccumulator, stored: Iterable[bytes]) -> None:
         values = [
-            self._decode_value(accumulator, accumulator.codecs.buffered, value, "an event that it held")
+            self._decode_value(accumulator, accumulator.emitter.codecs.buffered, value, "an event that it held")
             for value in stored
         ]
-        if accumulator.buffers_events:
-            accumulator.replace_buffer([_UNREADABLE if value is None else value for value in values])
+        if accumulator.kind.buffers_events:
+            accumulator.kind.replace_buffer([_UNREADABLE if value is None else value for value in values])
         else:
-            accumulator.replace_buffer([value for value in values if value is not None])
+            accumulator.kind.replace_buffer([value for value in values if value is not None])
 
     def _decode_value(self, component: Component, codec: Codec, data: bytes, what: str) -> Any:
         """Return a stored value, or None if it does not fit the current declaration."""
@@ -269,7 +269,7 @@ class StateRestorer:
             is_new_here = one not in self._starting and not self._is_starting_up
             delivered = content.journal_position_of(one.name) if content is not None else 0 if is_known else None
             if delivered is None:  # the reactor is new to this accumulator: earlier entries are not for it
-                delivered = one.position if is_new_here else 0
+                delivered = one.emitter.position if is_new_here else 0
             self._delivered_positions[reactor, one] = delivered
 
     # -- the journal
@@ -280,7 +280,7 @@ class StateRestorer:
         for entry in self._stored_state.entries:
             one = self._by_journal_key[entry.key]
             is_fresh = one in self._starting
-            if not is_fresh and entry.position > one.position:
+            if not is_fresh and entry.position > one.emitter.position:
                 continue  # the step has not happened yet; the reactor will receive it
             step = self._decode_step(one, entry)
             if step is None:
@@ -288,16 +288,16 @@ class StateRestorer:
             if isinstance(one, KeyedIngest):
                 one.begin_replay(step)
             is_new = is_fresh and entry.position > self._restored_positions.get(one, 0)
-            boundary = one.apply_step(step) if is_new else one.boundary_of(step)
+            boundary = one.kind.apply_step(step) if is_new else one.kind.boundary_of(step)
             if is_new:
-                one.position = entry.position
+                one.emitter.position = entry.position
             if boundary is not None:
                 self._deliver(one, boundary, entry.position, reactors[one])
         for one in self._restorable:
             for _ in one.keys.select_each() if isinstance(one, KeyedIngest) else (None,):
-                one.state = one.committed_state
-                if one.buffers_events:
-                    one.replace_buffer([value for value in one.buffered_events if value is not _UNREADABLE])
+                one.emitter.state = one.emitter.committed_state
+                if one.kind.buffers_events:
+                    one.kind.replace_buffer([value for value in one.kind.buffered_events if value is not _UNREADABLE])
 
     def _reactors_by_accumulator(self) -> dict[RunningAccumulator, list[tuple[RunningReactor, int]]]:
         targets: dict[RunningAccumulator, list[tuple[RunningReactor, int]]] = {
@@ -320,14 +320,14 @@ class StateRestorer:
             elif accumulator in self._kind_changed and (record.kind != "boundary" or accumulator.definition.is_window):
                 return None
             else:
-                return self._without_count(accumulator, accumulator.codecs.from_record(record))
+                return self._without_count(accumulator, accumulator.emitter.codecs.from_record(record))
         except (TypeMismatchError, *UNREADABLE_ERRORS) as error:
             what = "no longer fits, and" if entry.is_intact else "is damaged and"
             self._report(accumulator, f"entry {entry.position} of its journal {what} was left out: {error}")
         if (
             record is not None
             and record.kind == "held"
-            and accumulator.buffers_events
+            and accumulator.kind.buffers_events
             and accumulator not in self._kind_changed
         ):
             key = decode_key(record.key) if isinstance(record, KeyedJournalRecord) else None

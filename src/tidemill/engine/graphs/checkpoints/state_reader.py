@@ -48,7 +48,7 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_stale(self) -> bool:
         """Whether an accumulator has advanced since its journal was read."""
-        return any(one.position > position for one, position in self.read_positions.items())
+        return any(one.emitter.position > position for one, position in self.read_positions.items())
 
 
 async def read_fresh_state(
@@ -78,8 +78,8 @@ async def read_state(
     durable = durable_accumulators(added)
     some_start_empty = not set(starting).issubset(durable)
     newest = (await store.checkpoints.read_high_water_marks()).position if some_start_empty else 0
-    read_positions = {one: one.position for one in durable}
-    journals = {one.journal_writer.key: one for one in durable}
+    read_positions = {one: one.emitter.position for one in durable}
+    journals = {one.emitter.journal_writer.key: one for one in durable}
     entries = unpack_blocks(await store.checkpoints.read_blocks(sorted(journals)))
     for entry in entries:
         one = journals[entry.key]

@@ -147,7 +147,7 @@ class GraphOperations:
         found = self._scheduler.accumulator(tenant, name)
         return AccumulatorDetails(
             **asdict(accumulator_state(found)),
-            reactors=sorted(target.name for target, _ in found.targets),
+            reactors=sorted(target.name for target, _ in found.emitter.targets),
             event_schema=schema_of(found.definition.event_type),
             boundary_schema=schema_of(found.definition.boundary_type),
         )
@@ -159,7 +159,7 @@ class GraphOperations:
     async def restart_accumulator(self, tenant: str, name: str) -> AccumulatorDetails:
         """Restart an accumulator that the supervisor gave up, or one that hangs."""
         found = self._scheduler.accumulator(tenant, name)
-        for target, _ in found.targets:
+        for target, _ in found.emitter.targets:
             target.reactor.check_owned()
         self._scheduler.runtime.supervisor.restart(found)
         return await self.accumulator(tenant, name)
@@ -190,7 +190,7 @@ class GraphOperations:
         """Return an accumulator, after noting for which span its reactors get the next event."""
         found, runtime = self._scheduler.accumulator(tenant, name), self._scheduler.runtime
         if (trace := CURRENT_TRACE.get()) is not None:
-            reactors = [target.reactor.definition for target, _ in found.targets]
+            reactors = [target.reactor.definition for target, _ in found.emitter.targets]
             subscribed = (one for one in reactors if runtime.subscribers.subscriptions_to(tenant, one.declared_name))
             runtime.push_traces.update(((tenant, one.name), trace) for one in subscribed)
         return found
@@ -228,13 +228,13 @@ class GraphOperations:
     ) -> RelayProgress:
         """Bring a partition the events of a source that one node reads for all; return how far the partition is."""
         found = self._traced_accumulator(tenant, name)
-        assert isinstance(found, KeyedStream | KeyedPolling), "only partitions of streams and polls have a relay"
-        return await found.relayed.take(events, encoding, numbers, after)
+        assert isinstance(found.kind, KeyedStream | KeyedPolling), "only partitions of streams and polls have a relay"
+        return await found.kind.relayed.take(events, encoding, numbers, after)
 
     async def batch_space(self, tenant: str, name: str) -> int:
         """Return how many events are worth pushing together: those that share a commit, and need not wait for space."""
         found = self._scheduler.accumulator(tenant, name)
-        if not found.is_journaled or found.is_blocked():
+        if not found.emitter.is_journaled or found.is_blocked():
             return 1
         return min(MAX_SHARED_COMMIT, free_space(found) or MAX_SHARED_COMMIT)
 
@@ -328,23 +328,24 @@ async def wait_for_space(
 
 async def _wait_for_gates(accumulator: RunningAccumulator, select: Callable[[], None]) -> None:
     select()
-    while blocked := [gate for gate in accumulator.queue_gates if gate.is_blocked]:
+    while blocked := [gate for gate in accumulator.emitter.queue_gates if gate.is_blocked]:
         await blocked[0].wait()
 
 
 def _reject_full(accumulator: RunningAccumulator) -> Receipt:
     """Return the rejection of an event that no queue has space for, with what keeps the queue from moving."""
-    for target, _ in accumulator.targets:
+    for target, _ in accumulator.emitter.targets:
         if target.queue_gate.is_blocked and target.paused:
             reason = f"the queue of reactor '{target.name}' is full, and the reactor is paused; resume it first"
-            return accumulator.reject("paused", reason)
-    full = next(gate.reactor for gate in accumulator.queue_gates if gate.is_blocked)
-    return accumulator.reject("queue_full", f"the queue of reactor '{full}' is full; push again later")
+            return accumulator.emitter.reject("paused", reason)
+    full = next(gate.reactor for gate in accumulator.emitter.queue_gates if gate.is_blocked)
+    return accumulator.emitter.reject("queue_full", f"the queue of reactor '{full}' is full; push again later")
 
 
 def free_space(accumulator: RunningAccumulator) -> int | None:
     """Return how many events can be pushed without waiting; None if there is no limit, at least 1."""
-    return max(1, min(gate.space for gate in accumulator.queue_gates)) if accumulator.queue_gates else None
+    gates = accumulator.emitter.queue_gates
+    return max(1, min(gate.space for gate in gates)) if gates else None
 
 
 def to_plain(dead_letter: DeadLetter, detail: Any) -> DeadLetter:

@@ -8,7 +8,6 @@ from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.client.operations import schema_of
 from tidemill.engine.graphs.client.values import HealthReport
 from tidemill.engine.graphs.handle import accumulator_state
-from tidemill.engine.graphs.partitions.relays import RelayedPolling, RelayedStream
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.health import UnhealthyPart
 from tidemill.graphs.state import AccumulatorState, Recovery
@@ -21,7 +20,7 @@ class RelayedSources:
     def __init__(self, scheduler: GraphScheduler) -> None:
         self._scheduler = scheduler
 
-    def _readers(self, tenant: str, reactor: str) -> list[RelayedStream | RelayedPolling]:
+    def _readers(self, tenant: str, reactor: str) -> list[RunningAccumulator]:
         return [relay.reader for relay in self._scheduler.sharing.relays.of((tenant, reactor))]
 
     def states(self, tenant: str, reactor: str) -> list[AccumulatorState]:

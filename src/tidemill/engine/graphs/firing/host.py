@@ -10,7 +10,7 @@ from tidemill.graphs.definition import Reactor
 
 
 class BufferingSource(Protocol):
-    """An accumulator that buffers events, as the firing loop sees it."""
+    """The kind of an accumulator that buffers events, as the firing loop sees it."""
 
     @property
     def buffered_count(self) -> int:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 import msgspec
 
 from tidemill.annotations.validation import TypeMismatchError
-from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.accumulators.emit import PendingReceipt
+from tidemill.engine.graphs.accumulators.accumulator import MakeKind, RunningAccumulator
+from tidemill.engine.graphs.accumulators.emit import Emitter, PendingReceipt
 from tidemill.engine.graphs.accumulators.push_paths import PushPaths
 from tidemill.engine.graphs.accumulators.pushes import AuthorCall, Pushes
 from tidemill.engine.graphs.dead_letters import BatchedEvents, ReplayedEvent
@@ -69,12 +69,16 @@ class KeyedIngest(RunningAccumulator):
 
     keys: KeyStates
     read_key: KeyReader
+    emitter: "KeyedEmitter"
     paths: "KeyedPaths"
 
-    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
-        super().__init__(definition, tenant, runtime)
+    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime, make_kind: MakeKind) -> None:
+        super().__init__(definition, tenant, runtime, make_kind)
         self.process_lock = _SelectingLock(self)
         self.dead_letters.read_key = lambda: self.keys.current_key
+
+    def create_emitter(self, definition: Accumulator) -> "KeyedEmitter":
+        return KeyedEmitter(self.dead_letter, definition, self.tenant, self.runtime)
 
     def create_paths(self) -> "KeyedPaths":
         return KeyedPaths(self)
@@ -85,7 +89,7 @@ class KeyedIngest(RunningAccumulator):
     def add_target(self, reactor: FiringLoop, index: int) -> None:
         """Deliver to this reactor, the only one, and use its keys."""
         assert isinstance(reactor, KeyedFiringLoop), "a keyed accumulator belongs to a keyed reactor alone"
-        self.keys = reactor.keys
+        self.keys = self.emitter.keys = reactor.keys
         self.read_key = reactor.reactor.definition.key_reader(self.definition)
         if self.keeps_content:
             self.keys.add_holder(self)
@@ -96,18 +100,23 @@ class KeyedIngest(RunningAccumulator):
     @property
     def keeps_content(self) -> bool:
         """Whether there is something to keep for each key."""
-        return self.definition.state is not None
+        return self.definition.state is not None or self.kind.holds_events
 
     def take_content(self) -> Any:
-        """Return the running state of the selected key."""
-        return self.state, self.committed_state
+        """Return what belongs to the selected key: its running state, and what the kind holds; None for nothing."""
+        held = self.kind.take_content()
+        if held is None and self.definition.state is None:
+            return None
+        return self.emitter.state, self.emitter.committed_state, held
 
     def set_content(self, content: Any) -> None:
-        """Continue with the running state of another key."""
+        """Continue with what belongs to another key."""
         if content is None:
-            self.state = self.committed_state = None if self.definition.state is None else self.definition.state()
-        else:
-            self.state, self.committed_state = content
+            kind = self.definition.state
+            state = None if kind is None else kind()
+            content = state, state, None
+        self.emitter.state, self.emitter.committed_state, held = content
+        self.kind.set_content(held)
 
     def redefine(self, newer: Self) -> None:
         """Become a newer version; what each active key has stays as far as it fits."""
@@ -116,23 +125,22 @@ class KeyedIngest(RunningAccumulator):
         for key_state in self.keys.active.values():
             self.keys.select(key_state)
             self._migrate_state(newer)
-            self.migrate_buffer()
+            self.kind.migrate_buffer()
 
     def _migrate_state(self, newer: Self) -> None:
         if (kind := newer.definition.state) is None:
-            self.state = self.committed_state = None
+            self.emitter.state = self.emitter.committed_state = None
             return
         migrate = ValueMigrator(kind)
-        before = (self.state, self.committed_state)
+        before = (self.emitter.state, self.emitter.committed_state)
         fitting = (None if state is None else migrate(state) for state in before)
-        self.state, self.committed_state = (kind() if state is None else state for state in fitting)
+        self.emitter.state, self.emitter.committed_state = (kind() if state is None else state for state in fitting)
 
     # -- pushing
 
     async def ingest(self, event: Any, encoding: str, offset: Any) -> Receipt:
         if self.down_reason is not None:
-            self._count_drop("accumulator_down")
-            return self.reject("accumulator_down", f"accumulator '{self.definition.declared_name}' {self.down_reason}")
+            return self.reject_down()
         try:
             key, value = self.read(event, encoding)
         except TypeMismatchError as error:
@@ -143,7 +151,7 @@ class KeyedIngest(RunningAccumulator):
             try:
                 key_state = await self.keys.memory.load(key)
             except StoreError as error:
-                return self._not_stored(str(error))
+                return self.emitter.not_stored(str(error))
         key_state.pins += 1
         try:
             self.keys.select(key_state)
@@ -161,10 +169,10 @@ class KeyedIngest(RunningAccumulator):
 
     async def _process_selected(self, key_state: KeyState, value: Any, offset: Any) -> Receipt:
         if self.is_async:
-            work = self.with_key(key_state, self._process_in_order(value, offset))
+            work = self.with_key(key_state, self.kind.process_in_order(value, offset))
             return await self.runtime.tasks.run_shielded(f"accumulator {self.name}: event", work)
-        if self.is_journaled:
-            return await self._process_journaled(value, offset)
+        if self.emitter.is_journaled:
+            return await self.process_journaled(value, offset)
         if not self.is_blocked():
             return self.paths.take_selected(value)
         return await self._process_when_unblocked(value)
@@ -192,7 +200,7 @@ class KeyedIngest(RunningAccumulator):
     def select_key_of(self, event: Any, encoding: str) -> Receipt | tuple[Any]:
         """Select the key of an event; return the validated event in a tuple, or a receipt if it is not processed."""
         if self.down_reason is not None:
-            return self.rejection() or self.reject("accumulator_down", self.down_reason)
+            return self.rejection() or self.emitter.reject("accumulator_down", self.down_reason)
         try:
             key, value = self.read(event, encoding)
             key_state = self.keys.find(key)
@@ -200,7 +208,7 @@ class KeyedIngest(RunningAccumulator):
             self.keys.deselect()
             return self.dead_letter(event, error, encoding)
         if key_state is None:
-            return self.reject("not_stored", "the state of this key is not in memory")
+            return self.emitter.reject("not_stored", "the state of this key is not in memory")
         self.keys.select(key_state)
         return (value,)
 
@@ -256,34 +264,11 @@ class KeyedIngest(RunningAccumulator):
 
     # -- the journal
 
-    def append_to_journal(self, step: JournalStep, event: Any) -> PendingReceipt:
-        """Begin to commit a step of the selected key, which stays active until then."""
-        key_state = self.keys.current
-        pending = super().append_to_journal(msgspec.structs.replace(step, key=key_state.key), event)
-        if not isinstance(pending, Receipt):
-            key_state.pins += 1
-        return pending
-
-    def on_committed(self, step: JournalStep, position: int) -> Receipt:
-        """Apply a committed step to its key."""
-        self._select_key_of_step(step)
-        return super().on_committed(step, position)
-
-    def on_refused(self, step: JournalStep, reason: str) -> Receipt:
-        """Roll back a refused step of its key."""
-        self._select_key_of_step(step)
-        return super().on_refused(step, reason)
-
     def begin_replay(self, step: JournalStep) -> None:
         """Select the key of a step that a restart applies again, and include it in the next checkpoint."""
         keys = self.keys
         keys.select(keys.active.get(step.key) or keys.create(step.key))
         keys.mark_changed()
-
-    def _select_key_of_step(self, step: JournalStep) -> None:
-        key_state = self.keys.active[step.key]
-        key_state.pins -= 1
-        self.keys.select(key_state)
 
     # -- dead letters
 
@@ -302,6 +287,35 @@ class KeyedIngest(RunningAccumulator):
         if (rejection := self.queue_rejection()) is not None:
             return rejection
         return await self.with_key(key_state, super()._replay_value(value, dead_letter))
+
+
+class KeyedEmitter(Emitter):
+    """Delivers the boundaries of a keyed accumulator: a step that is being committed keeps its key active."""
+
+    keys: KeyStates
+
+    def append_to_journal(self, step: JournalStep, event: Any) -> PendingReceipt:
+        """Begin to commit a step of the selected key, which stays active until then."""
+        key_state = self.keys.current
+        pending = super().append_to_journal(msgspec.structs.replace(step, key=key_state.key), event)
+        if not isinstance(pending, Receipt):
+            key_state.pins += 1
+        return pending
+
+    def on_committed(self, step: JournalStep, position: int) -> Receipt:
+        """Apply a committed step to its key."""
+        self._select_key_of(step)
+        return super().on_committed(step, position)
+
+    def on_refused(self, step: JournalStep, reason: str) -> Receipt:
+        """Roll back a refused step of its key."""
+        self._select_key_of(step)
+        return super().on_refused(step, reason)
+
+    def _select_key_of(self, step: JournalStep) -> None:
+        key_state = self.keys.active[step.key]
+        key_state.pins -= 1
+        self.keys.select(key_state)
 
 
 class KeyedPaths(PushPaths):
@@ -329,7 +343,7 @@ class KeyedPaths(PushPaths):
 
     def open_to_target(self) -> None:
         """Open the fast path to the keyed reactor, if each boundary of this accumulator alone may fire it."""
-        ((target, index),) = self._keyed.targets
+        ((target, index),) = self._keyed.emitter.targets
         assert isinstance(target, KeyedFiringLoop)
         decides = not target.inputs.needs_all and bool(target.inputs.criteria_mask >> index & 1)
         if decides and target.fast.graph is not None:
@@ -339,7 +353,7 @@ class KeyedPaths(PushPaths):
         graph = self.fast_path.graph
         if graph is None or not has_push_loop(graph.wiring):
             return decline_next  # the key of an event may have to be read from the store
-        ((target, index),) = self._keyed.targets
+        ((target, index),) = self._keyed.emitter.targets
         assert isinstance(target, KeyedFiringLoop)
         return build_keyed_loop(self._keyed_source(), index, target, graph)
 

@@ -1,4 +1,4 @@
-"""The five kinds of accumulators of a keyed reactor."""
+"""The kinds of accumulators of a keyed reactor: those that differ from the kind without keys."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -7,7 +7,9 @@ from typing import Any
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.batch import Batch
 from tidemill.engine.graphs.accumulators.emit import PendingReceipt, resolve_receipt
-from tidemill.engine.graphs.accumulators.kinds import Passthrough, Window
+from tidemill.engine.graphs.accumulators.ingest import EventIngest
+from tidemill.engine.graphs.accumulators.kind import Kind
+from tidemill.engine.graphs.accumulators.kinds import Passthrough, Window, find_kind
 from tidemill.engine.graphs.accumulators.polling import Polling
 from tidemill.engine.graphs.dead_letters import BatchedEvents
 from tidemill.engine.graphs.keys.key_states import KeyState
@@ -17,78 +19,50 @@ from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
 from tidemill.graphs.outcomes import Receipt
-from tidemill.kernel.errors import OperationError
 
 
-class KeyedPassthrough(KeyedIngest, Passthrough):
-    """A passthrough accumulator of a keyed reactor."""
-
-
-class KeyedPolling(KeyedIngest, Polling):
+class KeyedPolling(Polling):
     """A polling accumulator of a keyed reactor: the key is that of what the function returns."""
 
-    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
-        super().__init__(definition, tenant, runtime)
-        self.relayed = RelayedEvents(self)
+    accumulator: KeyedIngest
+
+    def __init__(self, accumulator: EventIngest) -> None:
+        super().__init__(accumulator)
+        self.relayed = RelayedEvents(self.accumulator)
 
     async def emit_answer(self, boundary: Any) -> None:
         """Emit what the function returned to its key; None says nothing about any key."""
+        accumulator = self.accumulator
         if boundary is None:
-            self.keys.deselect()
-            self._suppress(None)
+            accumulator.keys.deselect()
+            self.emitter.suppress(None)
             return
         try:
-            key_state = await self.keys.activate(self.read_key(boundary))
+            key_state = await accumulator.keys.activate(accumulator.read_key(boundary))
         except TypeMismatchError as error:
-            self.keys.deselect()
-            self.dead_letter(boundary, error)
+            accumulator.keys.deselect()
+            accumulator.dead_letter(boundary, error)
             return
-        await self.with_key(key_state, super().emit_answer(boundary))
+        await accumulator.with_key(key_state, super().emit_answer(boundary))
 
 
-class KeyedWindow(KeyedIngest, Window):
-    """A window of a keyed reactor: one for each key."""
-
-    keeps_content = True
-
-    def take_content(self) -> Any:
-        return self.items or None
-
-    def set_content(self, content: Any) -> None:
-        if content is None:
-            self.replace_buffer(())
-        else:
-            self.items = content
-
-
-class KeyedBatch(KeyedIngest, Batch):
+class KeyedBatch(Batch):
     """A batch of a keyed reactor: one buffer for each key. The interval is the same for all keys."""
 
-    keeps_content = True
+    accumulator: KeyedIngest
 
-    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
-        super().__init__(definition, tenant, runtime)
+    def __init__(self, accumulator: EventIngest) -> None:
+        super().__init__(accumulator)
         self.buffering: dict[KeyState, None] = {}  # the keys with events in their buffers
-
-    def take_content(self) -> Any:
-        return self.buffer, self._releasing_count, self._is_flushing, self.state, self.committed_state
-
-    def set_content(self, content: Any) -> None:
-        if content is None:
-            self.buffer, self._releasing_count, self._is_flushing = [], 0, False
-            super().set_content(None)
-        else:
-            self.buffer, self._releasing_count, self._is_flushing, *states = content
-            super().set_content(states)
 
     def replace_buffer(self, content: Any) -> None:
         """Replace the buffered events of the selected key."""
         super().replace_buffer(content)
-        self.buffering[self.keys.current] = None
+        self.buffering[self.accumulator.keys.current] = None
 
     def _buffer_event(self, value: Any) -> None:
         super()._buffer_event(value)
-        self.buffering[self.keys.current] = None
+        self.buffering[self.accumulator.keys.current] = None
 
     @property
     def buffered_count(self) -> int:
@@ -105,27 +79,32 @@ class KeyedBatch(KeyedIngest, Batch):
         return False
 
     def _buffer_of(self, key_state: KeyState) -> list[Any]:
-        content = self.keys.content_of(self, key_state)
-        return [] if content is None else content[0]
+        keys = self.accumulator.keys
+        if key_state is keys.current:
+            return self.buffer
+        content = keys.content_of(self.accumulator, key_state)
+        return [] if content is None or content[2] is None else content[2][0]
 
     def _start_flush(self, flush: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        return super()._start_flush(self.with_key(self.keys.current, flush))
+        return super()._start_flush(self.accumulator.with_key(self.accumulator.keys.current, flush))
 
     def _release_later(self, batch: BatchedEvents) -> Callable[[], None]:
-        key_state = self.keys.current
+        keys = self.accumulator.keys
+        key_state = keys.current
         key_state.pins += 1
 
         def release() -> None:
             key_state.pins -= 1
-            self.keys.select(key_state)
+            keys.select(key_state)
             self._release_dead_lettered(batch)
 
         return release
 
     async def _flush_in_order(self) -> Receipt | None:
-        key_state = self.keys.current
+        keys = self.accumulator.keys
+        key_state = keys.current
         receipt = await super()._flush_in_order()
-        self.keys.select(key_state)
+        keys.select(key_state)
         return receipt
 
     async def _flush_on_time(self) -> None:
@@ -135,40 +114,35 @@ class KeyedBatch(KeyedIngest, Batch):
             await resolve_receipt(one)
 
     async def _flush_key(self, key_state: KeyState) -> PendingReceipt | None:
+        accumulator = self.accumulator
         if not self._buffer_of(key_state):
             self.buffering.pop(key_state, None)  # a stop may flush at the same time
             return None
-        self.keys.select(key_state)
-        if not self.is_async:
+        accumulator.keys.select(key_state)
+        if not accumulator.is_async:
             return self.flush()
-        work = self.with_key(key_state, self._flush_in_order())
-        return await self.runtime.tasks.run_shielded(self._flush_task_name, work)
+        work = accumulator.with_key(key_state, self._flush_in_order())
+        return await accumulator.runtime.tasks.run_shielded(self._flush_task_name, work)
 
     async def drain(self) -> None:
         """Flush the buffers of all keys, and wait until that is committed."""
-        await asyncio.wait({self.runtime.tasks.start(self._flush_task_name, self._flush_on_time())})
-        await self.wait_committed()
+        tasks = self.accumulator.runtime.tasks
+        await asyncio.wait({tasks.start(self._flush_task_name, self._flush_on_time())})
+        await self.emitter.wait_committed()
 
     def _drop_buffered(self) -> int:
         return self.buffered_count
 
 
-KEYED_CLASSES: dict[AccumulatorKind, type[KeyedIngest]] = {
-    AccumulatorKind.PASSTHROUGH: KeyedPassthrough,
+KEYED_KINDS: dict[AccumulatorKind, type[Kind]] = {
+    AccumulatorKind.PASSTHROUGH: Passthrough,
     AccumulatorKind.STREAM: KeyedStream,
     AccumulatorKind.POLLING: KeyedPolling,
     AccumulatorKind.BATCH: KeyedBatch,
-    AccumulatorKind.WINDOW: KeyedWindow,
+    AccumulatorKind.WINDOW: Window,
 }
 
 
 def create_keyed_accumulator(definition: Accumulator, tenant: str, runtime: GraphRuntime) -> KeyedIngest:
-    """Create the running accumulator of a declaration in a keyed reactor; it does nothing until started.
-
-    OperationError for a kind that no keyed reactor can have.
-    """
-    keyed_class = KEYED_CLASSES.get(definition.kind)
-    if keyed_class is None:
-        message = f"accumulator '{definition.declared_name}': a keyed reactor cannot have one of kind"
-        raise OperationError(f"{message} '{definition.kind}'")
-    return keyed_class(definition, tenant, runtime)
+    """Create the running accumulator of a declaration in a keyed reactor; it does nothing until started."""
+    return KeyedIngest(definition, tenant, runtime, find_kind(KEYED_KINDS, definition, "a keyed reactor"))

@@ -54,7 +54,9 @@ class KeyedReactor(RunningReactor):
 
         That node may still run an older version: an accumulator that reads a source itself knows its own health.
         """
-        if any(one.has_background_loop and one.definition.declared_name == accumulator for one in self.accumulators):
+        if any(
+            one.kind.has_background_loop and one.definition.declared_name == accumulator for one in self.accumulators
+        ):
             return
         (self._lost_sources.add if is_lost else self._lost_sources.discard)(accumulator)
         self.firing_loop.fast_path_state.close()  # the firings of a burst share the mark
@@ -68,7 +70,8 @@ class KeyedReactor(RunningReactor):
         self.firing_loop.is_degraded = self.health is ReactorHealth.DEGRADED or bool(self._lost_sources)
 
     def _has_buffered_events(self, key_state: KeyState) -> bool:
-        return any(isinstance(one, KeyedBatch) and one.is_buffering(key_state) for one in self.accumulators)
+        kinds = (one.kind for one in self.accumulators)
+        return any(isinstance(one, KeyedBatch) and one.is_buffering(key_state) for one in kinds)
 
     def start(self) -> None:
         """Start the reactor, which takes its share of the node's memory for keys."""
@@ -140,7 +143,7 @@ class KeyedReactor(RunningReactor):
         """Whether the selected key has work to do after a restart, without a new event."""
         inputs = self.firing_loop.inputs
         is_due = bool(inputs.queue) or bool(inputs.dirty and inputs.is_criteria_met)
-        return is_due or any(one.buffers_events and one.buffered_events for one in self.accumulators)
+        return is_due or any(one.kind.buffers_events and one.kind.buffered_events for one in self.accumulators)
 
     def stored_key_facts(self) -> dict[str, Any]:
         return {

@@ -40,20 +40,21 @@ class RelayedEvents:
             taken, reason = await self._newest_taken(), None
             waiting = [(number, event) for number, event in zip(numbers, events, strict=True) if number > taken]
             if waiting and taken >= after:
-                take = self._take_journaled if self._keyed.is_journaled else self._take_each
+                take = self._take_journaled if self._keyed.emitter.is_journaled else self._take_each
                 reason = await take(waiting, encoding)
             return await self._progress(reason)
 
     async def _progress(self, reason: str | None) -> RelayProgress:
         taken = await self._newest_taken()
-        stored = self._keyed.checkpointed_offset if isinstance(self._keyed.checkpointed_offset, int) else 0
-        return RelayProgress(taken, taken if self._keyed.is_journaled else stored, reason)
+        offset = self._keyed.emitter.checkpointed_offset
+        stored = offset if isinstance(offset, int) else 0
+        return RelayProgress(taken, taken if self._keyed.emitter.is_journaled else stored, reason)
 
     async def _newest_taken(self) -> int:
         """Return the number of the newest event that was taken; 0 if there is none."""
-        if self._keyed.is_journaled:
+        if self._keyed.emitter.is_journaled:
             return await self._keyed.pushes.last_position(SOURCE_CLIENT) or 0
-        return self._keyed.offset if isinstance(self._keyed.offset, int) else 0
+        return self._keyed.emitter.offset if isinstance(self._keyed.emitter.offset, int) else 0
 
     async def _take_journaled(self, waiting: Sequence[tuple[int, Any]], encoding: str) -> str | None:
         position = ProducerPosition(SOURCE_CLIENT, waiting[-1][0])
@@ -75,8 +76,8 @@ class RelayedEvents:
                 if may_accept_later(receipt):
                     return receipt.reason
                 # No await since the event has happened: a snapshot has the event and its number, or neither.
-                self._keyed.offset = number
-                self._keyed.mark_changed()
+                self._keyed.emitter.offset = number
+                self._keyed.emitter.mark_changed()
                 if count % PUSHES_PER_YIELD == 0:
                     await asyncio.sleep(0)
         self._keyed.pushes.count(len(waiting), self._keyed.clock.monotonic() - started)

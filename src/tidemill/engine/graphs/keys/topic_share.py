@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.annotations.validation import TypeMismatchError
+from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.stream import Stream
 from tidemill.engine.graphs.keys.keyed_ingest import KeyedEvent, KeyedIngest
 from tidemill.engine.graphs.keys.relayed_events import RelayedEvents
-from tidemill.engine.graphs.runtime import GraphRuntime
-from tidemill.graphs.definition import Accumulator, KafkaShare
+from tidemill.graphs.definition import KafkaShare
 from tidemill.graphs.keys import partition_of
 from tidemill.graphs.outcomes import may_accept_later
 from tidemill.graphs.partitions import PartitionName
@@ -20,23 +20,25 @@ from tidemill.telemetry.logs import FAILURES_PER_REMINDER
 logger = logging.getLogger(__name__)
 
 
-class KeyedStream(KeyedIngest, Stream):
+class KeyedStream(Stream):
     """A stream of a keyed reactor."""
 
     misplaced = 0
     """Events that a producer has put into a partition of the topic which does not follow their key."""
 
-    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
-        super().__init__(definition, tenant, runtime)
-        self.relayed = RelayedEvents(self)
+    accumulator: KeyedIngest
+
+    def __init__(self, accumulator: EventIngest) -> None:
+        super().__init__(accumulator)
+        self.relayed = RelayedEvents(self.accumulator)
 
     async def run_loop(self) -> None:
-        if isinstance(self.offset, int):  # of an older version, whose events a relay has numbered: no offset of a topic
+        if isinstance(self.emitter.offset, int):  # a number of a relay, of an older version: not an offset of a topic
             self._advance_offset(None)
         await super().run_loop()
 
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
-        share = self.definition.source
+        share = self.accumulator.definition.source
         own: list[tuple[Any, Any]] = []
         for received, checkpoint in events:
             event = self._read_or_keep(received)
@@ -52,7 +54,9 @@ class KeyedStream(KeyedIngest, Stream):
     async def _take(self, events: Sequence[tuple[Any, Any]]) -> None:
         """Process events of the source in order, after their keys are in memory."""
         try:
-            async with self.keys.memory.holding(self.keys_of((event for event, _ in events), self.encoding)):
+            async with self.accumulator.keys.memory.holding(
+                self.accumulator.keys_of((event for event, _ in events), self.encoding)
+            ):
                 await super().on_events(events)
         except StoreError:  # one by one, each waits until the store answers
             for event, checkpoint in events:
@@ -61,24 +65,24 @@ class KeyedStream(KeyedIngest, Stream):
     def _read_or_keep(self, event: Any) -> Any:
         """Return an event with its key; one that is not valid as it is: it becomes a dead letter here."""
         try:
-            return self.read(event, self.encoding)
+            return self.accumulator.read(event, self.encoding)
         except TypeMismatchError:
             return event
 
     async def _pass_on(self, event: Any) -> None:
         """Push an event to the partition of its key."""
         self.misplaced += 1
-        declared = PartitionName.parse(self.name)
+        declared = PartitionName.parse(self.accumulator.name)
         assert declared is not None, "only a partition reads a share of a topic"
         if self.misplaced == 1 or self.misplaced % FAILURES_PER_REMINDER == 0:
-            facts = {"accumulator": self.name, "count": self.misplaced}
+            facts = {"accumulator": self.accumulator.name, "count": self.misplaced}
             logger.warning(event_names.EVENT_MISPLACED, extra=facts)
         while True:
-            if (front := self.runtime.find_accumulator(self.tenant, declared.name)) is None:
+            if (front := self.accumulator.runtime.find_accumulator(self.accumulator.tenant, declared.name)) is None:
                 raise OperationError(f"accumulator '{declared.name}' is not loaded as a whole: its event must wait")
             if not may_accept_later(await front.push(event, self.encoding)):
                 return
-            await self.clock.sleep(self.runtime.settings.checkpoint_interval)
+            await self.accumulator.clock.sleep(self.accumulator.runtime.settings.checkpoint_interval)
 
 
 def _is_misplaced(event: Any, share: KafkaShare) -> bool:

@@ -7,9 +7,11 @@ the node that answers for the keyed reactor as a whole.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.polling import Polling
 from tidemill.engine.graphs.accumulators.stream import SourceSession, Stream
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
@@ -44,21 +46,16 @@ def is_relayed(accumulator: Accumulator) -> bool:
     return accumulator.source is not None and not isinstance(accumulator.source, Kafka)
 
 
-class _Relayed(RunningAccumulator):
-    """Reads or polls for all partitions of a keyed reactor."""
-
-    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime, sink: RelaySink) -> None:
-        super().__init__(definition, tenant, runtime)
-        self._sink = sink
-        self.health_changed = Wakeup(runtime.clock)
-
-    def set_health(self, health: AccumulatorHealth, reason: str | None = None) -> None:
-        super().set_health(health, reason)
-        self.health_changed.notify()
-
-
-class RelayedStream(_Relayed, Stream):
+class RelayedStream(Stream):
     """Reads a source for all partitions of a keyed reactor."""
+
+    def __init__(self, accumulator: EventIngest, sink: RelaySink) -> None:
+        super().__init__(accumulator)
+        self._sink = sink
+        self.health_changed = Wakeup(accumulator.clock)
+
+    def on_health_set(self) -> None:
+        self.health_changed.notify()
 
     async def on_event(self, event: Any, checkpoint: Any) -> None:
         await self.on_events([(event, checkpoint)])
@@ -68,11 +65,11 @@ class RelayedStream(_Relayed, Stream):
             offset, encoding = events[-1][1], self.reader.encoding
             delivered = [event for event, _ in events]
             await self._sink.deliver(delivered, encoding, offset, self.reader.replays)
-            self.offset = offset
+            self.emitter.offset = offset
 
     def on_moved(self, checkpoint: Any) -> None:
         self._sink.move_to(checkpoint)
-        self.offset = checkpoint
+        self.emitter.offset = checkpoint
 
     def on_gap(self, reason: str) -> None:
         self.on_history_lost()
@@ -89,27 +86,37 @@ class RelayedStream(_Relayed, Stream):
                 self._go_back(error)
 
     def _go_back(self, error: WentBackError) -> None:
-        logger.warning(events.SOURCE_READ_AGAIN, extra={"accumulator": self.name, "reason": str(error)})
-        self.offset = self._sink.go_to(self._sink.stored)
+        facts = {"accumulator": self.accumulator.name, "reason": str(error)}
+        logger.warning(events.SOURCE_READ_AGAIN, extra=facts)
+        self.emitter.offset = self._sink.go_to(self._sink.stored)
 
     async def read_again(self, error: WentBackError) -> None:
         """Read the source from the newest event on that all partitions have stored."""
-        loop, self._loop_task = self._loop_task, None
+        accumulator = self.accumulator
+        loop, accumulator.loop_task = accumulator.loop_task, None
         await cancel_and_wait(loop)
         self._go_back(error)
-        if self.down_reason is None:
-            self._start_loop()
+        if accumulator.down_reason is None:
+            accumulator.start_loop()
 
 
-class RelayedPolling(_Relayed, Polling):
+class RelayedPolling(Polling):
     """Polls for all partitions of a keyed reactor."""
+
+    def __init__(self, accumulator: EventIngest, sink: RelaySink) -> None:
+        super().__init__(accumulator)
+        self._sink = sink
+        self.health_changed = Wakeup(accumulator.clock)
+
+    def on_health_set(self) -> None:
+        self.health_changed.notify()
 
     async def emit_answer(self, boundary: Any) -> None:
         if boundary is None:
-            self._suppress(None)
+            self.emitter.suppress(None)
             return
-        if self.definition.state is not None:
-            self.state = boundary
+        if self.accumulator.definition.state is not None:
+            self.emitter.state = boundary
         await self._sink.deliver([boundary], "json", None, replays=False)
 
     async def read_again(self, error: WentBackError) -> None:
@@ -119,8 +126,10 @@ class RelayedPolling(_Relayed, Polling):
 class Relay:
     """One source that is being read, and its offset."""
 
-    def __init__(self, reader: RelayedStream | RelayedPolling, sink: RelaySink, stored: StoredOffset | None) -> None:
+    def __init__(self, reader: RunningAccumulator, sink: RelaySink, stored: StoredOffset | None) -> None:
+        assert isinstance(reader.kind, RelayedStream | RelayedPolling), "a relay reads, or polls"
         self.reader = reader
+        self._kind = reader.kind
         self._sink = sink
         self._stored = stored
         self._written = SourceMark(0, None)  # what is in the store
@@ -130,7 +139,7 @@ class Relay:
     @property
     def mark(self) -> SourceMark:
         """The newest event that was delivered, and the offset after it."""
-        return SourceMark(self._sink.number, self.reader.offset)
+        return SourceMark(self._sink.number, self.reader.emitter.offset)
 
     async def start(self) -> None:
         """Read the source, from its stored offset on, unless it is being read; StoreError if there is no answer."""
@@ -138,14 +147,14 @@ class Relay:
             return
         if self._stored is not None:
             self._written = await self._stored.read()
-            self.reader.offset = self._sink.go_to(self._written)
+            self.reader.emitter.offset = self._sink.go_to(self._written)
         self.reader.start()
         self.is_started = True
 
     def continue_at(self, mark: SourceMark) -> None:
         """Read the source from a mark on, unless its offset is stored: that one counts more."""
         if self._stored is None:
-            self.reader.offset = self._sink.go_to(mark)
+            self.reader.emitter.offset = self._sink.go_to(mark)
 
     async def stop(self) -> None:
         """Stop reading, and store the offset."""
@@ -161,7 +170,7 @@ class Relay:
         try:
             await self._sink.ask_unstored()
         except WentBackError as error:
-            await self.reader.read_again(error)
+            await self._kind.read_again(error)
         await self._sink.pass_gap()
         await self._write(self._sink.find_stored())
 
@@ -178,7 +187,7 @@ class Relay:
                 except (RequestError, OperationError):  # a host has not answered: try again
                     told = None
             is_final = told is False and not is_lost
-            await self.reader.health_changed.wait(FOREVER if is_final else TELL_INTERVAL)
+            await self._kind.health_changed.wait(FOREVER if is_final else TELL_INTERVAL)
 
     async def _write(self, mark: SourceMark) -> None:
         if self._stored is None or mark == self._written:
@@ -279,8 +288,8 @@ class SourceRelays:
     def _make(self, keyed: PartitionedReactor, definition: Accumulator) -> Relay:
         runtime = self._runtime
         sink = RelaySink(keyed, definition.name, runtime=runtime, bring=self.bring)
-        create = RelayedPolling if definition.kind is AccumulatorKind.POLLING else RelayedStream
-        reader = create(definition, keyed.tenant, runtime, sink)
+        kind = RelayedPolling if definition.kind is AccumulatorKind.POLLING else RelayedStream
+        reader = RunningAccumulator(definition, keyed.tenant, runtime, partial(kind, sink=sink))
         is_durable = runtime.durability.policy_for(keyed.definition).is_durable
         if self._checkpoints is None or self._ownership is None or not is_durable:
             return Relay(reader, sink, None)

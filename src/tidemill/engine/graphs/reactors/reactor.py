@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tidemill.annotations.codec import Codec, UnstorableError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.kind import Kind
 from tidemill.engine.graphs.durability.backend import declared_policy
 from tidemill.engine.graphs.durability.write_health import WriteHealth
 from tidemill.engine.graphs.firing.commands import FiringCommands
@@ -54,7 +55,7 @@ class RunningReactor(FiringHost):
         self.health_since = self.clock.now()
         self.restart_state = RestartState()
         self.accumulators: list[RunningAccumulator] = []
-        self._batches: list[RunningAccumulator] = []
+        self._batches: list[Kind] = []
         self.durability = runtime.durability.policy_for(definition)
         self.write_health = WriteHealth(self.name, self.update_health)
         self.generation = 0  # of its part of the checkpoint
@@ -81,8 +82,8 @@ class RunningReactor(FiringHost):
     def attach(self, accumulator: RunningAccumulator, index: int) -> None:
         """Connect an accumulator as the input at this index."""
         self.accumulators.append(accumulator)
-        if accumulator.flushes_after_firing:
-            self._batches.append(accumulator)
+        if accumulator.kind.flushes_after_firing:
+            self._batches.append(accumulator.kind)
         accumulator.add_target(self.firing_loop, index)
 
     def all_dropped(self) -> Counter[str]:
@@ -91,12 +92,12 @@ class RunningReactor(FiringHost):
         return dropped + Counter({"consumed": unconsumed}) if unconsumed else Counter(dropped)
 
     @property
-    def batches(self) -> Sequence[RunningAccumulator]:
+    def batches(self) -> Sequence[Kind]:
         return self._batches
 
     def window_feed(self, window: str) -> Callable[[Any], None]:
         fed = self.accumulators[self.definition.accumulator_names.index(window)]
-        return partial(fed.feed, source_reactor=self.firing_loop)
+        return partial(fed.kind.feed, source_reactor=self.firing_loop)
 
     def push_feed(self, graph: str, accumulator: str, value: Any) -> None:
         tenant = graph.rpartition("/")[0] or self.tenant  # of the graph: it may be bound to another tenant's reactor
@@ -105,7 +106,7 @@ class RunningReactor(FiringHost):
     def replace_windows(self, values: Sequence[Any]) -> None:
         for one, value in zip(self.accumulators, values, strict=True):
             if one.definition.is_window:
-                one.replace_buffer(value)
+                one.kind.replace_buffer(value)
 
     def after_firing(self, *, ok: bool) -> None:
         flush = self.make_flush() if ok and self._batches else None
@@ -135,7 +136,7 @@ class RunningReactor(FiringHost):
     def codec_for(self, source: str) -> Codec | None:
         try:
             names = self.definition.accumulator_names
-            return self.accumulators[names.index(source)].codecs.boundary if source in names else None
+            return self.accumulators[names.index(source)].emitter.codecs.boundary if source in names else None
         except UnstorableError:
             return None
 

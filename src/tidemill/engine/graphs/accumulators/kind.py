@@ -1,0 +1,181 @@
+"""The common part of the kinds of accumulators. Each kind is a class, and an accumulator has one of them."""
+
+import asyncio
+from typing import Any, Protocol
+
+from tidemill.engine.graphs.accumulators.emit import Emitter, PendingReceipt
+from tidemill.engine.graphs.dead_letters import DeadLetterQueue, ReplayedEvent
+from tidemill.engine.graphs.durability.journal import JournalStep
+from tidemill.engine.graphs.firing.firing_loop import FiringLoop
+from tidemill.graphs.definition import Accumulator
+from tidemill.graphs.health import AccumulatorHealth
+from tidemill.graphs.outcomes import DeadLetter, Receipt
+
+
+class Intake(Protocol):
+    """An accumulator, as its kind sees it."""
+
+    emitter: Emitter
+    dead_letters: DeadLetterQueue
+    process_lock: asyncio.Lock
+
+    def process_directly(self, value: Any) -> Receipt:
+        """Call the function on a validated event now, and emit its boundary."""
+
+    def begin_directly(self, value: Any, offset: Any = None) -> PendingReceipt:
+        """Call the function on a validated event, and begin to commit its outcome."""
+
+    async def process_in_order(self, value: Any, offset: Any = None) -> Receipt:
+        """Process a validated event after all that came before it."""
+
+    def is_queue_blocked(self) -> bool:
+        """Return whether pushers wait already, or a queue has no space."""
+
+    async def reprocess(self, value: Any, replayed: ReplayedEvent) -> Receipt:
+        """Call the function on the value of a dead letter, and emit its boundary."""
+
+
+class Kind:
+    """How an accumulator starts, takes events, reacts to firings, and drains.
+
+    This is what all kinds have in common: the author's function is called on each event, and no event is held back.
+    """
+
+    started_health = AccumulatorHealth.SOCKET_ONLY
+    allows_fast_path = False
+    """Whether processing an event is only a call of the function."""
+    holds_events = False
+    """Whether an event is held first: then `process_now` and `begin_step` are those of the kind."""
+    buffers_events = False
+    """Whether events are buffered until they are processed together; then `is_blocked` is that of the kind, too."""
+    flushes_after_firing = False
+    has_background_loop = False
+    """Whether `run_loop` runs next to the pushes."""
+    gap_count = 0
+    """How often its source has lost events."""
+
+    def __init__(self, accumulator: Intake) -> None:
+        self.accumulator = accumulator
+        self.emitter = accumulator.emitter
+
+    # -- the declaration
+
+    def apply_definition(self, definition: Accumulator) -> None:
+        """Read what it needs of a declaration."""
+
+    def before_redefine(self, newer: "Kind") -> None:
+        """Prepare to become a newer version."""
+
+    def after_redefine(self) -> None:
+        """Become the newer version, whose declaration the accumulator has by now."""
+        self.migrate_buffer()
+
+    # -- events
+
+    def process_now(self, value: Any) -> Receipt:
+        """Process a validated event now; for synchronous functions."""
+        return self.accumulator.process_directly(value)
+
+    def begin_step(self, value: Any, offset: Any = None) -> PendingReceipt:
+        """Process a validated event, and begin to commit its outcome; for synchronous functions."""
+        return self.accumulator.begin_directly(value, offset)
+
+    async def process_in_order(self, value: Any, offset: Any = None) -> Receipt:
+        """Process a validated event after all that came before it; for asynchronous functions."""
+        return await self.accumulator.process_in_order(value, offset)
+
+    def is_blocked(self) -> bool:
+        """Return whether an event that is pushed now has to wait."""
+        return self.accumulator.is_queue_blocked()
+
+    def emit_or_journal(self, boundary: Any, event: Any, offset: Any = None) -> PendingReceipt:
+        """Emit the boundary of an event, after its commit if the accumulator is journaled."""
+        return self.emitter.emit_or_journal(boundary, event, offset)
+
+    def requeue(self, event: Any) -> None:
+        """Take back an event whose boundary was rejected; only batches do, other pushers get the receipt."""
+
+    def on_dead_letter(self, event: Any) -> None:
+        """React to an event that became a dead letter."""
+
+    async def replay(self, value: Any, dead_letter: DeadLetter) -> Receipt:
+        """Process the validated event of a dead letter again."""
+        return await self.accumulator.reprocess(value, ReplayedEvent(dead_letter))
+
+    @property
+    def event_count(self) -> int:
+        """How many events were taken, with any outcome."""
+        emitter = self.emitter
+        return emitter.sequence + emitter.suppressed + emitter.buffered + self.accumulator.dead_letters.total
+
+    # -- steps
+
+    def apply_step(self, step: JournalStep) -> Any:
+        """Update the accumulator by a step, after its commit or in a restore; return the boundary it emits, if any."""
+        return self.emitter.apply_boundary(step)
+
+    def boundary_of(self, step: JournalStep) -> Any:
+        """Return the boundary that an already applied step emitted."""
+        return step.value if step.kind == "boundary" else None
+
+    def after_commit(self) -> None:
+        """React to a step that was committed and applied; only batches do."""
+
+    def before_refusal(self, step: JournalStep) -> None:
+        """Take back what was prepared for a step that was not committed; only batches do."""
+
+    # -- what it holds
+
+    @property
+    def buffered_count(self) -> int:
+        """The number of events that it holds until it processes them together."""
+        return 0
+
+    @property
+    def buffered_events(self) -> list[Any]:
+        """The events in a batch or a window, oldest first."""
+        return []
+
+    def replace_buffer(self, content: Any) -> None:
+        """Replace the buffered events, for a manual firing or a restore."""
+
+    def migrate_buffer(self) -> None:
+        """Keep the buffered events that fit the newer declaration."""
+
+    def take_content(self) -> Any:
+        """Return what it holds for the selected key; None for nothing."""
+
+    def set_content(self, content: Any) -> None:
+        """Hold this for the key that is being selected; None: the key is new to it."""
+
+    # -- life
+
+    async def run_loop(self) -> None:
+        """Run the background work until cancelled."""
+
+    def feed(self, value: Any, source_reactor: FiringLoop) -> None:
+        """Take the result of a node of `source_reactor`; only windows do."""
+
+    def after_firing(self) -> None:
+        """React to a successful firing of a reactor that the accumulator feeds."""
+
+    def on_health_set(self) -> None:
+        """React to a word about the health."""
+
+    async def drain(self) -> None:
+        """Finish the events in progress, before an orderly stop."""
+        async with self.accumulator.process_lock:
+            await self.emitter.wait_committed()
+
+    def before_stop(self) -> None:
+        """Count what is lost with the accumulator."""
+
+    @property
+    def upstream_lag(self) -> int | None:
+        """The number of events that its source has, and that it has not read yet; None if its source cannot say."""
+        return None
+
+    @property
+    def is_on_thread(self) -> bool:
+        """Whether the author's function is running on a thread of its own."""
+        return False
