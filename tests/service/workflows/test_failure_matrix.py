@@ -321,7 +321,7 @@ async def test_a_run_whose_version_cannot_be_read(store: str | None) -> None:
 
 
 async def _unreadable(version: Any) -> Any:
-    raise ValueError("not a spec")
+    raise OperationError("not a spec")
 
 
 # -- poison reap candidate
