@@ -268,7 +268,7 @@ async def test_a_handle_of_a_closed_node_says_so() -> None:
     async with tm.testing.node(load=sample.load) as node:
         push = node.handle("a")
         push(1)
-    with pytest.raises(tm.RequestError, match="not running"):
+    with pytest.raises(tm.RequestError, match="no longer running"):
         push(2)
     assert sample.seen == [1]
 

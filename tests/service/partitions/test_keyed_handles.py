@@ -170,7 +170,7 @@ async def test_a_handle_of_a_closed_node_says_so() -> None:
     async with tm.testing.node(load=keyed().load) as node:
         push = node.handle("placed")
         assert push(Order("a", 1)) == 1
-    with pytest.raises(tm.RequestError, match="not running") as raised:
+    with pytest.raises(tm.RequestError, match="no longer running") as raised:
         push(Order("a", 2))
     assert raised.value.code == "not_running"
 
