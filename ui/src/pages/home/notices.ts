@@ -25,7 +25,12 @@ const reactorLink = ({ reactor }: FeedEvent) => `/reactors/${encodeURIComponent(
 const packageLink = (event: FeedEvent) => `/packages/${encodeURIComponent(String(event.package))}`;
 
 const WORDINGS: Record<string, Wording> = {
-  "run.started": (event) => ({ tone: "blue", subject: String(event.workflow), text: "has started", to: runLink(event) }),
+  "run.started": (event) => ({
+    tone: "blue",
+    subject: String(event.workflow),
+    text: "has started",
+    to: runLink(event),
+  }),
   "run.ended": (event) => ({
     tone: toneOf(String(event.state)),
     subject: String(event.workflow),

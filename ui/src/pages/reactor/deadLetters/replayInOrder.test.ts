@@ -6,7 +6,8 @@ test("letters are replayed oldest first, and those that fail again are counted",
   const replay = async (letter: string) => {
     seen.push(letter);
     const accepted = letter === "new";
-    return { receipt: { accepted, sequence: 1, outcome: accepted ? "emitted" : "dead_lettered", reason: null } };
+    const outcome = accepted ? ("emitted" as const) : ("dead_lettered" as const);
+    return { receipt: { accepted, sequence: 1, outcome, reason: null } };
   };
   await expect(replayInOrder(["new", "old"], replay)).rejects.toThrow("1 dead letter processed, 1 failed again.");
   expect(seen).toEqual(["old", "new"]);
