@@ -128,7 +128,7 @@ def _tasks(costs: UnitCosts) -> str:
             f"{outcome.latest_start:.0f} s",
         ],
         ["slots of workers", f"{plan.slots:,}", f"{outcome.most_running:,} used"],
-        ["workers beside the tasks' own code, in the busiest hour", _cores(plan.worker_cores), ""],
+        ["workers without the tasks' own code, in the busiest hour", _cores(plan.worker_cores), ""],
         ["the same, during the burst", *_both(plan.worker_cores_in_burst, outcome.most_planned * costs.task_worker)],
         ["PostgreSQL, in the busiest hour", _cores(plan.database_cores), ""],
         [

@@ -86,7 +86,8 @@ def test_a_run_is_shown_with_what_failed_and_notes(failed: str, monkeypatch: Mon
     assert capsys.readouterr().out.splitlines() == said
     assert run(monkeypatch, "runs", "show", failed) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith(f"daily_report failed  (run {failed})\nmanual, version ")
+    cause = "task 'clean' failed (element 13): ValueError: no thirteen"
+    assert printed.startswith(f"daily_report failed: {cause}  (run {failed})\nmanual, version ")
     assert "params: day='2026-01-01', rows=15" in printed
     assert "clean[13]" in printed
     assert "note: looked at it\nnote on clean: odd rows\n" in printed
