@@ -11,7 +11,7 @@ A transaction has one of three outcomes:
 * refused: nothing was written. If a unit of the group was at fault, the units run again one by one, so that only the
   caller of the faulty one gets the error; if the database was, all callers do.
 * ambiguous: the connection was lost while the commit was in flight. Then the database is asked, until it answers, which
-  of the two it was. Callers wait meanwhile: "unknown" is no result to build on.
+  of the two it was. Callers wait meanwhile: "unknown" is not a result to build on.
 """
 
 import asyncio

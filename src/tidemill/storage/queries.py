@@ -1,4 +1,4 @@
-"""Named SQL statements: each database keeps them in files beside its code, under `-- name: ...` lines.
+"""Named SQL statements: each database keeps them in files next to its code, under `-- name: ...` lines.
 
 A statement may contain fragments, `{active_runs}`: lists of states or columns that are written down once, in Python.
 """

@@ -1,6 +1,6 @@
 """The store: one database behind all its ports.
 
-Every write is a transaction of its own to its caller, and shares one with concurrent writes in fact: see `committer`. A
+Every write is one transaction to its caller, and shares one with concurrent writes in fact: see `committer`. A
 write that raises StoreError has changed nothing.
 """
 

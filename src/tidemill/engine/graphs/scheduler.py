@@ -88,7 +88,7 @@ class GraphScheduler(LoadedGraphs):
                 raise name_taken_error("accumulator", one.name, running.definition)
 
     def stage(self, change: GraphChange) -> StagedGraphs:
-        """Prepare a package change beside the running graphs: everything that may fail does so here."""
+        """Prepare a package change while the graphs run: everything that may fail does so here."""
         replacing, own_graphs = frozenset(change.previous.reactors), frozenset(change.previous.graphs)
         incoming = {one.name: one for one in change.reactors}
         for reactor in change.reactors:

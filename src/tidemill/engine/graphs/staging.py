@@ -1,4 +1,4 @@
-"""Staging: prepares a package change beside the running graphs, before anything changes.
+"""Staging: prepares a package change while the graphs run, before anything changes.
 
 A load has two halves. The first one, here, does everything that may fail: it compiles graphs, creates accumulators,
 opens source readers, and compiles the subscribers of other packages against the new version. The result is

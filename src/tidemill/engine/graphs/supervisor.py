@@ -26,7 +26,7 @@ from tidemill.telemetry.node_events import NodeEvents
 logger = logging.getLogger(__name__)
 
 HOUR_SECONDS = 3600.0
-SHORTEST_SOURCE_RETRY = 0.01  # seconds between endless tries, also if the settings say 0
+SHORTEST_SOURCE_RETRY = 0.01  # seconds between endless tries, even if the settings say 0
 
 EVENT_BY_ACTION = {
     "crashed": events.COMPONENT_CRASHED,

@@ -1,6 +1,6 @@
 """Claims in PostgreSQL: which scheduled task runs an owner gets, without waiting for other claims.
 
-Claims have a transaction of their own. They lock task runs out of order, skipping locked ones, and then wait for runs;
+Each claim is a separate transaction. They lock task runs out of order, skipping locked ones, and then wait for runs;
 a transaction that has locked runs already must not do that.
 """
 

@@ -1,6 +1,6 @@
 """Leases in PostgreSQL: a row decides, by the server's clock; a lock makes a death known sooner.
 
-The holder of a lease also holds an advisory lock of the lease's name, on a session of its own. If the lock is free and
+The holder of a lease also holds an advisory lock of the lease's name, on a separate session. If the lock is free and
 that session is gone, the holder is dead, and a candidate need not wait for the row to expire. If the row has expired
 and the lock is still held, its holder is frozen or cut off: its session is terminated, if the server allows that. If it
 does not, the server soon ends it by itself (see `lock_session`), and the lease is acquired without the lock until then.

@@ -224,7 +224,7 @@ class PostgresRuns(PostgresTable, Runs):
         return newest
 
     async def _read_newest_number(self) -> int:
-        """Return the highest number that was given to an event, also to one that is not committed yet."""
+        """Return the highest number that was given to an event, even to one that is not committed yet."""
         return int(await self._database.read_value(self._queries.last_event))
 
     async def read_fired_slots(

@@ -140,7 +140,7 @@ def _open_connection(path: str, mode: _OpenMode) -> Iterator[sqlite3.Connection]
 
 @contextmanager
 def open_for_inspection(path: str) -> Iterator[sqlite3.Connection]:
-    """Open a file for one check, also while others use it."""
+    """Open a file for one check, even while others use it."""
     with closing(connect_snapshot_reader(path)) as connection:
         yield connection
 

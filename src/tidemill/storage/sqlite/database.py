@@ -240,7 +240,7 @@ class FileDatabase(Database, CallbackTransactor[SqliteUnit]):
         return await self._reader.run(read_in_snapshot)
 
     async def read_as_writer(self, query: Work[T]) -> T:
-        """Read on the connection that writes, whose own commits are no changes to it."""
+        """Read on the connection that writes, whose own commits do not count as changes."""
         if self._writer is None:
             raise StoreError("the store is not open")
         try:

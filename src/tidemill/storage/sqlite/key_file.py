@@ -1,4 +1,4 @@
-"""The file beside a database that holds the master keys of its secrets, for a node without configured keys."""
+"""The file next to a database that holds the master keys of its secrets, for a node without configured keys."""
 
 import os
 from pathlib import Path

@@ -64,7 +64,7 @@ class MemoryDatabase(Database):
 
 @cache
 def _empty_database() -> sqlite3.Connection:
-    """Return a database with the whole schema and no rows of its own, to copy: migrations take longer."""
+    """Return a database with the whole schema and no rows, to copy: migrations take longer."""
     connection = sqlite3.connect(_PATH, isolation_level=None, check_same_thread=False)
     migrate(connection, _PATH)
     return connection

@@ -79,7 +79,7 @@ class SqliteStore(Store):
         await check_writable(self.notes, [self._committer])
 
     def read_local_keys(self) -> str | None:
-        """Return the keys in the file beside the database, which only its owner can read."""
+        """Return the keys in the file next to the database, which only its owner can read."""
         return read_or_create_keys(Path(f"{self._path}{KEY_FILE_SUFFIX}"))
 
     async def read_size(self) -> StoreSize:

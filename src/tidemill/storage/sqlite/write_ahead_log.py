@@ -1,13 +1,13 @@
 """The write-ahead log of a database file gets its usual size early, because commits into a growing log are slower.
 
 A commit waits until its part of the log is on the disk. If the log has become longer, the file system must also write
-the new length and the new blocks of the file, into a journal of its own: that is a second wait. SQLite begins with an
+the new length and the new blocks of the file, into a separate journal: that is a second wait. SQLite begins with an
 empty log, lets it grow to about 1,000 pages, and then overwrites it from the start. So only the commits until then are
 slow, several hundred of them, and each process that opens the file alone begins with an empty log again.
 
 A few commits are over before it is worth while: a command that writes a row does not wait for 4 MB of zeros.
 
-SQLite ignores what follows the last commit in the log, also after a crash: old pages are there all the time.
+SQLite ignores what follows the last commit in the log, even after a crash: old pages are there all the time.
 """
 
 import os

@@ -150,7 +150,7 @@ class AuditEntries(Table):
         return int(number)
 
     async def list_tenants(self) -> list[str]:
-        """Return the tenants that have entries, also those that are deleted."""
+        """Return the tenants that have entries, deleted tenants included."""
         return [tenant for (tenant,) in await self._database.fetch(_TENANTS_WITH_ENTRIES)]
 
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:

@@ -28,7 +28,7 @@ class AttemptOrder(msgspec.Struct, frozen=True, kw_only=True):
     """The digest of the code bundle that it needs, if it needs one."""
     created_at: datetime
     process: str | None = None
-    """Names the process that has begun it; None before that."""
+    """Names the process that started it; None before that."""
 
     @property
     def key(self) -> AttemptKey:
@@ -107,7 +107,7 @@ class AttemptOrders(Table):
         return await self._first(_ORDER, _ORDER_OF, **key._asdict())
 
     async def begin(self, key: AttemptKey, process: str) -> bool:
-        """Record which process begins an attempt; False if another one has begun it, or there is no order."""
+        """Record which process begins an attempt; False if another one has started it, or there is no order."""
         return bool(await self._change(_BEGIN_ORDER, **key._asdict(), process=process))
 
     async def claims(self, keys: Collection[AttemptKey]) -> dict[AttemptKey, AttemptClaim]:

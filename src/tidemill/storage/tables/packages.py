@@ -21,7 +21,7 @@ class PublishedPackage(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     at: datetime
     revision: int = 0
-    """Grows with each publication under this name, also after a withdrawal; 0 for a package that is not stored yet."""
+    """Grows with each publication under this name, even after a withdrawal; 0 for a package that is not stored yet."""
 
 
 _PACKAGE = RowCodec(PublishedPackage)

@@ -20,7 +20,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     """The call that handles the request; empty if none does."""
     at: datetime
-    """When it was begun first: repetitions keep it."""
+    """When it first started: repetitions keep it."""
     status: int | None = None
     """The status of the answer; None while the request is being handled."""
     headers: dict[str, str] = {}
@@ -60,7 +60,7 @@ class RequestRecords(Table):
     async def begin(self, record: RequestRecord, expired_before: datetime) -> RequestRecord:
         """Write a request unless there is one with its key, and return what is stored then.
 
-        It replaces one that was begun before a time.
+        It replaces one that started before a time.
         """
         values = _REQUEST.values(record)
 

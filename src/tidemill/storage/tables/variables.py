@@ -70,7 +70,7 @@ class Variables(Table):
 
 
 class StoredSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret, encrypted with a key of its own, which is wrapped by a master key."""
+    """A secret, encrypted with a separate key, which is wrapped by a master key."""
 
     tenant: str
     name: str

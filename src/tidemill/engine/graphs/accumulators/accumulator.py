@@ -108,7 +108,7 @@ class RunningAccumulator(EventIngest):
         self.kind.after_redefine()
 
     def _migrate_state(self, newer: Self) -> None:
-        """Convert the running state to the newer declaration; if it does not fit, it starts anew."""
+        """Convert the running state to the newer declaration; if it does not fit, it starts again."""
         fresh, migrate, emitter = newer.emitter.state, ValueMigrator(newer.definition.state), self.emitter
         emitter.state, emitter.committed_state = (
             fresh if fresh is None or state is None or (fitting := migrate(state)) is None else fitting

@@ -177,5 +177,5 @@ class Kind:
 
     @property
     def is_on_thread(self) -> bool:
-        """Whether the author's function is running on a thread of its own."""
+        """Whether the author's function is running on a separate thread."""
         return False

@@ -116,7 +116,7 @@ class Pushes:
 
         A push with the number of an earlier one of its producer, or with a lower one, changes nothing. A push of which
         every event was rejected does not count: the producer may repeat it under the same number. StoreError if it
-        cannot be known whether the push is new: then it is no answer that its events were rejected.
+        cannot be known whether the push is new: then the answer cannot be that its events were rejected.
         """
         if position is None:
             return PushSummary(tuple((await self.push_all(events, encoding)).runs))

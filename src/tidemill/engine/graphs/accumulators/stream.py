@@ -1,6 +1,6 @@
 """Streams: accumulators that read a source, and read it again when it is lost.
 
-A source that cannot be reached is no crash: the stream accepts pushes meanwhile, and tries again without end, at
+A source that cannot be reached is not a crash: the stream accepts pushes meanwhile, and tries again without end, at
 growing intervals. It fails only if its source says that a retry cannot help, by raising `tm.Fail`.
 """
 
@@ -184,7 +184,7 @@ class Stream(Kind):
         return receipt
 
     async def process_in_order(self, value: Any, offset: Any = None) -> Receipt:
-        """Process an event; its offset moves with what becomes of it, also if its reader is gone meanwhile."""
+        """Process an event; its offset moves with what becomes of it, even if its reader is gone meanwhile."""
         if offset is None or self.emitter.is_journaled:
             return await super().process_in_order(value, offset)
         is_taken = False

@@ -1,4 +1,4 @@
-"""Audits recoveries: what could not be restored, also after newer snapshots have replaced the rows that showed it."""
+"""Audits recoveries: what could not be restored, even after newer snapshots have replaced the rows that showed it."""
 
 from collections.abc import Iterator, Sequence
 

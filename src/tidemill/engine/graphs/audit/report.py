@@ -71,7 +71,7 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def audit_store(store: Store, now: datetime) -> StoreReport:
-    """Audit a store that is open, also read-only; `now` is the caller's time."""
+    """Audit a store that is open, perhaps read-only; `now` is the caller's time."""
     parts, blocks = await store.checkpoints.read_all_parts(), await store.checkpoints.read_all_blocks()
     entries = unpack_blocks(blocks)
     dead_letters, pauses = await store.dead_letters.list_all(), await store.pauses.list_paused()

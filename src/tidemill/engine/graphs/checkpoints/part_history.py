@@ -73,7 +73,7 @@ class PartHistory(msgspec.Struct, frozen=True):
     def journal_span(self) -> "tuple[Content, Content] | None":
         """The contents of the older and the newest generation, between which the journal must be complete.
 
-        Before the first generation there was nothing. None if a generation is missing, which is a finding of its own.
+        Before the first generation there was nothing. None if a generation is missing, which is another finding.
         """
         contents = [one.content for one in self.generations]
         if None in contents:

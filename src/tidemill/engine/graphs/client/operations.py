@@ -310,7 +310,7 @@ async def wait_for_space(
     """Wait until an event need not wait for queue space; return its rejection if that takes longer than `patience`.
 
     The event itself is not involved, so that a caller who gave up can be sure that it had no effect. `select` selects
-    its key, if there are keys: each has a queue of its own.
+    its key, if there are keys: each key has a queue.
     """
     select = select or (lambda: None)
     select()

@@ -102,7 +102,7 @@ class DurabilityBackend(Protocol):
         """Write the last checkpoint of a reactor that has stopped."""
 
     def forget(self, reactor: Any) -> None:
-        """Write nothing of a reactor any more: what is stored under its name stays as it is."""
+        """Stop writing anything of a reactor: what is stored under its name stays as it is."""
 
     async def flush_dead_letters(self) -> None:
         """Write the pending dead letters; those that cannot be written are retried with the next checkpoint."""

@@ -163,7 +163,7 @@ class ReactorOwnership:
     def abandoned_among(self, owners: Sequence[PartOwner]) -> list[PartOwner]:
         """Return the owners that are gone, or that have not renewed their ownership for a whole ttl.
 
-        A node renews all its parts in one statement. So one part that it has not renewed tells about all of them, also
+        A node renews all its parts in one statement. So one part that it has not renewed tells about all of them, even
         about those that this node has not looked at before.
         """
         silent = [one.owner for one in owners if self._silence.lasts(one.key, one, self._ttl)]

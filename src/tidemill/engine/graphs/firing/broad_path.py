@@ -43,7 +43,7 @@ class BroadFiringFailure(msgspec.Struct, frozen=True):
 
 
 class BroadPathTarget(msgspec.Struct, frozen=True):
-    """What the broad path of a reactor needs beside the fast path's own target."""
+    """What the broad path of a reactor needs in addition to the fast path's target."""
 
     target: FastPathTarget
     host: FiringHost

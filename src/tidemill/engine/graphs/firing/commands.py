@@ -38,7 +38,7 @@ class FiringCommands:
         try:
             record = await self._tasks.run_shielded(title, self._fire_in_turn(values, withdrawn, select))
         except asyncio.CancelledError:
-            withdrawn.set()  # a firing that waits does not start any more; one that is running is finished
+            withdrawn.set()  # a firing that waits no longer starts; one that is running is finished
             raise
         return self._loop.log.to_firing(record)
 

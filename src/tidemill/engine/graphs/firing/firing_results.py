@@ -50,7 +50,7 @@ class FiringResults:
         self.dead_letters = DeadLetterQueue(definition.declared_name, self._clock, limit, dropped, store, on_added)
         self.failures = 0
         self.firing_observer: Callable[[FiringRecord], None] | None = None
-        """Called for each attempt of a firing, also for a failed one, and for each replay."""
+        """Called for each attempt of a firing, failed ones included, and for each replay."""
         self._waiters: list[asyncio.Future[None]] = []
 
     # -- after a firing

@@ -100,7 +100,7 @@ class FiringDriver:
         """Fire one firing after the other until cancelled."""
         this = asyncio.current_task()
         try:
-            while self._task is this:  # one that swallowed its cancellation must not fire beside its successor
+            while self._task is this:  # one that swallowed its cancellation must not go on firing
                 await self._work_ready.wait()
                 self._work_ready.clear()
                 while self._task is this and await self._fire_next():

@@ -89,7 +89,7 @@ class GraphCaller:
 
     async def call_async(self, firing: PendingFiring) -> dict[str, GraphResult]:
         """Call graphs of which some are asynchronous; those run concurrently."""
-        token = FIRING.set(partial(self.describe, firing))  # graphs may run in tasks of their own, and on threads
+        token = FIRING.set(partial(self.describe, firing))  # graphs may run in other tasks, and on threads
         try:
             return await self._call_async(firing)
         finally:

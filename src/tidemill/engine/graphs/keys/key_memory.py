@@ -1,4 +1,4 @@
-"""The memory of a keyed reactor: at most so many active keys; idle ones are dropped, and read again when needed.
+"""The memory of a keyed reactor: a bounded number of active keys; idle ones are dropped, and read again when needed.
 
 A key is dropped only after a checkpoint has written it, so that dropping it costs nothing. Which keys changed last is
 known to the length of a checkpoint interval: events of active keys do not pay for it.

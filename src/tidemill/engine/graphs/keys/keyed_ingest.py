@@ -178,7 +178,7 @@ class KeyedIngest(RunningAccumulator):
         return await self._process_when_unblocked(value)
 
     async def with_key(self, key_state: KeyState, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do work that begins with a key selected, in a task of its own."""
+        """Do work that begins with a key selected, in a new task."""
         key_state.pins += 1
         try:
             self.keys.select(key_state)

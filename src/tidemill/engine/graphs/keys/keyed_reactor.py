@@ -162,7 +162,7 @@ class KeyedReactor(RunningReactor):
         super().redefine(definition, graphs)
 
     def migrate_inputs(self, convert: Callable[[int, Any], Any]) -> int:
-        """Convert the inputs of all active keys, and write them anew."""
+        """Convert the inputs of all active keys, and write them again."""
         lost = 0
         for _ in self.firing_loop.keys.select_each():
             lost += self.firing_loop.inputs.migrate(convert)

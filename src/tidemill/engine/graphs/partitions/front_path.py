@@ -72,7 +72,7 @@ class FrontPath(FastPath):
     def push_routed(self, event: Any) -> int | None:
         """Push an event to the partition of its key, and remember the partition's handle."""
         keyed = self._loaded.keyed_accumulators.get((self._tenant, self._name))
-        if keyed is None:  # it is not loaded any more, or it has no key any more
+        if keyed is None:  # it is no longer loaded, or no longer has a key
             return self._loaded.accumulator(self._tenant, self._name).handle()(event)
         partition, value, key = keyed.partitioners[self._name].route(event)
         handle = self._find_partition(partition).handle()
@@ -126,7 +126,7 @@ class FrontPath(FastPath):
             self._open_by_key(keyed.partitioners[self._name])
 
     def forget(self) -> None:
-        """Find the partitions anew: one of them has stopped here, or the reactor is another one."""
+        """Find the partitions again: one of them has stopped here, or the reactor is another one."""
         self._handles.clear()
         self.close()
 

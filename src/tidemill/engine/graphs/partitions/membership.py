@@ -1,7 +1,7 @@
 """Membership: the nodes that host partitions of a keyed reactor, and the partitions that each of them owns.
 
-A node offers to host by owning a part of its own, which it renews and releases like any other. So a host that dies is
-noticed as the owner of a reactor is, by the same rows and the same clock.
+A node offers to host by owning a part that stands for it, which it renews and releases like any other. So a host that
+dies is noticed as the owner of a reactor is, by the same rows and the same clock.
 """
 
 from collections.abc import Mapping, Sequence

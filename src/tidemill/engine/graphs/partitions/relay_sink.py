@@ -232,7 +232,7 @@ class RelaySink:
     async def pass_gap(self) -> None:
         """Continue the numbers after a gap before an event comes, if all partitions answer now.
 
-        Then the offset after the gap can be stored: a source that has begun anew may have grown past the older one
+        Then the offset after the gap can be stored: a source that started again may have grown past the older one
         when the next reader comes, and show no gap there.
         """
         if not self._must_continue or self._is_delivering:

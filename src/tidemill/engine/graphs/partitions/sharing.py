@@ -46,7 +46,7 @@ class PartitionSharing(Protocol):
         """Stop the partitions that run here, and take part no more."""
 
     def wake(self) -> None:
-        """Decide anew: this node has lost partitions."""
+        """Decide again: this node has lost partitions."""
 
     async def view(self, keyed: PartitionedReactor) -> ClusterView:
         """Return the hosts of a keyed reactor, and the owners of its partitions."""

@@ -169,7 +169,7 @@ class FeedOutbox:
         await wait_until(lambda: self.is_idle, self._runtime.settings.unload_timeout)
 
     def stop(self) -> None:
-        """Push nothing any more; a durable reactor keeps the results for its next start."""
+        """Stop pushing; a durable reactor keeps the results for its next start."""
         if not self._is_active:
             return
         self._is_active = False

@@ -7,7 +7,7 @@ have received it. After a crash in between it is delivered again, and workflows 
 A firing that fails for good to start a run becomes a dead letter of the reactor, with all that a replay needs.
 
 A subscription to all firings receives a firing once, after its first attempt. A subscription to a node receives each
-value that the node returns in a call of its graph that succeeded, also in a retry or a replay of the firing.
+value that the node returns in a call of its graph that succeeded, even in a retry or a replay of the firing.
 
 If workflows cannot keep up, or the store does not answer, the reactor stops firing on criteria until there is space:
 its inputs wait or replace each other, as its strategy says, and no firing is lost.

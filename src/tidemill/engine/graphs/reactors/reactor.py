@@ -185,7 +185,7 @@ class RunningReactor(FiringHost):
         return {}
 
     async def pause(self) -> None:
-        """Stop firing on criteria, also after a restart of the process; boundaries are still accepted."""
+        """Stop firing on criteria, even after a restart of the process; boundaries are still accepted."""
         self.check_owned()
         self.pause_firing()
         await self.runtime.durability.set_paused(self.tenant, self.definition.declared_name, paused=True)

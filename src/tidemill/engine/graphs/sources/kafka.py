@@ -3,7 +3,7 @@
 librdkafka fetches and reconnects on its own threads; the reader takes batches on a worker thread and passes them to the
 event loop. An offset is stored for the group only after its event has reached the reactors, so a crash repeats events
 and never loses one. If a checkpoint has offsets, together with the state they belong to, those count: the group's may
-be ahead of them by what a crash undid. Without brokers the reader reports it and waits: that is no crash. A refused
+be ahead of them by what a crash undid. Without brokers the reader reports it and waits: that is not a crash. A refused
 authorisation, and a configuration that the client rejects, are final.
 """
 

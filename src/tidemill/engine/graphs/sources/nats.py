@@ -105,7 +105,7 @@ class NatsReader(SourceReader):
     def _skip_dropped(self, info: StreamInfo, last_sequence: int, listener: SourceListener) -> int:
         """Report messages that the stream has dropped before they were read; return the sequence before the next one.
 
-        A work queue, and a stream of interest, drop what was acknowledged: that is no loss.
+        A work queue, and a stream of interest, drop what was acknowledged: that is not a loss.
         """
         dropped = info.state.first_seq - 1 - last_sequence
         subjects = info.config.subjects or []
