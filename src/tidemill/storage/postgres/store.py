@@ -29,18 +29,8 @@ from tidemill.storage.queries import Queries
 from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.store_size import COUNT_LIMIT, COUNTED_TABLES, ESTIMATE_LIMIT, RowCount, StoreSize, counted
-from tidemill.storage.tables.access import AUDIT_ROWS, ApiKeys, AuditEntries, Tenants
-from tidemill.storage.tables.backfills import Backfills
-from tidemill.storage.tables.graphs import DeadLetters, Pauses, Recoveries
-from tidemill.storage.tables.logs import Logs
-from tidemill.storage.tables.orders import AttemptOrders, CodeBundles
-from tidemill.storage.tables.packages import Packages, PackageStates, TrustedKeys
-from tidemill.storage.tables.pools import Pools
-from tidemill.storage.tables.requests import RequestRecords
-from tidemill.storage.tables.schedules import Schedules
-from tidemill.storage.tables.sessions import Accounts, Sessions, Tickets
-from tidemill.storage.tables.variables import Secrets, Variables
-from tidemill.storage.tables.versions import Versions
+from tidemill.storage.tables.access import AUDIT_ROWS
+from tidemill.storage.tables.ports import add_plain_ports
 from tidemill.storage.workflow_ports import ChangeTopic
 from tidemill.storage.write_check import check_writable
 
@@ -56,7 +46,6 @@ class PostgresStore(Store):
     Leases expire by `now`, the server's clock by default.
     """
 
-    # long: one line for each port
     def __init__(self, url: str, now: Callable[[], datetime] | None = None) -> None:
         self._address = address = PostgresUrl.parse(url)
         self._database = Database(address, QUERIES)
@@ -68,38 +57,16 @@ class PostgresStore(Store):
         self._listener = NotificationListener(address, sender)
         self._leases = PostgresLeases(address, self._database, QUERIES, lease_clock)
         parts = (self._database, self._committer, QUERIES)
-        plain = PlainTables(self._database, self._committer, sender)
+        add_plain_ports(self, PlainTables(self._database, self._committer, sender))
         self.checkpoints = PostgresCheckpoints(*parts)
         self.key_snapshots = PostgresKeySnapshots(*parts)
         self.producers = PostgresProducers(*parts)
         self.mailbox = PostgresMailbox(*parts, sender)
         self.part_owners = PostgresPartOwners(*parts)
-        self.dead_letters = DeadLetters(plain)
-        self.recoveries = Recoveries(plain)
-        self.pauses = Pauses(plain)
         self.runs = PostgresRuns(self._database, self._committer, self._claim_committer, QUERIES, sender, lease_clock)
         self.notes = PostgresNotes(*parts)
-        self.versions = Versions(plain)
-        self.schedules = Schedules(plain)
         self.leases = self._leases
         self.owners = PostgresOwners(*parts, lease_clock)
-        self.logs = Logs(plain)
-        self.backfills = Backfills(plain)
-        self.pools = Pools(plain)
-        self.packages = Packages(plain)
-        self.package_states = PackageStates(plain)
-        self.trusted_keys = TrustedKeys(plain)
-        self.tenants = Tenants(plain)
-        self.api_keys = ApiKeys(plain)
-        self.audit_entries = AuditEntries(plain)
-        self.accounts = Accounts(plain)
-        self.sessions = Sessions(plain)
-        self.tickets = Tickets(plain)
-        self.variables = Variables(plain)
-        self.secrets = Secrets(plain)
-        self.requests = RequestRecords(plain)
-        self.attempt_orders = AttemptOrders(plain)
-        self.code_bundles = CodeBundles(plain)
 
     kind = "postgresql"
 
