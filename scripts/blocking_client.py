@@ -1,4 +1,4 @@
-"""Writes the blocking client from the asynchronous one, so that the two never differ.
+"""Writes both Python clients: the asynchronous one from the operations, and the blocking one from that.
 
 Every module of `client/asynchronous` becomes one of `client/synchronous`: `async` and `await` are dropped, and names
 are replaced by those of their blocking counterparts. `make api` runs it; `tests/architecture/test_client.py` fails

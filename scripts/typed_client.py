@@ -27,7 +27,7 @@ class AsyncOperations:
 
     _api: AsyncApi
 '''
-NOTE = "# Written by scripts/typed_client.py from the operations of tidemill.api: change them there.\n"
+NOTE = "# Written by `make api` from the operations of tidemill.api: change them there.\n"
 
 
 HANDLED = ("/accumulators/{name}", "/reactors/{name}", "/runs/{run}")

@@ -6,7 +6,7 @@ takes milliseconds and always runs the same way.
 
 There are two times. Monotonic time counts seconds, and all waiting is counted in it. Wall time is what people read off
 a clock: administrators and NTP step it, forwards and backwards. Schedules follow it, and stored times are in it, so
-whatever compares a stored time with the present asks a `StepDetector` first.
+whatever acts because a stored time has passed, such as a reaper or a schedule, asks a `StepDetector` first.
 """
 
 import asyncio

@@ -46,6 +46,8 @@ class Step(NamedTuple):
     """What a store without a node answers, if it cannot do it although it does the others of its noun."""
     of_code: tuple[str, ...] = ()
     """The fields of the answer that a process without the code of the workflow leaves empty."""
+    varies: frozenset[str] = frozenset()
+    """The fields of the answer that differ from door to door, such as the seconds since a change."""
 
 
 class Scenario(NamedTuple):

@@ -4,7 +4,7 @@ The answers and the messages of errors are the same everywhere (rules 5 and 6 of
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -105,16 +105,20 @@ async def _play(scenario: Scenario, door: MakeDoor, visitor: Visitor) -> list[An
         for operation, fields, *_ in scenario.steps:
             answers.append(await opened.ask(operation, fields(answers) if callable(fields) else fields))
     known: dict[str, str] = {}
-    return [_plain(one, known) for one in answers]
+    return [
+        _plain(one, known, omitted=VARYING | step.varies) for one, step in zip(answers, scenario.steps, strict=True)
+    ]
 
 
-def _plain(value: Any, known: dict[str, str], field: str = "") -> Any:
+def _plain(value: Any, known: dict[str, str], field: str = "", *, omitted: Set[str]) -> Any:
     """Return a value with names for moments, ids and keys, in the order in which they come."""
     match value:
         case Mapping():
-            return {name: _plain(one, known, name) for name, one in value.items() if name not in VARYING}
+            return {
+                name: _plain(one, known, name, omitted=omitted) for name, one in value.items() if name not in omitted
+            }
         case list():
-            return [_plain(one, known) for one in value]
+            return [_plain(one, known, omitted=omitted) for one in value]
         case str() if field == "id" or value.startswith("tm_"):
             return known.setdefault(value, f"{field}{len(known)}")
         case str() if field in ("actor", "worker") and re.fullmatch(r"[0-9a-z]{8}", value):

@@ -1,4 +1,4 @@
-# Written by scripts/typed_client.py from the operations of tidemill.api: change them there.
+# Written by `make api` from the operations of tidemill.api: change them there.
 """The operations of a server as methods."""
 
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
 # Written by scripts/blocking_client.py from the asynchronous module of this name: change it there.
-# Written by scripts/typed_client.py from the operations of tidemill.api: change them there.
+# Written by `make api` from the operations of tidemill.api: change them there.
 """The operations of a server as methods."""
 
 from collections.abc import Mapping
