@@ -13,8 +13,8 @@ PINS     := requirements/dev.txt
 PYTHONS  := $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11)
 VERSIONS := 3.11 3.12 3.13 3.14
 QUICK    := tests/unit tests/architecture
-# One more than cores: system tests wait for leases and other processes, and a core without work is lost time.
-WORKERS  := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# Two more than cores: system tests wait for leases and other processes, and a core without work is lost time.
+WORKERS  := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2)))
 UI       := src/tidemill/server/static/ui/index.html
 DOCS     := src/tidemill/server/static/docs/index.html
 
