@@ -6,6 +6,7 @@ from datetime import datetime
 from tidemill.kernel.ids import new_instance_id
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.migrations import SchemaState, check_schema_current
+from tidemill.storage.plain_ports import add_plain_ports
 from tidemill.storage.postgres.connection import PostgresUrl, migrate, read_schema_state
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.graph_tables import (
@@ -30,7 +31,6 @@ from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.store_size import COUNT_LIMIT, COUNTED_TABLES, ESTIMATE_LIMIT, RowCount, StoreSize, counted
 from tidemill.storage.tables.access import AUDIT_ROWS
-from tidemill.storage.tables.ports import add_plain_ports
 from tidemill.storage.workflow_ports import ChangeTopic
 from tidemill.storage.write_check import check_writable
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from tidemill.storage.committer import GroupCommitter
+from tidemill.storage.plain_ports import add_plain_ports
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.database import Database, SqliteUnit
 from tidemill.storage.sqlite.graph_tables import (
@@ -22,7 +23,6 @@ from tidemill.storage.sqlite.workflow_tables import (
 )
 from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
-from tidemill.storage.tables.ports import add_plain_ports
 
 QUERIES = Queries.from_package(
     __package__,
