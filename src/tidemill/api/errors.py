@@ -125,8 +125,11 @@ def _param_problem(name: str, message: str) -> FieldProblem:
 
 
 def _split_path(message: str) -> tuple[str, str]:
-    """Return what is wrong and where: "Expected `int`", ".lines[0].price"."""
-    reason, _, path = message.removesuffix("`").partition(" - at `$")
+    """Return what is wrong and where: "Expected `int`", ".lines[0].price"; a missing field is at its own path."""
+    reason, _, path = message.partition(" - at `$")
+    path = path.removesuffix("`")
+    if missing := _MISSING_FIELD_PATTERN.search(reason):
+        path += f".{missing['name']}"
     return reason, path
 
 

@@ -29,10 +29,12 @@ def test_a_problem_inside_a_param_names_its_path() -> None:
     """UD-4: a form shows it at the field inside the object, without the address of msgspec."""
     params = {
         "person": "'person' takes Person: Expected `int`, got `str` - at `$.jobs[0].year`",
+        "boss": "'boss' takes Person: Object missing required field `name`",
         "day": "it is missing",
     }
     errors = to_problem(RequestError("invalid params", code="invalid_params", params=params), "r").errors
     assert [(one.path, one.message) for one in errors] == [
         ("params.person.jobs[0].year", "Expected `int`, got `str`"),
+        ("params.boss.name", "Object missing required field `name`"),
         ("params.day", "it is missing"),
     ]
