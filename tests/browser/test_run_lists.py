@@ -40,6 +40,7 @@ def test_a_failed_run_says_why_in_the_list(page: Page, pipelines: Pipelines) -> 
     assert reason.startswith("task 'transform' failed: ")
     expect(row.get_by_text(reason)).to_be_visible()
     assert row.get_by_role("cell").nth(5).evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+    assert row.get_by_role("cell").nth(7).evaluate("cell => cell.clientWidth") > 240
 
 
 def test_a_new_run_appears_on_top_and_keys_open_it(page: Page, pipelines: Pipelines) -> None:

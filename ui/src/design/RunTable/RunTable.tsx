@@ -53,7 +53,7 @@ const COLUMNS: VirtualColumn<Run>[] = [
     ),
   },
   { header: "Workflow", width: "minmax(96px, 1fr)", cell: ({ workflow }) => workflow },
-  { header: "Started by", width: "minmax(130px, 180px)", isSecondary: true, cell: (run) => <StartedBy run={run} /> },
+  { header: "Started by", width: "minmax(130px, 1.4fr)", isSecondary: true, cell: (run) => <StartedBy run={run} /> },
   { header: "Created", width: "124px", isSecondary: true, cell: ({ created_at }) => <Time at={created_at} /> },
   {
     header: "Age",
@@ -70,7 +70,7 @@ const COLUMNS: VirtualColumn<Run>[] = [
   },
   {
     header: "Note or reason",
-    width: "minmax(140px, 2fr)",
+    width: "minmax(140px, 4fr)",
     isSecondary: true,
     cell: (run) => <NoteOrReason run={run} />,
   },
