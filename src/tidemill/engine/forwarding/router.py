@@ -78,9 +78,11 @@ class OwnerRouter(OperationRouter, OwnershipListener):
         return self._local.at(part) if self._scheduler.runs(part) else self._elsewhere(part)
 
     def at_partition(self, part: PartKey) -> AnyPartition:
+        """Return the operations on a partition of a keyed reactor, here or at its owner."""
         return self._local.at_partition(part) if self._scheduler.runs(part) else self._elsewhere(part)
 
     def at_host(self, host: PartKey) -> AnyHost:
+        """Return the operations on the share of a host, here or at that host."""
         return self._local.at_host(host) if self._is_here(host) else RemoteHostOperations(partial(self._ask, host))
 
     def _elsewhere(self, part: PartKey) -> RemoteOperations:

@@ -78,10 +78,12 @@ class MemoryMailbox(SqliteMailbox):
         self._listeners = database.mail_listeners
 
     async def send(self, request: StoredRequest) -> None:
+        """Store a request, and notify the stores that share the database."""
         await super().send(request)
         self._notify()
 
     async def answer(self, answer: StoredAnswer) -> None:
+        """Store an answer, and notify the stores that share the database."""
         await super().answer(answer)
         self._notify()
 

@@ -353,7 +353,7 @@ class GraphClient:
         raise _not_found("reactor", name)
 
     def _whole(self, part: PartKey) -> PartKey:
-        """Return a part that callers may name: a partition is no such part, because keys belong to partitions."""
+        """Return a part that callers may name: a partition is not such a part, because keys belong to partitions."""
         if not is_storable(part.name):
             raise _not_found(part.kind, part.name)
         if part.kind == "reactor" and "[" in part.name and self._scheduler.is_partition(part):

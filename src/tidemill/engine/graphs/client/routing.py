@@ -84,9 +84,11 @@ class LocalRouter(OperationRouter):
         return self.keyed if self._scheduler.is_partitioned(part) else self._operations
 
     def at_partition(self, part: PartKey) -> GraphOperations:  # noqa: ARG002 - this node runs every part
+        """Return the operations of this node."""
         return self._operations
 
     def at_host(self, host: PartKey) -> HostOperations:  # noqa: ARG002 - as above
+        """Return the operations of this node on its share."""
         return self._host_operations
 
     async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:  # noqa: ARG002 - as above

@@ -78,6 +78,7 @@ class KeyedIngest(RunningAccumulator):
         self.dead_letters.read_key = lambda: self.keys.current_key
 
     def create_emitter(self, definition: Accumulator) -> "KeyedEmitter":
+        """Create an emitter that keeps a state for each key."""
         return KeyedEmitter(self.dead_letter, definition, self.tenant, self.runtime)
 
     def create_paths(self) -> "KeyedPaths":
@@ -139,6 +140,7 @@ class KeyedIngest(RunningAccumulator):
     # -- pushing
 
     async def ingest(self, event: Any, encoding: str, offset: Any) -> Receipt:
+        """Read the key of an event, and process the event with that key selected."""
         if self.down_reason is not None:
             return self.reject_down()
         try:
@@ -230,6 +232,7 @@ class KeyedIngest(RunningAccumulator):
     # -- with the key selected
 
     async def wait_for_queue_space(self) -> None:
+        """Wait until the reactors have room; the same key is selected afterwards."""
         key_state = self.keys.current
         await super().wait_for_queue_space()
         self.keys.select(key_state)

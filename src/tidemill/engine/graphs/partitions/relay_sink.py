@@ -150,7 +150,7 @@ class RelaySink:
                 raise outcome
 
     def on_history_lost(self) -> None:
-        """Take the next events for new ones: the source may not have those any more that followed its offset."""
+        """Take the next events for new ones: the source may no longer have those that followed its offset."""
         self._must_continue = True
 
     def move_to(self, offset: Any) -> None:

@@ -55,6 +55,7 @@ class RelayedStream(Stream):
         self.health_changed = Wakeup(accumulator.clock)
 
     def on_health_set(self) -> None:
+        """Wake what tells the partitions about the health of their source."""
         self.health_changed.notify()
 
     async def on_event(self, event: Any, checkpoint: Any) -> None:
@@ -109,6 +110,7 @@ class RelayedPolling(Polling):
         self.health_changed = Wakeup(accumulator.clock)
 
     def on_health_set(self) -> None:
+        """Wake what tells the partitions about the health of their source."""
         self.health_changed.notify()
 
     async def emit_answer(self, boundary: Any) -> None:

@@ -40,7 +40,7 @@ class SourceListener(Protocol):
         """Record that the source has lost events."""
 
     def on_history_lost(self) -> None:
-        """Expect new events: the source may not have those any more that followed the checkpoint."""
+        """Expect new events: the source may no longer have those that followed the checkpoint."""
         return
 
 
