@@ -13,13 +13,14 @@ from typing import Any
 
 import msgspec
 
-from tidemill.engine.graphs.firing.fast_path import FastPathSource, FastPathTarget, FastPathWriter, FiringWriter
+from tidemill.engine.graphs.firing.fast_path import FastPathSource, FastPathTarget, FiringWriter, OneEvent, PushWriter
 from tidemill.engine.graphs.firing.host import FiringHost
-from tidemill.engine.graphs.firing.push_loop import PushLoop, PushLoopWriter
-from tidemill.graphs.codegen import GeneratedSource
+from tidemill.engine.graphs.firing.push_loop import EventLoop, PushLoop
+from tidemill.graphs.codegen import FunctionWriter, GeneratedSource
 from tidemill.graphs.compiler import CompiledGraph, GeneratedFunction
 from tidemill.graphs.context import FiringContext
 from tidemill.graphs.inputs import FiringInputs, SourceBoundary
+from tidemill.graphs.routes import Routes
 from tidemill.graphs.wiring_model import GraphInput, Wiring
 from tidemill.telemetry.log_context import FIRING_ON_STACK
 
@@ -79,12 +80,12 @@ class BroadPath:
 
     def build_push(self, source: FastPathSource, index: int) -> GeneratedFunction:
         """Build the function that takes an event of the accumulator at `index`, and fires if the criteria are met."""
-        writer = _BroadPushWriter(source, index, self, self._broad.target)
+        writer = _BroadPushWriter(source, index, self, self._broad.target, OneEvent)
         return GeneratedFunction.build(writer.write_function(), f"{source.name} pushes")
 
     def build_push_loop(self, source: FastPathSource, index: int) -> PushLoop:
         """Build the function that does the same for many events."""
-        writer = _BroadLoopWriter(source, index, self, self._broad.target)
+        writer = _BroadPushWriter(source, index, self, self._broad.target, EventLoop)
         return GeneratedFunction.build(writer.write_function(), f"{source.name} pushes many").function
 
 
@@ -97,156 +98,162 @@ def _wiring_without_nodes(name: str, inputs: tuple[GraphInput, ...] = ()) -> Wir
     return Wiring(name=name, nodes=(), inputs=inputs, terminals=frozenset())
 
 
-class _BroadPushWriter(FastPathWriter):
+class _BroadPushWriter(PushWriter):
     """Writes the function of one accumulator: it takes the event, evaluates the criteria, and fires."""
 
-    def __init__(self, source: FastPathSource, index: int, path: "BroadPath", target: FastPathTarget) -> None:
-        super().__init__(_wiring_without_nodes(f"push_{source.name}", path.graph_inputs), source, index, target)
+    def __init__(
+        self, source: FastPathSource, index: int, path: "BroadPath", target: FastPathTarget, shape: type[OneEvent]
+    ) -> None:
+        super().__init__(_wiring_without_nodes(f"push_{source.name}", path.graph_inputs), source, index, target, shape)
         self.reactor_inputs = target.inputs
-        self.inputs = self.bind_value("inputs", target.inputs)
-        self.path = self.bind_value("path", path)
-        self.dirty = self.unique_name("dirty")
+        self.inputs = self.code.bind_value("inputs", target.inputs)
+        self.path = self.code.bind_value("path", path)
+        self.dirty = self.code.unique_name("dirty")
 
     def write_function(self) -> GeneratedSource:
         """Write the whole function."""
-        self.write_head()
-        self._write_ingest()
-        self._write_number(f"{self.bind_value('emit_slow', self.source.emit_slow)}({self.event}, {self.boundary})")
-        self._write_arrival()
+        code = self.code
+        self.shape.write_head()
+        self.write_ingest()
+        self.write_number(f"{code.bind_value('emit_slow', self.source.emit_slow)}({self.event}, {self.boundary})")
+        self.write_arrival()
         if self.reactor_inputs.is_sequential:
-            consume = self.bind_value("consume", self.reactor_inputs.consume)
-            self.write_line(f"{consume}({self.index}, {self.boundary})")
+            consume = code.bind_value("consume", self.reactor_inputs.consume)
+            code.write_line(f"{consume}({self.index}, {self.boundary})")
         self._write_decision()
-        self.write_tail()
-        return self.build_source()
+        self.shape.write_tail()
+        return code.build_source()
 
-    def _unusual_test(self) -> str:
-        return f"{super()._unusual_test()} or {self.cache}[{self.index}] is None"
+    def unusual_boundary_test(self) -> str:
+        return f"{super().unusual_boundary_test()} or {self.cache}[{self.index}] is None"
 
     def _write_decision(self) -> None:
-        flag, mask = 1 << self.index, self.reactor_inputs.criteria_mask
-        self.write_line(f"{self.dirty} = {self.inputs}.dirty | {flag}")
+        code, flag, mask = self.code, 1 << self.index, self.reactor_inputs.criteria_mask
+        code.write_line(f"{self.dirty} = {self.inputs}.dirty | {flag}")
         if not flag & mask:
-            self.write_line(f"{self.inputs}.dirty = {self.dirty}")
+            code.write_line(f"{self.inputs}.dirty = {self.dirty}")
         elif not self.reactor_inputs.needs_all or flag == mask:
-            self.write_firing()
+            self._write_firing()
         else:
-            self.write_line(f"if {self.dirty} & {mask} == {mask}:")
-            self.depth += 1
-            self.write_firing()
-            self.depth -= 1
-            self.write_line("else:")
-            self.write_line(f"    {self.inputs}.dirty = {self.dirty}")
+            code.write_line(f"if {self.dirty} & {mask} == {mask}:")
+            code.depth += 1
+            self._write_firing()
+            code.depth -= 1
+            code.write_line("else:")
+            code.write_line(f"    {self.inputs}.dirty = {self.dirty}")
 
-    def write_firing(self) -> None:
-        """Write the call that fires."""
-        self.write_line(self.firing_call())
-
-    def firing_call(self) -> str:
-        """Return the call that fires."""
-        return f"{self.path}.fire({self.credit}, {self.dirty}, {self.started})"
-
-
-class _BroadLoopWriter(PushLoopWriter, _BroadPushWriter):
-    """Writes the same as the body of a loop over events."""
-
-    def write_firing(self) -> None:
-        self.write_line(f"if not {self.firing_call()}:")
-        self.write_interrupted()
+    def _write_firing(self) -> None:
+        fire = f"{self.path}.fire({self.firing.credit}, {self.dirty}, {self.firing.started})"
+        if isinstance(self.shape, EventLoop):
+            self.code.write_line(f"if not {fire}:")
+            self.shape.write_interrupted()
+        else:
+            self.code.write_line(fire)
 
 
-class _BroadFiringWriter(FiringWriter):
+class _BroadFiringWriter:
     """Writes the function that calls all graphs of a reactor on one snapshot, logs the firing, and what follows it."""
 
     def __init__(self, graphs: Sequence[CompiledGraph], broad: BroadPathTarget) -> None:
-        super().__init__(_wiring_without_nodes(f"fire_{broad.host.definition.name}"), broad.target)
+        wiring = _wiring_without_nodes(f"fire_{broad.host.definition.name}")
+        self.code = code = FunctionWriter(wiring, Routes.from_nodes(wiring.nodes))
+        self.firing = FiringWriter(code, broad.target)
         self.graphs = graphs
         self.broad = broad
-        self.namespace[self.failed] = _failure_handler(graphs, broad)
-        self.namespace[FIRING_ON_STACK] = broad.target.describe_fast_firing
-        self.inputs = self.bind_value("inputs", broad.target.inputs)
-        self.dirty, self.snapshot = self.unique_name("dirty"), self.unique_name("snapshot")
+        code.namespace[self.firing.failed] = _failure_handler(graphs, broad)
+        code.namespace[FIRING_ON_STACK] = broad.target.describe_fast_firing
+        self.inputs = code.bind_value("inputs", broad.target.inputs)
+        self.dirty, self.snapshot = code.unique_name("dirty"), code.unique_name("snapshot")
         self.needs_consumed = broad.target.inputs.is_sequential or any(graph.needs_context for graph in graphs)
-        self.consumed = self.unique_name("consumed") if self.needs_consumed else "None"
-        self.values_names = [self.unique_name(f"{_to_identifier(graph.name)}_values") for graph in graphs]
+        self.consumed = code.unique_name("consumed") if self.needs_consumed else "None"
+        self.values_names = [code.unique_name(f"{_to_identifier(graph.name)}_values") for graph in graphs]
 
     def write_function(self) -> GeneratedSource:
         """Write the whole function."""
-        self.source_lines.append(f"def {self.function_name}({self.credit}, {self.dirty}, {self.started}):")
-        self.write_line(f"{self.state}.credit = None")
-        self.write_line(f"{self.inputs}.dirty = 0")
-        self.write_line(f"{self.snapshot} = {self.cache}.copy()")
+        code, firing, started = self.code, self.firing, self.firing.started
+        code.source_lines.append(f"def {code.function_name}({firing.credit}, {self.dirty}, {started}):")
+        code.write_line(f"{firing.state}.credit = None")
+        code.write_line(f"{self.inputs}.dirty = 0")
+        code.write_line(f"{self.snapshot} = {firing.cache}.copy()")
         if self.needs_consumed:
-            take = self.bind_value("take_consumed", self.broad.target.inputs.take_consumed)
-            self.write_line(f"{self.consumed} = {take}({self.snapshot}, {self.dirty})")
+            take = code.bind_value("take_consumed", self.broad.target.inputs.take_consumed)
+            code.write_line(f"{self.consumed} = {take}({self.snapshot}, {self.dirty})")
         self._write_calls()
         values = ", ".join(self.values_names)
-        self.write_line(f"{self.entries}.append((None, {self.snapshot}, {self.started}, {self.now}(), {values}))")
+        code.write_line(f"{firing.entries}.append((None, {self.snapshot}, {started}, {firing.now}(), {values}))")
         self._write_effects()
-        self.write_credit_end()
-        self.write_line("return True")
-        return self.build_source()
+        firing.write_credit_end(self._write_interrupted)
+        code.write_line("return True")
+        return code.build_source()
+
+    def _write_interrupted(self, action: str) -> None:
+        """Write the block for a firing that leads to others."""
+        self.code.write_line(f"    {action}")
+        self.code.write_line("    return None")
 
     def _write_calls(self) -> None:
         """Write the calls of the graphs; the handler of an error calls those that are left."""
-        self.write_line(f"{' = '.join(self.values_names)} = None")
-        self.write_line("try:")
+        code, error = self.code, self.firing.error
+        code.write_line(f"{' = '.join(self.values_names)} = None")
+        code.write_line("try:")
         for graph, values in zip(self.graphs, self.values_names, strict=True):
-            call = self.bind_value(f"call_{_to_identifier(graph.name)}", graph.function)
+            call = code.bind_value(f"call_{_to_identifier(graph.name)}", graph.function)
             context = ""
             if graph.needs_context:
-                make = self.bind_value(f"context_of_{_to_identifier(graph.name)}", self.broad.make_context(graph))
+                make = code.bind_value(f"context_of_{_to_identifier(graph.name)}", self.broad.make_context(graph))
                 context = f", {make}({self.consumed})"
-            self.write_line(f"    {values} = {call}({self.snapshot}{context})")
-        facts = f"{self.snapshot}, {self.dirty}, {self.consumed}, {self.started}, {self.error}"
-        self.write_line(f"except {self.bind_once('BaseException', BaseException)} as {self.error}:")
-        self.write_line(f"    return {self.failed}({facts}, {', '.join(self.values_names)})")
+            code.write_line(f"    {values} = {call}({self.snapshot}{context})")
+        facts = f"{self.snapshot}, {self.dirty}, {self.consumed}, {self.firing.started}, {error}"
+        code.write_line(f"except {code.bind_once('BaseException', BaseException)} as {error}:")
+        code.write_line(f"    return {self.firing.failed}({facts}, {', '.join(self.values_names)})")
 
     def _write_effects(self) -> None:
         """Write what follows a firing, in the order in which `FiringResults` does it."""
-        first_line = len(self.source_lines)
-        self.depth += 1
+        first_line = len(self.code.source_lines)
+        self.code.depth += 1
         self._write_feeds()
         if self.broad.observe is not None:
-            self.write_line(f"{self.bind_value('observe', self.broad.observe)}()")
+            self.code.write_line(f"{self.code.bind_value('observe', self.broad.observe)}()")
         self._write_flush()
-        self.depth -= 1
-        if len(self.source_lines) == first_line:
+        self.code.depth -= 1
+        if len(self.code.source_lines) == first_line:
             return
-        self.source_lines.insert(first_line, "    try:")
-        self.write_line(f"except {self.bind_once('BaseException', BaseException)} as {self.error}:")
-        self.write_line(f"    return {self.bind_value('fail_effects', self.broad.fail_effects)}({self.error})")
+        self.code.source_lines.insert(first_line, "    try:")
+        self.code.write_line(f"except {self.code.bind_once('BaseException', BaseException)} as {self.firing.error}:")
+        self.code.write_line(
+            f"    return {self.code.bind_value('fail_effects', self.broad.fail_effects)}({self.firing.error})"
+        )
 
     def _write_feeds(self) -> None:
         host = self.broad.host
-        value = self.unique_name("value")
+        value = self.code.unique_name("value")
         pairs = list(zip(self.graphs, self.values_names, strict=True))
         for graph, values in pairs:
             for position, window in graph.window_feeds:
-                feed = self.bind_value(f"feed_{window}", host.window_feed(window))
+                feed = self.code.bind_value(f"feed_{window}", host.window_feed(window))
                 self._write_feed(value, f"{values}[{position}]", f"{feed}({value})")
-        push = self.bind_value("push_feed", host.push_feed)
+        push = self.code.bind_value("push_feed", host.push_feed)
         for graph, values in pairs:
             for one in graph.feeds:
                 fed = f"{push}({graph.name!r}, {one.accumulator!r}, {value})"
                 self._write_feed(value, f"{values}[{one.position}]", fed)
 
     def _write_feed(self, value: str, expression: str, fed: str) -> None:
-        self.write_line(f"{value} = {expression}")
-        self.write_line(f"if {value} is not {self.skipped_name} and {value} is not None:")
-        self.write_line(f"    {fed}")
+        self.code.write_line(f"{value} = {expression}")
+        self.code.write_line(f"if {value} is not {self.code.skipped_name} and {value} is not None:")
+        self.code.write_line(f"    {fed}")
 
     def _write_flush(self) -> None:
         host = self.broad.host
         writes_each_firing = host.durability.writes_each_firing
         if not host.batches and not writes_each_firing:
             return
-        flush = f"{self.bind_value('after_firing', host.after_firing)}(ok=True)"
+        flush = f"{self.code.bind_value('after_firing', host.after_firing)}(ok=True)"
         if writes_each_firing:  # also without batches: this requests the checkpoint, and a flush waits for it
-            return self.write_line(flush)
-        names = [self.bind_value(f"batch_{number}", batch) for number, batch in enumerate(host.batches)]
-        self.write_line(f"if {' or '.join(f'{name}.buffered_count' for name in names)}:")
-        self.write_line(f"    {flush}")
+            return self.code.write_line(flush)
+        names = [self.code.bind_value(f"batch_{number}", batch) for number, batch in enumerate(host.batches)]
+        self.code.write_line(f"if {' or '.join(f'{name}.buffered_count' for name in names)}:")
+        self.code.write_line(f"    {flush}")
 
 
 def _failure_handler(graphs: Sequence[CompiledGraph], broad: BroadPathTarget) -> Callable[..., None]:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tidemill.annotations.validation import TypeValidator
-from tidemill.graphs.codegen import FunctionWriter
+from tidemill.graphs.codegen import FunctionWriter, GeneratedSource
 from tidemill.graphs.compiler import CompiledGraph, GeneratedFunction
 from tidemill.graphs.inputs import Inputs
 from tidemill.graphs.pushes import PushHandle
@@ -169,7 +169,7 @@ class FastPath:
 
     def _open_to_graph(self, source: FastPathSource, index: int, graph: CompiledGraph, target: FastPathTarget) -> None:
         """Run events straight through one graph from now on."""
-        writer = FastPathWriter(graph.wiring, source, index, target)
+        writer = PushWriter(graph.wiring, source, index, target, OneEvent)
         self.open_to_function(build_plain(writer, f"{graph.name} pushed by {source.name}", target))
         self.graph = graph
 
@@ -219,167 +219,196 @@ def find_fast_graph(graphs: Collection[CompiledGraph]) -> CompiledGraph | None:
     return graph if is_plain else None
 
 
-def build_plain(writer: "FastPathWriter", title: str, target: FastPathTarget) -> GeneratedFunction:
+def build_plain(writer: "PushWriter", title: str, target: FastPathTarget) -> GeneratedFunction:
     """Write and compile a path through one graph, and bind what it calls when a firing fails."""
     generated, index = GeneratedFunction.build(writer.write_function(), title), writer.index
 
     def failed(boundary: Any, started: float, error: BaseException) -> None:
         target.fail_fast_firing(FastFiringFailure(index, boundary, started, error, generated))
 
-    generated.function.__globals__.update({writer.failed: failed, FIRING_ON_STACK: target.describe_fast_firing})
+    generated.function.__globals__.update({writer.firing.failed: failed, FIRING_ON_STACK: target.describe_fast_firing})
     return generated
 
 
-class FiringWriter(FunctionWriter):
-    """Writes a function that fires: it knows the reactor's side of the fast path, and ends a firing."""
+class FiringWriter:
+    """Writes the end of a firing, and has the names of the reactor's side of the fast path in a function that fires."""
 
-    answer = "None"
-    """What the function returns at a firing that has led to others, or has failed."""
+    def __init__(self, code: FunctionWriter, target: FastPathTarget) -> None:
+        self.code = code
+        self.failed = code.bind_value("failed", None)
+        self.finish_fast_firing = code.bind_value("finish_fast_firing", target.finish_fast_firing)
+        self.state = code.bind_value("state", target.state)
+        self.cache = code.bind_value("cache", target.state.cache)
+        self.entries = code.bind_value("entries", target.state.entries)
+        self.now = code.bind_value("now", target.state.now)
+        self.credit, self.error = code.unique_name("credit"), code.unique_name("error")
+        self.started = code.unique_name("started")
 
-    def __init__(self, wiring: Wiring, target: FastPathTarget) -> None:
-        super().__init__(wiring, Routes.from_nodes(wiring.nodes))
-        self.failed = self.bind_value("failed", None)
-        self.finish_fast_firing = self.bind_value("finish_fast_firing", target.finish_fast_firing)
-        self.state = self.bind_value("state", target.state)
-        self.cache = self.bind_value("cache", target.state.cache)
-        self.entries = self.bind_value("entries", target.state.entries)
-        self.now = self.bind_value("now", target.state.now)
-        self.credit, self.error = self.unique_name("credit"), self.unique_name("error")
-        self.started = self.unique_name("started")
-
-    def write_credit_end(self) -> None:
+    def write_credit_end(self, write_interrupted: Callable[[str], None]) -> None:
         """Write the end of a firing: fire what is pending, or let the next boundary be fired."""
-        self.write_line(f"if {self.credit} == 1 or {self.state}.flags:")
-        self.write_interrupted(f"{self.finish_fast_firing}()")
-        self.write_line(f"{self.state}.credit = {self.credit} - 1")
-
-    def write_interrupted(self, action: str) -> None:
-        """Write the block for a firing that leads to others, or that has failed."""
-        self.write_line(f"    {action}")
-        self.write_line(f"    return {self.answer}")
+        self.code.write_line(f"if {self.credit} == 1 or {self.state}.flags:")
+        write_interrupted(f"{self.finish_fast_firing}()")
+        self.code.write_line(f"{self.state}.credit = {self.credit} - 1")
 
 
-class FastPathWriter(FiringWriter):
-    """Writes the graph's body between the code that takes the event and the code that logs the firing.
+class OneEvent:
+    """The shape of a function that takes one event: how it begins, and how it ends.
 
-    Subclasses take the event another way, or write another body. The push loop replaces how the function begins, and
-    how it ends at an event: its head and tail, and the blocks in which an event leaves the path.
+    `push_loop.EventLoop` is the other shape: the body of a loop over events.
     """
 
-    def __init__(self, wiring: Wiring, source: FastPathSource, index: int, target: FastPathTarget) -> None:
-        super().__init__(wiring, target)
-        self.source = source
-        self.index = index
-        self.queues_boundaries = target.inputs.is_sequential
-        self.push_slow = self.bind_value("push_slow", source.push_slow)
-        self.arrivals = self.bind_value("arrivals", target.state.arrivals)
-        self.counter = self.bind_value("counter", source.counter)
-        self.author_errors = self.bind_value("AuthorErrors", AUTHOR_ERRORS)
-        self.event, self.sequence = self.unique_name("event"), self.unique_name("sequence")
-        self.answer = self.sequence
-        given = wiring.inputs[index]
-        self.boundary = given.name if given.convert is None else self.unique_name(f"given_{given.name}")
+    is_loop = False
 
-    def write_opening(self) -> None:
-        """Write everything before the nodes: take the event, write its cache slot, read the other inputs."""
-        self.write_head()
-        self._write_ingest()
-        self._write_claim()
-        self.write_line("try:")
-        self.depth += 1
-        self.base_depth = self.depth
-        used = self.used_inputs()
-        for index, one in enumerate(self.wiring.inputs):
-            given = self.boundary if index == self.index else f"{self.cache}[{index}]"
-            if one.name in used and one.name != given:
-                self.write_input(one, given)
-        self.write_input_variants()
-
-    # -- how the function begins, and how it ends at an event
+    def __init__(self, code: FunctionWriter, counter: str, push_slow: str) -> None:
+        self.code = code
+        self.counter = counter
+        self.push_slow = push_slow
+        self.event, self.sequence = code.unique_name("event"), code.unique_name("sequence")
 
     def write_head(self) -> None:
         """Write everything before the event is there."""
-        self.source_lines.append(f"def {self.function_name}({self.event}):")
+        self.code.source_lines.append(f"def {self.code.function_name}({self.event}):")
 
     def write_declined(self) -> None:
         """Write the block for an event that this path cannot take."""
-        self.write_line(f"    return {self.push_slow}({self.event})")
+        self.code.write_line(f"    return {self.push_slow}({self.event})")
 
     def write_answered(self, action: str) -> None:
         """Write the block for an event that leaves the path by a call, which returns the number of its boundary."""
-        self.write_line(f"    return {action}")
+        self.code.write_line(f"    return {action}")
+
+    def write_interrupted(self, action: str) -> None:
+        """Write the block for a firing that leads to others, or that has failed."""
+        self.code.write_line(f"    {action}")
+        self.code.write_line(f"    return {self.sequence}")
 
     def write_numbering(self) -> None:
         """Write the lines that give the boundary its number."""
-        self.write_line(f"{self.counter}.sequence = {self.sequence} = {self.counter}.sequence + 1")
+        self.code.write_line(f"{self.counter}.sequence = {self.sequence} = {self.counter}.sequence + 1")
 
     def write_tail(self) -> None:
         """Write the end for an event that was fired."""
-        self.write_line(f"return {self.sequence}")
+        self.code.write_line(f"return {self.sequence}")
+
+
+class PushWriter:
+    """Writes the graph's body between the code that takes the event and the code that logs the firing.
+
+    It has the writer of the function itself, that of the firing's end, and the shape of the function. Subclasses take
+    the event another way, or write another body.
+    """
+
+    def __init__(
+        self, wiring: Wiring, source: FastPathSource, index: int, target: FastPathTarget, shape: type[OneEvent]
+    ) -> None:
+        self.code = code = FunctionWriter(wiring, Routes.from_nodes(wiring.nodes))
+        self.firing = FiringWriter(code, target)
+        self.source = source
+        self.index = index
+        self.queues_boundaries = target.inputs.is_sequential
+        push_slow = code.bind_value("push_slow", source.push_slow)
+        self.arrivals = code.bind_value("arrivals", target.state.arrivals)
+        counter = code.bind_value("counter", source.counter)
+        self.author_errors = code.bind_value("AuthorErrors", AUTHOR_ERRORS)
+        self.shape = shape(code, counter, push_slow)
+        self.event = self.shape.event
+        self.cache = self.firing.cache
+        given = wiring.inputs[index]
+        self.boundary = given.name if given.convert is None else code.unique_name(f"given_{given.name}")
+
+    def write_function(self) -> GeneratedSource:
+        """Write the whole function."""
+        self.shape.write_head()
+        self.write_ingest()
+        self.write_claim()
+        self._write_inputs()
+        self.code.write_sequential_body()
+        self._write_ending()
+        return self.code.build_source()
 
     # -- taking the event
 
-    def _write_ingest(self) -> None:
-        self.write_line(f"if {self._unusual_event_test()}:")
-        self.write_declined()
-        dead_letter = self.bind_value("dead_letter", self.source.dead_letter)
-        self._write_author_call(f"{dead_letter}({self.event}, {self.error})")
+    def write_ingest(self) -> None:
+        """Write the lines that find an unusual event, and call the author's function on any other."""
+        self.code.write_line(f"if {self.unusual_event_test()}:")
+        self.shape.write_declined()
+        dead_letter = self.code.bind_value("dead_letter", self.source.dead_letter)
+        self.write_author_call(f"{dead_letter}({self.event}, {self.firing.error})")
 
-    def _unusual_event_test(self) -> str:
+    def unusual_event_test(self) -> str:
+        """Return the test for an event that this path cannot take."""
         expected = self.source.event_validator.exact_class
         if expected is None:
-            test = f"{self.event}.__class__ in {self.bind_value('BYTES_TYPES', BYTES_TYPES)}"
+            test = f"{self.event}.__class__ in {self.code.bind_value('BYTES_TYPES', BYTES_TYPES)}"
         else:
-            test = f"{self.event}.__class__ is not {self.bind_class(expected)}"
+            test = f"{self.event}.__class__ is not {self.code.bind_class(expected)}"
         # without credit, a queue may be full: then the function is not called, and the event is rejected or waits
-        return f"{test} or not {self.state}.credit" if self.queues_boundaries else test
+        return f"{test} or not {self.firing.state}.credit" if self.queues_boundaries else test
 
-    def _write_author_call(self, dead_letter: str) -> None:
-        call = self.bind_value(f"call_{self.source.name}", self.source.call)
-        self.write_line("try:")
-        self.write_line(f"    {self.boundary} = {call}({self.event})")
-        self.write_line(f"except {self.author_errors} as {self.error}:")
-        self.write_answered(dead_letter)
+    def write_author_call(self, dead_letter: str) -> None:
+        """Write the call of the author's function, and that of `dead_letter` if it raises."""
+        call = self.code.bind_value(f"call_{self.source.name}", self.source.call)
+        self.code.write_line("try:")
+        self.code.write_line(f"    {self.boundary} = {call}({self.event})")
+        self.code.write_line(f"except {self.author_errors} as {self.firing.error}:")
+        self.shape.write_answered(dead_letter)
 
-    def _write_claim(self) -> None:
-        self._write_number(f"{self.bind_value('emit_slow', self.source.emit_slow)}({self.event}, {self.boundary})")
-        self.write_line(f"{self.state}.credit = None")
-        self._write_arrival()
+    def write_claim(self) -> None:
+        """Write the lines that number the boundary, and put it into the cache."""
+        self.write_number(f"{self.code.bind_value('emit_slow', self.source.emit_slow)}({self.event}, {self.boundary})")
+        self.code.write_line(f"{self.firing.state}.credit = None")
+        self.write_arrival()
 
-    def _write_number(self, emit_slow: str) -> None:
+    def write_number(self, emit_slow: str) -> None:
         """Write the lines that number the boundary, unless it must be emitted the slow way."""
-        self.write_line(f"{self.credit} = {self.state}.credit")
-        self.write_line(f"if not {self.credit} or {self._unusual_test()}:")
-        self.write_answered(emit_slow)
-        self.write_numbering()
+        self.code.write_line(f"{self.firing.credit} = {self.firing.state}.credit")
+        self.code.write_line(f"if not {self.firing.credit} or {self.unusual_boundary_test()}:")
+        self.shape.write_answered(emit_slow)
+        self.shape.write_numbering()
 
-    def _write_arrival(self) -> None:
-        self.write_line(f"{self.cache}[{self.index}] = {self.boundary}")
-        self.write_line(f"{self.arrivals}[{self.index}] = {self.started} = {self.now}()")
+    def write_arrival(self) -> None:
+        """Write the lines that put the boundary into the cache."""
+        self.code.write_line(f"{self.cache}[{self.index}] = {self.boundary}")
+        self.code.write_line(f"{self.arrivals}[{self.index}] = {self.firing.started} = {self.firing.now}()")
 
-    def _unusual_test(self) -> str:
+    def unusual_boundary_test(self) -> str:
+        """Return the test for a boundary that must be emitted the slow way."""
         promised = self.source.boundary_validator
         if promised.exact_class:
-            return f"{self.boundary}.__class__ is not {self.bind_class(promised.exact_class)}"
+            return f"{self.boundary}.__class__ is not {self.code.bind_class(promised.exact_class)}"
         if promised.classes is None:
             return f"{self.boundary} is None"
-        return f"{self.boundary}.__class__ not in {self.bind_value('declared', frozenset(promised.classes))}"
+        return f"{self.boundary}.__class__ not in {self.code.bind_value('declared', frozenset(promised.classes))}"
 
-    # -- after the nodes
+    # -- the nodes, and what follows them
 
-    def write_ending(self) -> None:
+    def _write_inputs(self) -> None:
+        """Open the block of the nodes, and read the other inputs."""
+        code = self.code
+        code.write_line("try:")
+        code.depth += 1
+        code.base_depth = code.depth
+        used = code.used_inputs()
+        for index, one in enumerate(code.wiring.inputs):
+            given = self.boundary if index == self.index else f"{self.cache}[{index}]"
+            if one.name in used and one.name != given:
+                code.write_input(one, given)
+        code.write_input_variants()
+
+    def _write_ending(self) -> None:
         """Write everything after the nodes: log the firing, and check for pending work."""
-        self.base_depth = self.depth = self.depth - 1
-        self.write_line(f"except {self.bind_value('BaseException', BaseException)} as {self.error}:")
-        self.write_interrupted(f"{self.failed}({self.failed_arguments()})")
-        entry = f"{self.entry_facts()}, {self.started}, {self.now}(), {self.result_expression()}"
-        self.write_line(f"{self.entries}.append(({entry}))")
-        self.write_credit_end()
-        self.write_tail()
+        code, firing = self.code, self.firing
+        code.base_depth = code.depth = code.depth - 1
+        code.write_line(f"except {code.bind_value('BaseException', BaseException)} as {firing.error}:")
+        self.shape.write_interrupted(f"{firing.failed}({self.failed_arguments()})")
+        entry = f"{self.entry_facts()}, {firing.started}, {firing.now}(), {code.result_expression()}"
+        code.write_line(f"{firing.entries}.append(({entry}))")
+        firing.write_credit_end(self.shape.write_interrupted)
+        self.shape.write_tail()
 
     def failed_arguments(self) -> str:
         """Return what the handler of a failed firing is called with."""
-        return f"{self.boundary}, {self.started}, {self.error}"
+        return f"{self.boundary}, {self.firing.started}, {self.firing.error}"
 
     def entry_facts(self) -> str:
         """Return what a log entry begins with."""

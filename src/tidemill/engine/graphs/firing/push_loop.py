@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Any
 
-from tidemill.engine.graphs.firing.fast_path import FastPathSource, FastPathTarget, FastPathWriter, build_plain
+from tidemill.engine.graphs.firing.fast_path import FastPathSource, FastPathTarget, OneEvent, PushWriter, build_plain
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.pushes import ReceiptTally
 from tidemill.graphs.wiring_model import Wiring
@@ -47,24 +47,26 @@ def has_push_loop(wiring: Wiring) -> bool:
     return all(one.convert is None and one.name not in routed for one in wiring.inputs)
 
 
-class PushLoopWriter(FastPathWriter):
-    """Writes a fast path as the body of a loop over events, together with the writer of that path.
+class EventLoop(OneEvent):
+    """The shape of a function whose body is a loop over events.
 
     Every end of the loop reports the run of emitted boundaries first: what follows may raise.
     """
 
+    is_loop = True
     events: str
     tally: str
     before: str
     """The number before the first one of the run."""
 
     def write_head(self) -> None:
-        self.events, self.tally = self.unique_name("events"), self.unique_name("tally")
-        self.before = self.unique_name("before")
-        self.source_lines.append(f"def {self.function_name}({self.events}, {self.tally}):")
-        self.write_line(f"{self.before} = {self.sequence} = {self.counter}.sequence")
-        self.write_line(f"for {self.event} in {self.events}:")
-        self.depth += 1
+        code = self.code
+        self.events, self.tally = code.unique_name("events"), code.unique_name("tally")
+        self.before = code.unique_name("before")
+        code.source_lines.append(f"def {code.function_name}({self.events}, {self.tally}):")
+        code.write_line(f"{self.before} = {self.sequence} = {self.counter}.sequence")
+        code.write_line(f"for {self.event} in {self.events}:")
+        code.depth += 1
 
     def write_declined(self) -> None:
         self._write_end(LoopEnd.DECLINED)
@@ -77,21 +79,22 @@ class PushLoopWriter(FastPathWriter):
         self._write_end(LoopEnd.INTERRUPTED, action)
 
     def write_numbering(self) -> None:
-        self.write_line(f"if {self.counter}.sequence != {self.sequence}:")  # other events came in between
-        self.write_line(f"    {self._report_run()}")
-        self.write_line(f"    {self.before} = {self.sequence} = {self.counter}.sequence")
-        self.write_line(f"{self.counter}.sequence = {self.sequence} = {self.sequence} + 1")
+        write = self.code.write_line
+        write(f"if {self.counter}.sequence != {self.sequence}:")  # other events came in between
+        write(f"    {self._report_run()}")
+        write(f"    {self.before} = {self.sequence} = {self.counter}.sequence")
+        write(f"{self.counter}.sequence = {self.sequence} = {self.sequence} + 1")
 
     def write_tail(self) -> None:
-        self.depth = 0
+        self.code.depth = 0
         self._write_end(LoopEnd.EXHAUSTED)
 
     def _write_end(self, end: LoopEnd, action: str | None = None) -> None:
         """Write a block that ends the loop."""
-        self.write_line(f"    {self._report_run()}")
+        self.code.write_line(f"    {self._report_run()}")
         if action is not None:
-            self.write_line(f"    {action}")
-        self.write_line(f"    return {self.bind_once(end.name, end)}")
+            self.code.write_line(f"    {action}")
+        self.code.write_line(f"    return {self.code.bind_once(end.name, end)}")
 
     def _report_run(self) -> str:
         return f"{self.tally}.add_emitted({self.before} + 1, {self.sequence} - {self.before})"
@@ -99,5 +102,5 @@ class PushLoopWriter(FastPathWriter):
 
 def build_push_loop(graph: CompiledGraph, source: FastPathSource, index: int, target: FastPathTarget) -> PushLoop:
     """Write and compile the loop from an accumulator through one graph."""
-    writer = PushLoopWriter(graph.wiring, source, index, target)
+    writer = PushWriter(graph.wiring, source, index, target, EventLoop)
     return build_plain(writer, f"{graph.name} pushed many times by {source.name}", target).function

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from tidemill.engine.graphs.firing.fast_path import FastPath, FastPathSource, FastPathWriter
-from tidemill.engine.graphs.firing.push_loop import PushLoop, PushLoopWriter
+from tidemill.engine.graphs.firing.fast_path import FastPath, FastPathSource, OneEvent, PushWriter
+from tidemill.engine.graphs.firing.push_loop import EventLoop, PushLoop
 from tidemill.engine.graphs.keys.key_states import KeyState
 from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringFailure, KeyedFiringLoop
 from tidemill.graphs.compiler import CompiledGraph, GeneratedFunction
@@ -29,62 +29,71 @@ class KeyedFastPath(FastPath):
 
     def open_to_keys(self, keyed: KeyedSource, index: int, loop: KeyedFiringLoop, graph: CompiledGraph) -> None:
         """Run events of active keys straight through one graph from now on."""
-        writer = _KeyedFastPathWriter(graph, keyed, index, loop)
+        writer = _KeyedPushWriter(graph, keyed, index, loop, OneEvent)
         self.open_to_function(_build(writer, f"{graph.name} pushed by {keyed.source.name}"))
         self.graph = graph
 
 
 def build_keyed_loop(keyed: KeyedSource, index: int, loop: KeyedFiringLoop, graph: CompiledGraph) -> PushLoop:
     """Write and compile the push loop from a keyed accumulator through one graph."""
-    writer = _KeyedLoopWriter(graph, keyed, index, loop)
+    writer = _KeyedPushWriter(graph, keyed, index, loop, EventLoop)
     return _build(writer, f"{graph.name} pushed many times by {keyed.source.name}").function
 
 
-class _KeyedFastPathWriter(FastPathWriter):
+class _KeyedPushWriter(PushWriter):
     """Writes the graph's body between the code that looks the key up and the code that logs the firing."""
 
-    def __init__(self, graph: CompiledGraph, keyed: KeyedSource, index: int, loop: KeyedFiringLoop) -> None:
-        super().__init__(graph.wiring, keyed.source, index, loop.fast.target)
+    def __init__(
+        self, graph: CompiledGraph, keyed: KeyedSource, index: int, loop: KeyedFiringLoop, shape: type[OneEvent]
+    ) -> None:
+        super().__init__(graph.wiring, keyed.source, index, loop.fast.target, shape)
         self.keyed = keyed
         self.loop = loop
-        self.active = self.bind_value("active", loop.keys.active)
-        self.cache = self.unique_name("cache")
-        self.key, self.key_state = self.unique_name("key"), self.unique_name("key_state")
+        code = self.code
+        self.active = code.bind_value("active", loop.keys.active)
+        self.cache = code.unique_name("cache")
+        self.key, self.key_state = code.unique_name("key"), code.unique_name("key_state")
 
-    def _write_ingest(self) -> None:
-        self.write_line(f"if {self._unusual_event_test()}:")
-        self.write_declined()
-        self.write_line("try:")
-        self.write_line(f"    {self.key} = {self._key_expression()}")
-        self.write_line(f"    {self.key_state} = {self.active}.get({self.key})")
-        self.write_line(f"except {self.author_errors}:")
-        self.write_declined()
-        self.write_line(f"if {self._unusual_key_test()}:")
-        self.write_declined()
-        dead_letter = self.bind_value("dead_letter", self.keyed.dead_letter)
-        self._write_author_call(f"{dead_letter}({self.key_state}, {self.event}, {self.error})")
+    def write_ingest(self) -> None:
+        code, shape = self.code, self.shape
+        code.write_line(f"if {self.unusual_event_test()}:")
+        shape.write_declined()
+        code.write_line("try:")
+        code.write_line(f"    {self.key} = {self._key_expression()}")
+        code.write_line(f"    {self.key_state} = {self.active}.get({self.key})")
+        code.write_line(f"except {self.author_errors}:")
+        shape.write_declined()
+        code.write_line(f"if {self._unusual_key_test()}:")
+        shape.write_declined()
+        dead_letter = code.bind_value("dead_letter", self.keyed.dead_letter)
+        self.write_author_call(f"{dead_letter}({self.key_state}, {self.event}, {self.firing.error})")
 
     def _unusual_key_test(self) -> str:
-        plain, is_tuple = self.bind_value("plain", PLAIN_CLASSES), self.bind_value("is_tuple", is_plain_tuple)
+        code = self.code
+        plain, is_tuple = code.bind_value("plain", PLAIN_CLASSES), code.bind_value("is_tuple", is_plain_tuple)
         is_other = f"{self.key}.__class__ not in {plain} and not {is_tuple}({self.key})"  # True would find 1
         test = f"{self.key_state} is None or {is_other}"
-        return f"{test} or not {self.key_state}.is_fast" if self.queues_boundaries else test  # its queue may be full
+        if self.queues_boundaries:  # its queue may be full
+            return f"{test} or not {self.key_state}.is_fast"
+        if self.shape.is_loop:  # a key that has to wait, or to be read from the store, takes another way
+            return f"{test} or not {self.key_state}.is_fast or not {self.firing.state}.credit"
+        return test
 
     def _key_expression(self) -> str:
         read_key = self.keyed.read_key
         if read_key.attribute is not None:
             return f"{self.event}.{read_key.attribute}"
-        return f"{self.bind_value('read_key', read_key.unchecked)}({self.event})"
+        return f"{self.code.bind_value('read_key', read_key.unchecked)}({self.event})"
 
-    def _write_claim(self) -> None:
-        emit_slow = self.bind_value("emit_slow", self.keyed.emit_slow)
-        self._write_number(f"{emit_slow}({self.key_state}, {self.event}, {self.boundary})")
-        self.write_line(f"{self.state}.credit = None")
-        self.write_line(f"{self.cache} = {self.key_state}.cache")
-        self._write_arrival()
+    def write_claim(self) -> None:
+        emit_slow = self.code.bind_value("emit_slow", self.keyed.emit_slow)
+        self.write_number(f"{emit_slow}({self.key_state}, {self.event}, {self.boundary})")
+        self.code.write_line(f"{self.firing.state}.credit = None")
+        self.code.write_line(f"{self.cache} = {self.key_state}.cache")
+        self.write_arrival()
 
-    def _unusual_test(self) -> str:
-        return f"not {self.key_state}.is_fast or {super()._unusual_test()}"
+    def unusual_boundary_test(self) -> str:
+        return f"not {self.key_state}.is_fast or {super().unusual_boundary_test()}"
 
     def failed_arguments(self) -> str:
         return f"{self.key_state}, {super().failed_arguments()}"
@@ -93,17 +102,7 @@ class _KeyedFastPathWriter(FastPathWriter):
         return f"{self.key}, {self.cache}.copy()"
 
 
-class _KeyedLoopWriter(PushLoopWriter, _KeyedFastPathWriter):
-    """Writes the same as the body of a loop over events."""
-
-    def _unusual_key_test(self) -> str:  # a key that has to wait, or to be read from the store, takes another way
-        test = super()._unusual_key_test()
-        if self.queues_boundaries:
-            return test
-        return f"{test} or not {self.key_state}.is_fast or not {self.state}.credit"
-
-
-def _build(writer: _KeyedFastPathWriter, title: str) -> GeneratedFunction:
+def _build(writer: _KeyedPushWriter, title: str) -> GeneratedFunction:
     """Write and compile a function, and bind what it calls when a firing fails."""
     generated = GeneratedFunction.build(writer.write_function(), title)
     index, loop = writer.index, writer.loop
@@ -114,5 +113,5 @@ def _build(writer: _KeyedFastPathWriter, title: str) -> GeneratedFunction:
         loop.fast.fail(failure)
 
     describe = loop.fast.target.describe_fast_firing
-    generated.function.__globals__.update({writer.failed: failed, FIRING_ON_STACK: describe})
+    generated.function.__globals__.update({writer.firing.failed: failed, FIRING_ON_STACK: describe})
     return generated
