@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill.kernel.version import VERSION
 
 if TYPE_CHECKING:
+    from tidemill.access.secret_source import SecretSource
     from tidemill.annotations.context import Context
     from tidemill.engine.graphs.handle import ReactorHandle
     from tidemill.graphs.authoring import batch, passthrough, polling, stream, window
@@ -86,6 +87,7 @@ __all__ = [
     "Retry",
     "RunResult",
     "RunState",
+    "SecretSource",
     "Settings",
     "Skip",
     "Source",
@@ -147,6 +149,7 @@ _MODULE_OF_NAME = {
     "Retry": "tidemill.kernel.backoff",
     "RunResult": "tidemill.workflows.result",
     "RunState": "tidemill.workflows.states",
+    "SecretSource": "tidemill.access.secret_source",
     "Settings": "tidemill.kernel.settings",
     "Skip": "tidemill.workflows.definition",
     "Source": "tidemill.graphs.definition",

@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from tidemill.access.secret_source import SecretSource
+from tidemill.engine.access.given_values import read_given_values
 from tidemill.engine.event_feed.feed import EventFeed
 from tidemill.engine.forwarding.router import OwnerRouter
 from tidemill.engine.graphs.checkpoints.checkpointer import Checkpointer, to_recovery
@@ -30,15 +33,13 @@ from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.engine.workflows.metrics import WORKFLOW_METRICS, WorkflowMetrics
 from tidemill.engine.workflows.runtime import PoolSizes, StoreSharing, WorkflowRuntime
-from tidemill.graphs.definition import Reactor
-from tidemill.graphs.graph import Graph
 from tidemill.kernel.concurrency import call_in_new_thread
 from tidemill.kernel.errors import DefinitionError, RequestError
 from tidemill.kernel.ids import new_instance_id
 from tidemill.kernel.limits import DEFAULT_CONCURRENCY, validate_tenant
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.node_arguments import check_count, check_pools
+from tidemill.node_arguments import check_count, check_pools, list_loads
 from tidemill.node_operations import NodeOperations
 from tidemill.node_parts import NodeParts, make_memory_store, make_ray_hosts, make_store, with_absolute_path
 from tidemill.packages.loading.reader import PackageScope, sort_for_loading
@@ -50,7 +51,6 @@ from tidemill.telemetry import events
 from tidemill.telemetry.metrics import Collector, Metrics
 from tidemill.telemetry.node_events import NodeEvents
 from tidemill.telemetry.otlp_spans import make_span_recorder
-from tidemill.workflows.workflow import Workflow
 
 if TYPE_CHECKING:
     from tidemill.engine.ray.hosts import RayHosts
@@ -73,7 +73,8 @@ class Node(NodeOperations):
     "sqlite:///path" or "postgresql://user@host:port/database"; without one, state is kept in memory and ends with the
     node. Tasks of workflows run at `executor` unless they name another one, at most `concurrency` at a time; by default
     8, and 16 coroutines. `pools` sets the number of slots of pools: it is kept in the store, and holds for every
-    process on it.
+    process on it. Tasks of this node read `variables` and `secrets` before those of the store, with `ctx.variable` and
+    `ctx.secret`; `secrets` may be a SecretSource.
     """
 
     def __init__(
@@ -86,13 +87,14 @@ class Node(NodeOperations):
         concurrency: int = DEFAULT_CONCURRENCY,
         pools: Mapping[str, int] | None = None,
         tenant: str = "public",
+        variables: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, str] | SecretSource | None = None,
     ) -> None:
         self.settings = Settings.read(settings)
         self.tenant = validate_tenant(tenant)
+        self._given_values = read_given_values(variables, secrets, self.tenant, os.environ, self.settings)
         self.registry = Registry(tenant)
-        self._given_loads = (
-            [load] if isinstance(load, Reactor | Graph | Workflow | ModuleType | str | Path) else list(load)
-        )
+        self._given_loads = list_loads(load)
         self._metrics = Metrics((*GRAPH_METRICS, *WORKFLOW_METRICS, *PACKAGE_METRICS))
         parts = self._make_parts()
         self._clock, tasks = parts.clock, TaskScope()

@@ -1,9 +1,15 @@
 """Checks the arguments of a node and of its methods."""
 
 from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+from tidemill.graphs.definition import Reactor
+from tidemill.graphs.graph import Graph
 from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.limits import MAX_INTEGER, WORD_RULE, is_word
+from tidemill.workflows.workflow import Workflow
 
 
 def check_count(name: str, value: int) -> int:
@@ -11,6 +17,11 @@ def check_count(name: str, value: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_INTEGER:
         raise DefinitionError.single("node", f"{name} is a whole number from 1 to {MAX_INTEGER}, not {value!r}")
     return value
+
+
+def list_loads(load: Any) -> list[Any]:
+    """Return what a node is to load as a list; a single thing makes one, too."""
+    return [load] if isinstance(load, Reactor | Graph | Workflow | ModuleType | str | Path) else list(load)
 
 
 def check_pools(pools: Mapping[str, int] | None) -> dict[str, int]:

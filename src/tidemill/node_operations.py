@@ -13,6 +13,7 @@ from tidemill.api.local import LocalApi
 from tidemill.api.runs import list_runs
 from tidemill.api.services import NodeServices, Services
 from tidemill.api.workflows import WorkflowDetails, set_workflow_paused
+from tidemill.engine.access.given_values import GivenValues
 from tidemill.engine.access.services import AccessServices
 from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.client.partitioned_handle import PartitionedHandle
@@ -59,6 +60,7 @@ class NodeOperations:
     server_url: str | None
     """The address of a server that units of a cluster can reach; None if none is known."""
     _clock: Clock
+    _given_values: GivenValues
     _graph_client: GraphClient
     _graph_runtime: GraphRuntime
     _is_open: bool
@@ -83,6 +85,7 @@ class NodeOperations:
             owner=self._owner,
             liveness=self._liveness,
             node_events=self._node_events,
+            given=self._given_values,
         )
 
     @cached_property
@@ -204,7 +207,7 @@ class NodeOperations:
             case SecretCall():
                 return await self.access.secrets.reveal(request.tenant, call.name)
             case VariableCall():
-                return (await self.access.variables.get(request.tenant, call.name)).value
+                return await self.access.variables.read(request.tenant, call.name)
         caller, key = self._caller(request.tenant), call.key_for(request.key)
         with trace_scope(None if request.trace is None else TraceContext.parse(request.trace)):
             run = await self._workflows.client.start(

@@ -1,7 +1,9 @@
 """The node of a script or a shell: runs one workflow as declared, without schedules and triggers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from tidemill.access.secret_source import SecretSource
 from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
@@ -27,6 +29,8 @@ class ScriptNode(Node):
         executor: str = "in_process",
         concurrency: int = DEFAULT_CONCURRENCY,
         settings: Settings | None = None,
+        variables: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, str] | SecretSource | None = None,
     ) -> None:
         self._workflow = workflow
         self._executor = executor
@@ -36,6 +40,8 @@ class ScriptNode(Node):
             settings=settings,
             executor=executor,
             concurrency=concurrency,
+            variables=variables,
+            secrets=secrets,
         )
 
     def _make_parts(self) -> NodeParts:

@@ -6,6 +6,7 @@ Every other module takes the domain's class, of which this is a subclass.
 import asyncio
 import importlib
 import logging
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from tidemill.workflows import workflow as domain
 from tidemill.workflows.result import RunResult
 
 if TYPE_CHECKING:
+    from tidemill.access.secret_source import SecretSource
     from tidemill.script import ScriptNode
 
 logger = logging.getLogger(__name__)
@@ -35,12 +37,38 @@ class Workflow(domain.Workflow):
 
         For scripts and tests. It runs as declared, but without schedules and triggers, with unlimited pools, and tasks
         with an unknown executor run in this process. If an event loop is running already, the node gets a thread, and
-        this one waits for it.
+        this one waits for it. For tasks that read variables or secrets, see `given`.
         """
+        return self.given().run(**params)
+
+    def given(
+        self, *, variables: Mapping[str, Any] | None = None, secrets: "Mapping[str, str] | SecretSource | None" = None
+    ) -> "GivenWorkflow":
+        """Return what runs the workflow with variables and secrets: `report.given(secrets={...}).run(day=...)`."""
+        return GivenWorkflow(self, variables, secrets)
+
+
+class GivenWorkflow:
+    """A workflow with the variables and secrets that its tasks read."""
+
+    __slots__ = ("_values", "_workflow")
+
+    def __init__(
+        self,
+        workflow: Workflow,
+        variables: Mapping[str, Any] | None,
+        secrets: "Mapping[str, str] | SecretSource | None",
+    ) -> None:
+        self._workflow = workflow
+        self._values: dict[str, Any] = {"variables": variables, "secrets": secrets}
+
+    def run(self, /, **params: Any) -> RunResult:
+        """Run the workflow now, as `Workflow.run` does."""
+        workflow, values = self._workflow, self._values
         if not _is_loop_running():
-            return asyncio.run(_run_on_script_node(self, params))
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"workflow {self.name}") as threads:
-            return threads.submit(lambda: asyncio.run(_run_on_script_node(self, params))).result()
+            return asyncio.run(_run_on_script_node(workflow, params, values))
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"workflow {workflow.name}") as threads:
+            return threads.submit(lambda: asyncio.run(_run_on_script_node(workflow, params, values))).result()
 
 
 def _is_loop_running() -> bool:
@@ -51,15 +79,15 @@ def _is_loop_running() -> bool:
     return True
 
 
-async def _run_on_script_node(workflow: Workflow, params: dict[str, Any]) -> RunResult:
-    async with _make_script_node(workflow) as node:
+async def _run_on_script_node(workflow: Workflow, params: dict[str, Any], values: dict[str, Any]) -> RunResult:
+    async with _make_script_node(workflow, values) as node:
         for sentence in node.executor_warnings():
             logger.warning(sentence)
         run = await node.start(workflow.name, params)
         return await run.wait()
 
 
-def _make_script_node(workflow: Workflow) -> "ScriptNode":
+def _make_script_node(workflow: Workflow, values: dict[str, Any]) -> "ScriptNode":
     """Return a node. It is imported here: a process that runs tasks needs only declarations, and forks faster."""
-    node: ScriptNode = importlib.import_module("tidemill.script").ScriptNode(workflow)
+    node: ScriptNode = importlib.import_module("tidemill.script").ScriptNode(workflow, **values)
     return node

@@ -21,6 +21,8 @@ from tidemill.kernel.urls import mask_credentials, mask_password
 EventLoop = Literal["auto", "asyncio", "uvloop"]
 """The event loop of a command that runs a node; "auto" is uvloop if it is installed."""
 ENVIRONMENT_PREFIX = "TIDEMILL_"
+SECRET_PREFIX = "TIDEMILL_SECRET_"
+"""Begins the name of a variable with a secret of author code; but for those that settings have."""
 FILE_SUFFIX = "_FILE"
 """Ends the name of a variable that names a file with the value: secrets come as files, which no child inherits."""
 _ZERO_ALLOWED = frozenset(
@@ -35,10 +37,10 @@ _ZERO_ALLOWED = frozenset(
     ]
 )
 """Durations that may be zero. The others are waited for in a loop, which would spin."""
-_PATH_SETTINGS = frozenset(["kubernetes_config", "packages", "trusted_keys"])
+_PATH_SETTINGS = frozenset(["kubernetes_config", "packages", "secrets_dir", "trusted_keys"])
 """Paths, made absolute when they are read: author code may change the working directory later."""
 _MASKS: dict[str, Callable[[str], str]] = {
-    **dict.fromkeys(["secret_keys", "oidc_client_secret"], lambda _: "***"),
+    **dict.fromkeys(["secret_keys", "oidc_client_secret", "vault_token"], lambda _: "***"),
     **dict.fromkeys(["store", "postgres_url", "redis_url", "mqtt_url", "ray_host_store"], mask_password),
     "nats_servers": mask_credentials,
 }
@@ -124,6 +126,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tenant_uploads: bool = False
     trusted_keys: str | None = None
     secret_keys: str | None = None
+    secrets_dir: str | None = None
+    vault_address: str | None = None
+    vault_token: str | None = None
+    vault_path: str = "secret/tidemill"
     requests_per_second: int = 1000
     connections_per_key: int = 5000
     max_connections: int | None = None
@@ -201,11 +207,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def secret_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return the variables that hold keys, or an address with a password, or that name a file with one of them."""
+    """Return the variables with a secret of author code, keys or an address with a password, or the file of one."""
     masks = {ENVIRONMENT_PREFIX + name.upper(): mask for name, mask in _MASKS.items()}
     values = {name: environment[name] for name in masks if name in environment}
     files = [name + FILE_SUFFIX for name in masks if name + FILE_SUFFIX in environment]
-    return [*(name for name, value in values.items() if masks[name](value) != value), *files]
+    of_settings = [*(name for name, value in values.items() if masks[name](value) != value), *files]
+    of_code = [name for name in environment if name.startswith(SECRET_PREFIX) and name not in of_settings]
+    return [*of_settings, *of_code]
+
+
+def secret_variable(name: str) -> str | None:
+    """Return the variable that holds a secret of author code; None if a setting has that variable."""
+    variable = SECRET_PREFIX + re.sub(r"[^A-Z0-9]", "_", name.upper())
+    setting = variable.removeprefix(ENVIRONMENT_PREFIX).removesuffix(FILE_SUFFIX).lower()
+    return None if setting in Settings.__struct_fields__ else variable
 
 
 def _read_variable(environment: Mapping[str, str], name: str) -> str | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from tidemill.access.secret_source import SecretSource
 from tidemill.engine.tasks import wait_until
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
@@ -101,6 +102,8 @@ class TestNode(Node):
         concurrency: int = DEFAULT_CONCURRENCY,
         pools: Mapping[str, int] | None = None,
         tenant: str = "public",
+        variables: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, str] | SecretSource | None = None,
         start: datetime | None = None,
         disconnected: Iterable[str] = (),
         clock: VirtualClock | None = None,
@@ -114,6 +117,8 @@ class TestNode(Node):
             "concurrency": concurrency,
             "pools": pools,
             "tenant": tenant,
+            "variables": variables,
+            "secrets": secrets,
         }
         self._predecessor = predecessor
         self._successor: TestNode | None = None

@@ -24,7 +24,7 @@ CUSTOM_KINDS = {"ServiceMonitor"}
 KUBERNETES_VERSIONS = ("1.25", "1.37")
 SECRET_SETTINGS = {
     *("store", "postgres_url", "redis_url", "mqtt_url", "ray_host_store"),
-    *("secret_keys", "oidc_client_secret"),
+    *("secret_keys", "oidc_client_secret", "vault_token"),
 }
 REQUIRED = {"store": {"address": ADDRESS}}
 

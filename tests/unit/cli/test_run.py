@@ -307,3 +307,30 @@ def test_an_interrupt_that_came_early_is_not_lost() -> None:
         signal.raise_signal(signal.SIGINT)
         interrupts.on_first(lambda: asked.append("to stop"))
     assert asked == ["to stop"]
+
+
+READING = """
+import tidemill as tm
+
+reading = tm.Workflow("reading")
+
+
+@reading.task
+def read(ctx: tm.Context) -> list[object]:
+    return [ctx.variable("region"), ctx.variable("limit"), len(ctx.secret("bank")), len(ctx.secret("PIN"))]
+"""
+
+
+def test_a_run_takes_variables_and_secrets(tmp_path: Path, monkeypatch: Monkey, capsys: Captured) -> None:
+    """D8: secrets come from the environment, never from the command line."""
+    file = tmp_path / "reading.py"
+    file.write_text(READING)
+    monkeypatch.setenv("BANK_TOKEN", "hunter22")
+    monkeypatch.setenv("PIN", "4711")
+    values = ["--variable", "region=eu", "--variable", "limit=3", "--secret-env", "bank=BANK_TOKEN"]
+    assert run(monkeypatch, "run", str(file), *values, "--secret-env", "PIN", "-o", "json") == 0
+    assert outputs(capsys)["read"] == ["eu", 3, 8, 4]
+    assert run(monkeypatch, "run", str(file), "--variable", "region") == 2
+    assert "--variable takes NAME=VALUE" in capsys.readouterr().err
+    assert run(monkeypatch, "run", str(file), "--secret-env", "bank=MISSING") == 2
+    assert "the environment has no variable MISSING" in capsys.readouterr().err

@@ -28,6 +28,7 @@ from tidemill.cli.output import (
 from tidemill.cli.shared_options import SharedOptionsCommand
 from tidemill.cli.stores import TenantOption
 from tidemill.cli.targets import ServerTarget, find_server_of, given_options
+from tidemill.cli.task_values import SecretEnvOption, VariableOption, parse_variables, read_secrets
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 
@@ -100,6 +101,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     executor: str
     concurrency: int
     load: Sequence[str]
+    variables: Mapping[str, Any]
+    secrets: Mapping[str, str]
     output: Format
     quiet: bool
 
@@ -121,6 +124,8 @@ def run(
         list[str] | None,
         typer.Option("-p", "--param", metavar="NAME=VALUE", help="A param of the workflow. May be repeated."),
     ] = None,
+    variable: VariableOption = None,
+    secret_env: SecretEnvOption = None,
 ) -> None:
     """Run a workflow now; show its progress and its result.
 
@@ -136,6 +141,8 @@ def run(
         executor=executor,
         concurrency=concurrency or DEFAULT_CONCURRENCY,
         load=load or (),
+        variables=parse_variables(variable or ()),
+        secrets=read_secrets(secret_env or ()),
         output=output,
         quiet=quiet,
     )
@@ -176,13 +183,18 @@ def _run_here(place: str, words: Sequence[str], pairs: Sequence[str], options: R
         progress = _make_progress(options, workflow)
         interrupts = Interrupts(on_second=lambda: _restore_terminal(progress))
         with _isolating_task_output(options), interrupts.handling_signals(), progress:
-            node = {"store": options.store, "executor": options.executor, "concurrency": options.concurrency}
-            result = run_async(run_locally(workflow, params, progress, interrupts, **node))
+            result = run_async(run_locally(workflow, params, progress, interrupts, **_node_options(options)))
     _print_result(result, options)
     if interrupts.exit_code is not None:
         raise typer.Exit(interrupts.exit_code)
     if not result.ok:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _node_options(options: RunOptions) -> dict[str, Any]:
+    """Return the options of the node that runs the workflow."""
+    names = ("store", "executor", "concurrency", "variables", "secrets")
+    return {name: getattr(options, name) for name in names}
 
 
 def _run_on_server(
@@ -191,6 +203,9 @@ def _run_on_server(
     """Run a workflow of a server; Ctrl-C cancels the run."""
     from tidemill.cli.run_on_server import ServerRun
 
+    if options.variables or options.secrets:
+        message = "--variable and --secret-env are for a workflow of a file: a server has its own variables and secrets"
+        raise RequestError(f"{message}, see `tidemill variable` and `tidemill secret`", code="not_runnable")
     run = ServerRun(server, options.tenant)
     quiet = options.quiet or options.output is Format.JSON
     try:

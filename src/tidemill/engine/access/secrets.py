@@ -1,10 +1,14 @@
 """Secrets: encrypted values that operators set and author code reads. The API never returns one."""
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from tidemill.access.envelope import Envelope, MasterKeys, SecretPlace
 from tidemill.access.principal import Principal
+from tidemill.access.secret_source import SecretSource
 from tidemill.engine.access.audit_log import AuditLog
+from tidemill.engine.access.secret_sources import SecretSources
 from tidemill.engine.access.variables import check_name
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
@@ -23,11 +27,12 @@ ROTATION_BATCH = 100  # secrets that are read at a time
 class SecretService:
     """Secrets of all tenants."""
 
-    def __init__(self, store: Store, audit: AuditLog, clock: Clock, settings: Settings) -> None:
+    def __init__(self, store: Store, audit: AuditLog, clock: Clock, settings: Settings, sources: SecretSources) -> None:
         self._store = store
         self._audit = audit
         self._clock = clock
         self._settings = settings
+        self._sources = sources
         self._loaded_keys: MasterKeys | None = None
         self.mask = SecretMask()
         """Every value that was revealed here."""
@@ -59,12 +64,22 @@ class SecretService:
                 return secret
 
     async def reveal(self, tenant: str, name: str) -> str:
-        """Return the value of a secret to author code of its tenant."""
-        stored = await self._find(tenant, name)
-        keys = await self._keys()
-        value = keys.decrypt(_envelope_of(stored), _place_of(stored)).decode("utf-8", "surrogatepass")
+        """Return the value of a secret to author code of its tenant, from the first source that has it."""
+        value = await self._read(tenant, name)
         self.mask.add(value)
         return value
+
+    async def _read(self, tenant: str, name: str) -> str:
+        is_nameable = is_name(name)
+        if is_nameable and (value := await _ask(self._sources.before_store, tenant, name)) is not None:
+            return value
+        stored = await self._store.secrets.get(tenant, name) if is_nameable else None
+        if stored is not None:
+            keys = await self._keys()
+            return keys.decrypt(_envelope_of(stored), _place_of(stored)).decode("utf-8", "surrogatepass")
+        if is_nameable and (value := await _ask(self._sources.after_store, tenant, name)) is not None:
+            return value
+        raise await self._not_found(tenant, name)
 
     async def get(self, tenant: str, name: str) -> StoredSecret:
         """Return everything about a secret but its value."""
@@ -98,10 +113,12 @@ class SecretService:
     async def _find(self, tenant: str, name: str) -> StoredSecret:
         stored = await self._store.secrets.get(tenant, name) if is_name(name) else None
         if stored is None:
-            known = [one.name for one in await self._store.secrets.for_tenant(tenant)]
-            message = f"there is no secret '{name}'{did_you_mean(name, known)}"
-            raise NotFoundError("secret", name, message, known)
+            raise await self._not_found(tenant, name)
         return stored
+
+    async def _not_found(self, tenant: str, name: str) -> NotFoundError:
+        known = [one.name for one in await self._store.secrets.for_tenant(tenant)]
+        return NotFoundError("secret", name, f"there is no secret '{name}'{did_you_mean(name, known)}", known)
 
     async def _keys(self) -> MasterKeys:
         """Return the master keys: those of the settings, or those that a local store keeps next to its file."""
@@ -115,6 +132,14 @@ class SecretService:
                 raise RequestError(message, code="no_secret_keys", status=409)
             self._loaded_keys = MasterKeys.parse(text)
         return self._loaded_keys
+
+
+async def _ask(sources: Iterable[SecretSource], tenant: str, name: str) -> str | None:
+    """Return the value of the first source that has the secret."""
+    for source in sources:
+        if (value := await source.read(tenant, name)) is not None:
+            return value
+    return None
 
 
 def _place_of(stored: StoredSecret) -> SecretPlace:

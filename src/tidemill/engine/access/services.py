@@ -8,8 +8,10 @@ from tidemill.engine.access.accounts import AccountService
 from tidemill.engine.access.attempts import AttemptAuthentication
 from tidemill.engine.access.audit_log import AuditLog
 from tidemill.engine.access.credential_watch import CredentialWatch
+from tidemill.engine.access.given_values import GivenValues
 from tidemill.engine.access.idempotency import IdempotentRequests
 from tidemill.engine.access.keys import KeyService
+from tidemill.engine.access.secret_sources import SecretSources
 from tidemill.engine.access.secrets import SecretService
 from tidemill.engine.access.sessions import SessionService, TicketService
 from tidemill.engine.access.tenants import TenantService
@@ -41,6 +43,7 @@ class AccessServices:
         owner: Owner | None = None,
         liveness: ProcessLiveness | None = None,
         node_events: NodeEvents | None = None,
+        given: GivenValues | None = None,
     ) -> None:
         self._store = store
         self.clock = clock
@@ -50,8 +53,8 @@ class AccessServices:
         self.accounts = AccountService(store.accounts, store.sessions, self.tenants, self.audit, clock)
         self.sessions = SessionService(store.sessions, self.audit, clock)
         self.tickets = TicketService(store.tickets, clock)
-        self.variables = VariableService(store.variables, self.audit, clock)
-        self.secrets = SecretService(store, self.audit, clock, settings)
+        self.variables = VariableService(store.variables, self.audit, clock, given or GivenValues())
+        self.secrets = SecretService(store, self.audit, clock, settings, given.secrets if given else SecretSources())
         self.attempts = AttemptAuthentication(store.attempt_orders, store.code_bundles, clock)
         self.requests = IdempotentRequests(
             store.requests, clock, ttl=settings.lease_ttl, owner=owner, liveness=liveness

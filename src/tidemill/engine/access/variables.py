@@ -4,6 +4,7 @@ from typing import Any
 
 from tidemill.access.principal import Principal
 from tidemill.engine.access.audit_log import AuditLog
+from tidemill.engine.access.given_values import GivenValues
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.limits import NAME_RULE, is_name
@@ -20,10 +21,11 @@ def check_name(kind: str, name: str) -> None:
 class VariableService:
     """Variables of all tenants."""
 
-    def __init__(self, variables: Variables, audit: AuditLog, clock: Clock) -> None:
+    def __init__(self, variables: Variables, audit: AuditLog, clock: Clock, given: GivenValues) -> None:
         self._variables = variables
         self._audit = audit
         self._clock = clock
+        self._given = given
 
     async def set(self, principal: Principal, name: str, value: Any) -> VariableRow:
         """Set a variable of the principal's tenant to anything that JSON can express."""
@@ -45,6 +47,12 @@ class VariableService:
         if variable is None:
             raise await self._not_found(tenant, name)
         return variable
+
+    async def read(self, tenant: str, name: str) -> Any:
+        """Return the value of a variable to author code of its tenant: as the node was given it, or as it is stored."""
+        if tenant == self._given.tenant and name in self._given.variables:
+            return self._given.variables[name]
+        return (await self.get(tenant, name)).value
 
     async def list_for(self, principal: Principal) -> list[ListedVariable]:
         """Return the variables of the principal's tenant, by name, without large values."""
