@@ -1,6 +1,7 @@
 """The context of a task: its attempt, its values, deferral, and calls to its node."""
 
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from inspect import isawaitable
@@ -11,7 +12,17 @@ from tidemill.kernel.durations import Duration, parse_duration, parse_positive_d
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.attempt_results import PollFunction
-from tidemill.workflows.node_calls import NO_NODE, CallNode, NodeCall, PushCall, SecretCall, StartCall, VariableCall
+from tidemill.workflows.node_calls import (
+    NO_NODE,
+    CallNode,
+    NodeCall,
+    PendingCall,
+    PushCall,
+    SecretCall,
+    StartCall,
+    VariableCall,
+    pending,
+)
 from tidemill.workflows.records import AttemptKey
 
 DEFAULT_POLL_INTERVAL = 30.0
@@ -47,6 +58,7 @@ class TaskContext(Context):
         "_key",
         "_merge",
         "_merged",
+        "_pending_calls",
         "_starts",
         "_wait_for",
         "attempt",
@@ -64,6 +76,7 @@ class TaskContext(Context):
         log: "logging.LoggerAdapter[logging.Logger]",
         merge: Callable[[], Mapping[str, Any]],
         call_node: CallNode | None = None,
+        pending_calls: dict[PendingCall, None] | None = None,
         wait_for: Callable[[Awaitable[bool]], bool] | None = None,
     ) -> None:
         self._key = key
@@ -71,6 +84,7 @@ class TaskContext(Context):
         self._merge = merge
         self._merged: Mapping[str, Any] | None = None
         self._call_node = call_node
+        self._pending_calls = {} if pending_calls is None else pending_calls
         self._starts = 0  # calls of `start` so far
         self._wait_for = wait_for
         self.attempt = number  # type: ignore[misc]  # our slots hide the properties of the base class
@@ -158,7 +172,7 @@ class TaskContext(Context):
     def _call(self, call: NodeCall) -> Any:
         if self._call_node is None:
             raise OperationError(NO_NODE)
-        return self._call_node(call)
+        return pending(call, self._call_node(call), sys._getframe(2), self._pending_calls)
 
 
 def _name_of(definition: Any) -> str:

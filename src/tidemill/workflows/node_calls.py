@@ -1,6 +1,11 @@
-"""Calls of a running task to its node, such as `ctx.push`, as values that can be sent from another process."""
+"""Calls of a running task to its node, such as `ctx.push`, as values that can be sent from another process.
 
-from collections.abc import Callable
+In an `async def` task a call returns a `PendingCall`. One that the task never awaits fails the task.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from inspect import isawaitable
+from types import FrameType
 from typing import Any, Literal, NoReturn
 
 import msgspec
@@ -16,6 +21,9 @@ class PushCall(msgspec.Struct, frozen=True, tag=True):
     format: Literal["json", "msgpack"] = "json"
     """How the event is encoded, if it is bytes."""
 
+    def __str__(self) -> str:
+        return f"ctx.push({self.accumulator!r}, ...)"
+
 
 class StartCall(msgspec.Struct, frozen=True, tag=True):
     """Start a run of a workflow; the answer is its handle."""
@@ -29,17 +37,26 @@ class StartCall(msgspec.Struct, frozen=True, tag=True):
         """Return the key that the call has in every attempt of its task, so that it starts one run."""
         return f"task:{attempt.run}/{attempt.task_key.label}:{self.number}"
 
+    def __str__(self) -> str:
+        return f"ctx.start({self.workflow!r}, ...)" if self.params else f"ctx.start({self.workflow!r})"
+
 
 class SecretCall(msgspec.Struct, frozen=True, tag=True):
     """Read a secret of the task's tenant; the answer is its value."""
 
     name: str
 
+    def __str__(self) -> str:
+        return f"ctx.secret({self.name!r})"
+
 
 class VariableCall(msgspec.Struct, frozen=True, tag=True):
     """Read a variable of the task's tenant; the answer is its value."""
 
     name: str
+
+    def __str__(self) -> str:
+        return f"ctx.variable({self.name!r})"
 
 
 NodeCall = PushCall | StartCall | SecretCall | VariableCall
@@ -58,3 +75,72 @@ class StartedRun(msgspec.Struct, frozen=True):
             f"in a task outside its node a started run has only an id, no {name!r}: wait for it with an in_process task"
         )
         raise AttributeError(message)
+
+
+class NotAwaitedError(TypeError):
+    """A task has not awaited a call of its context."""
+
+
+class PendingCall(Coroutine[Any, Any, Any]):
+    """A call of an `async def` task until it is awaited. To use it as if it were the answer raises."""
+
+    __slots__ = ("_answer", "_call", "_code", "_line", "_others", "_steps")
+
+    def __init__(
+        self, call: NodeCall, answer: Awaitable[Any], frame: FrameType, others: "dict[PendingCall, None]"
+    ) -> None:
+        self._call = call
+        self._answer = answer
+        self._code, self._line = frame.f_code, frame.f_lineno
+        self._steps: Generator[Any, Any, Any] | None = None
+        self._others = others
+        others[self] = None
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        self._others.pop(self, None)
+        return self._answer.__await__()
+
+    def send(self, value: Any) -> Any:
+        """Begin or continue: a loop runs it as a task."""
+        return self._started().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error where it waits."""
+        return self._started().throw(*error)
+
+    def close(self) -> None:
+        """End it; one that has not started never will."""
+        self._others.pop(self, None)
+        if (close := getattr(self._answer, "close", None)) is not None:
+            close()
+
+    def _started(self) -> Generator[Any, Any, Any]:
+        if self._steps is None:
+            self._steps = self.__await__()
+        return self._steps
+
+    def error(self) -> NotAwaitedError:
+        """Return the error of a task that has not awaited it."""
+        return NotAwaitedError(
+            f"{self._code.co_filename}:{self._line}: {self._call} was not awaited: write `await {self._call}`"
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self._call}, not awaited>"
+
+    def __str__(self) -> str:
+        raise self.error()
+
+    def __format__(self, spec: str) -> str:
+        raise self.error()
+
+    def __bool__(self) -> bool:
+        raise self.error()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(str(self.error()))
+
+
+def pending(call: NodeCall, answer: Any, frame: FrameType, others: dict[PendingCall, None]) -> Any:
+    """Return the answer of a call, which code on an event loop has to await; `frame` is that of the author."""
+    return PendingCall(call, answer, frame, others) if isawaitable(answer) else answer

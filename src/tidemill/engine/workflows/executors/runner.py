@@ -37,7 +37,7 @@ from tidemill.telemetry.tracing import enter_trace
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
 from tidemill.workflows.context import Deferral, TaskContext
 from tidemill.workflows.definition import Skip
-from tidemill.workflows.node_calls import CallNode
+from tidemill.workflows.node_calls import CallNode, NotAwaitedError, PendingCall
 from tidemill.workflows.params import decode_params
 from tidemill.workflows.records import TaskError
 from tidemill.workflows.wiring import WiredTask
@@ -60,6 +60,8 @@ class CallEnvironment(msgspec.Struct, frozen=True):
     """Whether log records are repeated in Python's logging."""
     call_node: CallNode | None = None
     """Makes the calls of `ctx.push`, `ctx.start`, `ctx.secret` and `ctx.variable`."""
+    pending_calls: dict[PendingCall, None] = {}
+    """Calls of the attempt that it has not awaited yet."""
     mask: SecretMask | None = None
     """The secrets that are masked in logs and errors."""
 
@@ -121,10 +123,12 @@ class TaskCall:
         except BaseException as error:  # author code: it may raise anything
             if getpid() != environment.pid:
                 _exit_forked_copy(error)
+            if environment.pending_calls:
+                return _failure_of_forgotten(environment, error)
             return self.ending_of_error(error, environment)
         if getpid() != environment.pid:
             _exit_forked_copy()
-        return self._encode_result(value)
+        return _failure_of_forgotten(environment) if environment.pending_calls else self._encode_result(value)
 
     async def run_async(self, request: AttemptRequest, environment: CallEnvironment) -> AttemptResult:
         """Run the attempt on this loop. Raise only if the current task is cancelled; other errors become results."""
@@ -139,6 +143,8 @@ class TaskCall:
                     _exit_forked_copy(error)
                 if is_cancelled_here(error):
                     raise
+                if environment.pending_calls and (forgotten := await _find_forgotten(environment, error)) is not None:
+                    return forgotten
                 ending = await self._handle_error(error, environment)
                 if ending is not None:
                     return ending
@@ -146,6 +152,8 @@ class TaskCall:
             else:
                 if getpid() != environment.pid:
                     _exit_forked_copy()
+                if environment.pending_calls and (forgotten := await _find_forgotten(environment)) is not None:
+                    return forgotten
                 return self._encode_result(value)
 
     async def _handle_error(self, error: BaseException, environment: CallEnvironment) -> AttemptResult | None:
@@ -207,6 +215,7 @@ class TaskCall:
             ),
             merge=lambda: _merge_context(request.params, params, inputs),
             call_node=environment.call_node,
+            pending_calls=environment.pending_calls,
             wait_for=None if self.is_async else _run_awaitable,
         )
 
@@ -250,6 +259,23 @@ def _enter_context(request: AttemptRequest) -> None:
     ATTEMPT.set(request.log_fields)
     if request.trace is not None:
         enter_trace(request.trace)
+
+
+async def _find_forgotten(environment: CallEnvironment, error: BaseException | None = None) -> Failed | None:
+    """Return the failure of a coroutine with calls that it has not awaited; None if others await them."""
+    await asyncio.sleep(0)  # a call that it has just given to `asyncio.create_task` begins
+    return _failure_of_forgotten(environment, error) if environment.pending_calls else None
+
+
+def _failure_of_forgotten(environment: CallEnvironment, error: BaseException | None = None) -> Failed:
+    """Return the failure of an attempt with calls that it has not awaited; an error that it raised is the cause."""
+    forgotten = list(environment.pending_calls)
+    for call in forgotten:
+        call.close()  # else Python warns that it was never awaited
+    failure = error if isinstance(error, NotAwaitedError) else forgotten[0].error()
+    if error is not failure:
+        failure.__cause__ = error
+    return Failed(error=build_task_error(failure, environment.mask), may_retry=False)
 
 
 def build_fallback_failure(error: BaseException) -> Failed:
