@@ -15,7 +15,6 @@ from tidemill.server.connections import limit_per_key
 from tidemill.server.context import Authenticator, ContextInjection, ServerContext
 from tidemill.server.errors import answer_http_exception, answer_tidemill_error, answer_unexpected_error
 from tidemill.server.idempotency import Idempotency
-from tidemill.server.injection import dependencies
 from tidemill.server.metrics import ServerMetrics
 from tidemill.server.oidc.login import OidcLogin
 from tidemill.server.oidc.provider import OidcProvider, make_provider
@@ -70,7 +69,6 @@ def _routes() -> "ASGIApp":
     """
     app = Litestar(
         [to_handler(route) for route in ROUTES],
-        dependencies=dependencies(),
         middleware=[Authorization(), Idempotency(BODY_LIMIT), Auditing()],
         exception_handlers={
             TidemillError: answer_tidemill_error,

@@ -19,7 +19,6 @@ from tidemill.api.services import Services
 from tidemill.engine.access.idempotency import KeyedRequest
 from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.server.event_stream import StreamEvent, event_stream, wants_stream
-from tidemill.server.injection import InjectedContext, InjectedKeyed, InjectedPrincipal
 from tidemill.server.requests import ApiRequest, ApiResponse
 from tidemill.server.routing import BASE_PATH, Handler, Route
 
@@ -86,9 +85,9 @@ def to_route(
 
 
 def _make_handler(operation: Operation[Any, Any]) -> Handler:
-    """Return a function with the parameters that Litestar fills in: those of the server, then the fields."""
+    """Return a function with the parameters that Litestar fills in: the request, then the fields."""
     http, body = operation.http, [one for one in operation.fields if one.place == "body"]
-    parameters = {"context": InjectedContext, "principal": InjectedPrincipal, "keyed": InjectedKeyed}
+    parameters: dict[str, Any] = {"request": ApiRequest}
     defaults: dict[str, Any] = {}
     if operation.takes_page:
         parameters |= {"limit": Limit, "cursor": Cursor}
@@ -100,23 +99,21 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
     if body:
         parameters["data"], default = _body_parameter(operation)
         defaults |= default
-    if operation.stream is not None:
-        parameters["request"] = ApiRequest
 
-    async def handle(**given: Any) -> Any:
-        context, principal, keyed = given.pop("context"), given.pop("principal"), given.pop("keyed")
+    async def handle(*, request: ApiRequest, **given: Any) -> Any:
+        services, keyed = request.node.services, request.keyed
         given = {name.removesuffix(_RENAMED): value for name, value in given.items()}
         if body:
             data = given.pop("data") or operation.body_type()
             given |= {one.name: getattr(data, one.name) for one in body}
         if operation.takes_page:
             given["page"] = PageRequest(given.pop("limit"), given.pop("cursor"))
-        if operation.stream is not None and wants_stream(request := given.pop("request")):
-            return await follow(operation, request, context.node.services, principal, given)
+        if operation.stream is not None and wants_stream(request):
+            return await follow(operation, request, services, request.user, given)
         if keyed is not None and operation.makes_once:
             given["request"] = RequestKey(keyed.effect, keyed.begun_at, keyed.is_repetition, keyed.was_lost)
         with _judging(operation, keyed):
-            answer = await operation(context.node.services, principal, **given)
+            answer = await operation(services, request.user, **given)
         headers = _headers(operation, answer)
         if http.may_make_nothing and "location" not in headers:
             return ApiResponse(answer, status_code=200, headers=headers)

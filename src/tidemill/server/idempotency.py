@@ -62,11 +62,6 @@ class Idempotency(ASGIMiddleware):
         await _replay(keyed.record, send)
 
 
-def keyed_request_of(scope: "Scope") -> KeyedRequest | None:
-    """Return the request of a connection, if it has an idempotency key that its route takes."""
-    return cast("KeyedRequest | None", scope["state"].get("keyed"))
-
-
 def _not_kept_error(key: str) -> RequestError:
     message = (
         f"a request with the Idempotency-Key {key!r} was answered; the answer is secret, and is not kept: look at what "

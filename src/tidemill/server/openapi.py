@@ -11,7 +11,6 @@ from litestar.openapi.spec import Components, Schema, SecurityScheme
 from msgspec.structs import fields
 
 from tidemill import __version__
-from tidemill.server.injection import dependencies
 from tidemill.server.requests import ApiRequest
 from tidemill.server.route_table import ROUTES
 from tidemill.server.routing import to_handler
@@ -54,7 +53,6 @@ def openapi_document() -> bytes:
         handlers,
         openapi_config=config,
         request_class=ApiRequest,
-        dependencies=dependencies(),
         plugins=[_StructSchemas()],
         logging_config=None,
     )

@@ -10,10 +10,13 @@ from litestar.connection import ASGIConnection
 from litestar.datastructures import State
 from litestar.enums import MediaType
 
-from tidemill.access.principal import Principal
+from tidemill.access.principal import Caller, Principal
 from tidemill.api.errors import FieldProblem, InvalidRequestError, invalid_field_error
+from tidemill.engine.access.idempotency import KeyedRequest
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import is_storable, make_storable
+from tidemill.node import Node
+from tidemill.server.context import ServerContext, caller_of, context_of
 
 if TYPE_CHECKING:
     from litestar import Litestar
@@ -25,7 +28,30 @@ MSGPACK_MEDIA_TYPES = frozenset([MSGPACK, "application/x-msgpack", "application/
 
 
 class ApiRequest(Request[Principal, Any, State]):
-    """A request whose body is decoded with the type that its handler declares."""
+    """A request: its body is decoded with the type that its handler declares.
+
+    Handlers take the node and the caller from it: Litestar's injection would start a task for each of them.
+    """
+
+    @property
+    def context(self) -> ServerContext:
+        """The server that was asked."""
+        return context_of(self.scope)
+
+    @property
+    def node(self) -> Node:
+        """The node that the server serves."""
+        return self.context.node
+
+    @property
+    def caller(self) -> Caller:
+        """The caller that the engines see."""
+        return caller_of(self.user)
+
+    @property
+    def keyed(self) -> KeyedRequest | None:
+        """The request with its idempotency key, if it has one that its route takes."""
+        return self.scope["state"].get("keyed")
 
     async def json(self) -> Any:
         """Return the decoded body; RequestError if it is malformed or invalid."""

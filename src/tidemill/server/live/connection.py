@@ -16,7 +16,7 @@ from tidemill.access.principal import Caller, Principal
 from tidemill.kernel.concurrency import FirstErrorGroup
 from tidemill.kernel.errors import NotFoundError, TidemillError
 from tidemill.server.authorization import authorize
-from tidemill.server.context import ServerContext, caller_of
+from tidemill.server.context import ServerContext, caller_of, context_of
 from tidemill.server.live.closing import ClientGoneError, CloseCode, CloseError, close_for
 from tidemill.server.live.codecs import JSON_CODEC, FrameCodec, choose_codec
 from tidemill.storage.graph_ports import PartKind
@@ -108,9 +108,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         return session.context.node.graph_client.is_here(session.caller, self.kind, self.name)
 
 
-async def serve_session(
-    socket: LiveSocket, context: ServerContext, serve: Serve, endpoint: Endpoint | None = None
-) -> None:
+async def serve_session(socket: LiveSocket, serve: Serve, endpoint: Endpoint | None = None) -> None:
     """Accept a connection, authorize it, and serve it until it ends; close it with the code that says why.
 
     The connection is accepted before it is authorized, because only then can it be closed with a code.
@@ -121,7 +119,7 @@ async def serve_session(
     try:
         if refusal is not None:
             raise refusal
-        await _serve(await _authorize(socket, connection, context), serve, endpoint)
+        await _serve(await _authorize(socket, connection, context_of(socket.scope)), serve, endpoint)
         ending = CloseError(CloseCode.NORMAL, "")
     except ClientGoneError:
         return

@@ -16,7 +16,6 @@ from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.kernel.concurrency import FirstErrorGroup
 from tidemill.kernel.errors import NotFoundError, TidemillError
-from tidemill.server.injection import InjectedContext
 from tidemill.server.live.closing import ClientGoneError, CloseCode, CloseError, bad_frame
 from tidemill.server.live.codecs import decode_frame
 from tidemill.server.live.connection import Endpoint, LiveSession, LiveSocket, serve_session
@@ -33,7 +32,6 @@ DRAIN_SECONDS = 10.0
 
 async def push_socket(
     socket: LiveSocket,
-    context: InjectedContext,
     name: FromPath[str],
     ack: FromQuery[str] = "all",
     client: FromQuery[str | None] = None,
@@ -46,7 +44,7 @@ async def push_socket(
         pusher = Pusher(session, name, client, request_id_of(socket.scope), answers_all=ack == "all")
         await pusher.serve(group)
 
-    await serve_session(socket, context, serve, Endpoint("accumulator", name))
+    await serve_session(socket, serve, Endpoint("accumulator", name))
 
 
 class _Push(NamedTuple):

@@ -12,7 +12,6 @@ from tidemill.graphs.key_forms import key_from_json
 from tidemill.graphs.views import CommandResult, ReactorCommand
 from tidemill.kernel.concurrency import FirstErrorGroup
 from tidemill.kernel.errors import NotFoundError, RequestError, TidemillError
-from tidemill.server.injection import InjectedContext
 from tidemill.server.live.closing import CloseCode, CloseError
 from tidemill.server.live.codecs import decode_frame
 from tidemill.server.live.connection import Endpoint, LiveSession, LiveSocket, serve_session
@@ -31,23 +30,21 @@ MAX_COMMANDS = 16
 MAX_WATCHES = 16
 
 
-async def reactor_socket(socket: LiveSocket, context: InjectedContext, name: FromPath[str]) -> None:
+async def reactor_socket(socket: LiveSocket, name: FromPath[str]) -> None:
     """Command a reactor and watch its state over a WebSocket."""
-    await _serve_reactor(socket, context, name)
+    await _serve_reactor(socket, name)
 
 
-async def shared_reactor_socket(
-    socket: LiveSocket, context: InjectedContext, owner: FromPath[str], name: FromPath[str]
-) -> None:
+async def shared_reactor_socket(socket: LiveSocket, owner: FromPath[str], name: FromPath[str]) -> None:
     """Watch the state of a reactor that another tenant shares."""
-    await _serve_reactor(socket, context, f"{owner}/{name}")
+    await _serve_reactor(socket, f"{owner}/{name}")
 
 
-async def _serve_reactor(socket: LiveSocket, context: InjectedContext, name: str) -> None:
+async def _serve_reactor(socket: LiveSocket, name: str) -> None:
     async def serve(session: LiveSession, group: FirstErrorGroup) -> None:
         await Commander(session, name, request_id_of(socket.scope), group).serve()
 
-    await serve_session(socket, context, serve, Endpoint("reactor", name))
+    await serve_session(socket, serve, Endpoint("reactor", name))
 
 
 class Commander:

@@ -20,7 +20,7 @@ from tidemill.engine.workflows.executors.remote.orders import Order, decode_orde
 from tidemill.engine.workflows.remote_reports import AttemptEndedError
 from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.server.context import ServerContext
-from tidemill.server.injection import InjectedContext, InjectedPrincipal
+from tidemill.server.requests import ApiRequest
 from tidemill.workflows.attempt_results import AttemptResult
 from tidemill.workflows.records import AttemptKey
 
@@ -92,40 +92,38 @@ async def _read_order(context: ServerContext, key: AttemptKey) -> Order:
     return decode_order(stored.payload)
 
 
-async def start_attempt(
-    context: InjectedContext, principal: InjectedPrincipal, data: JSONBody[AttemptStart]
-) -> StartedAttempt:
+async def start_attempt(request: ApiRequest, data: JSONBody[AttemptStart]) -> StartedAttempt:
     """Begin an attempt, and return what to run.
 
     The attempt is `running` from now on. A repeated call of the same process gets the same answer. Another process is
     refused with `attempt_started`, and an attempt that is no longer wanted with `attempt_ended`.
     """
-    key = _key_of(principal)
-    await context.node.remote_reports.start(key, data.process)
-    return StartedAttempt((await _read_order(context, key)).encode())
+    key = _key_of(request.user)
+    await request.node.remote_reports.start(key, data.process)
+    return StartedAttempt((await _read_order(request.context, key)).encode())
 
 
-async def beat_attempt(context: InjectedContext, principal: InjectedPrincipal) -> AttemptLease:
+async def beat_attempt(request: ApiRequest) -> AttemptLease:
     """Renew the lease of an attempt; `attempt_ended` says that the code is to be stopped."""
-    await context.node.remote_reports.renew(_key_of(principal))
-    return AttemptLease(context.node.settings.heartbeat_timeout)
+    await request.node.remote_reports.renew(_key_of(request.user))
+    return AttemptLease(request.node.settings.heartbeat_timeout)
 
 
-async def add_attempt_logs(context: InjectedContext, principal: InjectedPrincipal, data: JSONBody[AttemptLogs]) -> None:
+async def add_attempt_logs(request: ApiRequest, data: JSONBody[AttemptLogs]) -> None:
     """Append a numbered batch of log records; a repeated one is dropped."""
-    mask = context.node.access.secrets.mask
+    mask = request.node.access.secrets.mask
     records = data.records if mask.is_empty else [mask_record(mask, record) for record in data.records]
-    await context.node.remote_reports.add_logs(_key_of(principal), data.number, records)
+    await request.node.remote_reports.add_logs(_key_of(request.user), data.number, records)
 
 
-async def report_attempt(context: InjectedContext, principal: InjectedPrincipal, data: JSONBody[AttemptReport]) -> None:
+async def report_attempt(request: ApiRequest, data: JSONBody[AttemptReport]) -> None:
     """Record the result of an attempt; a repeated report changes nothing, and a late one is refused."""
-    key, mask = _key_of(principal), context.node.access.secrets.mask
-    stored = await context.node.store.attempt_orders.get(key)
+    key, mask = _key_of(request.user), request.node.access.secrets.mask
+    stored = await request.node.store.attempt_orders.get(key)
     if stored is None:
         raise AttemptEndedError(key)
-    result = _decode_result(context, data)
-    await context.node.remote_reports.end(decode_order(stored.payload), mask_ending(mask, result))
+    result = _decode_result(request.context, data)
+    await request.node.remote_reports.end(decode_order(stored.payload), mask_ending(mask, result))
 
 
 def _decode_result(context: ServerContext, data: AttemptReport) -> AttemptResult:
@@ -139,17 +137,15 @@ def _decode_result(context: ServerContext, data: AttemptReport) -> AttemptResult
     return result
 
 
-async def call_from_attempt(
-    context: InjectedContext, principal: InjectedPrincipal, data: JSONBody[AttemptCall]
-) -> AttemptReply:
+async def call_from_attempt(request: ApiRequest, data: JSONBody[AttemptCall]) -> AttemptReply:
     """Make a call of the code, such as `ctx.push`, for the tenant of the attempt; its error is part of the answer."""
-    order = await _read_order(context, _key_of(principal))
+    order = await _read_order(request.context, _key_of(request.user))
     try:
         call = CALL_DECODER.decode(data.call)
     except msgspec.DecodeError as error:
         raise RequestError(f"the call cannot be decoded: {error}", code="invalid_call") from error
     try:
-        reply = CallReply.to_answer(call, await context.node.handle_call(order.request, call))
+        reply = CallReply.to_answer(call, await request.node.handle_call(order.request, call))
     except StoreError:
         raise  # the attempt repeats the call
     except Exception as error:  # of any kind: it belongs to the task, which waits for a reply
@@ -157,13 +153,13 @@ async def call_from_attempt(
     return AttemptReply(msgspec.msgpack.encode(reply))
 
 
-async def get_attempt_code(context: InjectedContext, principal: InjectedPrincipal) -> Response[bytes]:
+async def get_attempt_code(request: ApiRequest) -> Response[bytes]:
     """Return the code of an attempt: the archive whose digest the order names."""
-    key = _key_of(principal)
-    await context.node.remote_reports.check_current(key)
-    stored = await context.node.store.attempt_orders.get(key)
+    key = _key_of(request.user)
+    await request.node.remote_reports.check_current(key)
+    stored = await request.node.store.attempt_orders.get(key)
     digest = None if stored is None else stored.bundle
-    archive = None if digest is None else await context.node.store.code_bundles.read(principal.tenant, digest)
+    archive = None if digest is None else await request.node.store.code_bundles.read(request.user.tenant, digest)
     if archive is None:
         raise RequestError(f"attempt {key} has no code to download", code="code_not_found", status=404)
     return Response(archive, media_type="application/octet-stream")

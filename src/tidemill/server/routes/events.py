@@ -10,7 +10,6 @@ from litestar.response import ServerSentEvent
 from tidemill.engine.event_feed.feed import EventSubscription, TooSlowError
 from tidemill.kernel.concurrency import FirstErrorGroup
 from tidemill.server.event_stream import StreamEvent, event_stream
-from tidemill.server.injection import InjectedCaller, InjectedContext
 from tidemill.server.live.closing import CloseCode, CloseError, bad_frame
 from tidemill.server.live.connection import LiveConnection, LiveSession, LiveSocket, serve_session
 from tidemill.server.requests import ApiRequest
@@ -23,15 +22,13 @@ _Types = Annotated[str | None, QueryParameter(description="Types of events, such
 _After = Annotated[str | None, QueryParameter(description="The id of the last event that was received, to continue.")]
 
 
-async def follow_events(
-    request: ApiRequest, context: InjectedContext, caller: InjectedCaller, types: _Types = None, after: _After = None
-) -> ServerSentEvent:
+async def follow_events(request: ApiRequest, types: _Types = None, after: _After = None) -> ServerSentEvent:
     """Follow what happens: runs, tasks, reactors, accumulators, packages, leadership.
 
     Each event has an id: `Last-Event-ID` or `after` continues after it, at this server or another one.
     """
     position = request.headers.get("last-event-id") or after or None
-    return event_stream(_read(context.node.event_feed.subscribe(types, after=position, tenant=caller.tenant)))
+    return event_stream(_read(request.node.event_feed.subscribe(types, after=position, tenant=request.caller.tenant)))
 
 
 async def _read(subscription: EventSubscription) -> AsyncIterator[StreamEvent]:
@@ -42,7 +39,6 @@ async def _read(subscription: EventSubscription) -> AsyncIterator[StreamEvent]:
 
 async def event_socket(
     socket: LiveSocket,
-    context: InjectedContext,
     types: FromQuery[str | None] = None,
     after: FromQuery[str | None] = None,
     heartbeat: FromQuery[float | None] = None,
@@ -50,7 +46,7 @@ async def event_socket(
     """Follow the events of a tenant over a WebSocket."""
 
     async def serve(session: LiveSession, group: FirstErrorGroup) -> None:
-        feed = context.node.event_feed
+        feed = session.context.node.event_feed
         group.start("connection: listen", _listen(session.connection))
         if heartbeat is not None:
             group.start("connection: heartbeat", _beat(session.connection, heartbeat))
@@ -62,7 +58,7 @@ async def event_socket(
             raise CloseError(CloseCode.TOO_SLOW, str(error)) from error
         raise CloseError(CloseCode.RESTART, "the server stops")
 
-    await serve_session(socket, context, serve)
+    await serve_session(socket, serve)
 
 
 async def _listen(connection: LiveConnection) -> None:

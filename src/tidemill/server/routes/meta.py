@@ -10,7 +10,6 @@ from tidemill import __version__
 from tidemill.api.system import Identity, ServerInfo
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.server.authorization import may_upload
-from tidemill.server.injection import InjectedContext, InjectedPrincipal
 from tidemill.server.readiness import Readiness, check_readiness
 from tidemill.server.requests import ApiRequest
 
@@ -32,15 +31,15 @@ async def get_version() -> ServerInfo:
     return ServerInfo(version=__version__)
 
 
-async def get_me(context: InjectedContext, principal: InjectedPrincipal) -> Identity:
+async def get_me(request: ApiRequest) -> Identity:
     """Return who makes this request, for which tenant, and what they may do."""
-    only = None if principal.only is None else sorted(map(str, principal.only))
+    only = None if request.user.only is None else sorted(map(str, request.user.only))
     return Identity(
-        actor=principal.actor,
-        tenant=principal.tenant,
-        role=principal.role,
-        is_instance_admin=principal.is_instance_admin,
-        may_upload=may_upload(principal, context.node.settings),
+        actor=request.user.actor,
+        tenant=request.user.tenant,
+        role=request.user.role,
+        is_instance_admin=request.user.is_instance_admin,
+        may_upload=may_upload(request.user, request.node.settings),
         only=only,
     )
 
@@ -50,28 +49,28 @@ async def get_health_live() -> dict[str, str]:
     return {"status": "live"}
 
 
-async def get_health_ready(context: InjectedContext) -> Response[Readiness]:
+async def get_health_ready(request: ApiRequest) -> Response[Readiness]:
     """Say whether this server should get requests: 503 if it should not, with the part that is not well, and why."""
-    readiness = await check_readiness(context.node)
+    readiness = await check_readiness(request.node)
     return Response(readiness, status_code=200 if readiness.status == "ready" else 503)
 
 
-async def get_metrics(request: ApiRequest, context: InjectedContext, principal: InjectedPrincipal) -> Response[bytes]:
+async def get_metrics(request: ApiRequest) -> Response[bytes]:
     """Return the metrics of the server in the format of Prometheus.
 
     An admin of the instance sees those of all tenants; others see those of the whole server and of their own tenant.
     """
     from tidemill.server.exposition import Exposition, render_metrics  # on use: prometheus_client has its own server
 
-    samples = context.node.metrics_registry.samples(None if principal.is_instance_admin else principal.tenant)
+    samples = request.node.metrics_registry.samples(None if request.user.is_instance_admin else request.user.tenant)
     # On a thread: many reactors make a long page, and no event should wait for it.
     rendered: Exposition = await call_in_thread(render_metrics, samples, request.headers.get("accept", ""))
     return Response(rendered.content, headers={"content-type": rendered.content_type})
 
 
-async def get_openapi(context: InjectedContext) -> Response[bytes]:
+async def get_openapi(request: ApiRequest) -> Response[bytes]:
     """Return the OpenAPI document of this API."""
-    return Response(context.openapi_document(), media_type=MediaType.JSON)
+    return Response(request.context.openapi_document(), media_type=MediaType.JSON)
 
 
 async def get_api_docs() -> Response[str]:

@@ -8,7 +8,6 @@ from litestar.params import FromPath, QueryParameter
 from tidemill.api.packages import PackageInfo
 from tidemill.packages.format.archive import DEFAULT_LIMITS
 from tidemill.packages.uploads import PackageUploads
-from tidemill.server.injection import InjectedCaller, InjectedContext
 from tidemill.server.requests import ApiRequest
 from tidemill.server.routing import RawBody
 
@@ -19,11 +18,7 @@ AllowDowngrade = Annotated[bool, QueryParameter(description="Accept a version lo
 
 
 async def put_package(
-    context: InjectedContext,
-    caller: InjectedCaller,
-    request: ApiRequest,
-    name: FromPath[str],
-    allow_downgrade: AllowDowngrade = False,
+    request: ApiRequest, name: FromPath[str], allow_downgrade: AllowDowngrade = False
 ) -> Response[PackageInfo]:
     """Upload a package, which every node on the store loads.
 
@@ -33,7 +28,7 @@ async def put_package(
     The archive is checked first, up to an import in a separate process. The answer shows the package once this node
     has loaded it, or has failed to, or after ten seconds. Status 201 if it is new, 200 if it was published already.
     """
-    uploads = PackageUploads(context.node.package_service, context.node.event_feed.clock)
-    is_new = await uploads.upload(caller.tenant, name, await request.body(), allow_downgrade=allow_downgrade)
-    package = PackageInfo.seen(await uploads.find(caller.tenant, name))
+    uploads = PackageUploads(request.node.package_service, request.node.event_feed.clock)
+    is_new = await uploads.upload(request.caller.tenant, name, await request.body(), allow_downgrade=allow_downgrade)
+    package = PackageInfo.seen(await uploads.find(request.caller.tenant, name))
     return Response(package, status_code=201 if is_new else 200, headers={"Location": request.url.path})

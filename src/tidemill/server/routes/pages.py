@@ -9,7 +9,6 @@ from litestar.response import Redirect
 
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import RequestError
-from tidemill.server.injection import InjectedContext
 from tidemill.server.requests import ApiRequest
 from tidemill.server.static_site import PAGE_POLICY, StaticFile, StaticSite
 
@@ -33,24 +32,24 @@ NOT_BUILT = """\
 """
 
 
-async def get_ui(request: ApiRequest, context: InjectedContext) -> Response[Any]:
+async def get_ui(request: ApiRequest) -> Response[Any]:
     """Return the web UI."""
-    return await _answer_ui_page(request, context.ui)
+    return await _answer_ui_page(request, request.context.ui)
 
 
-async def get_ui_file(request: ApiRequest, context: InjectedContext) -> Response[Any]:
+async def get_ui_file(request: ApiRequest) -> Response[Any]:
     """Return a file of the web UI; a browser that asks for another path gets the web UI, which shows the page."""
-    return await _answer_ui(request, context.ui)
+    return await _answer_ui(request, request.context.ui)
 
 
-async def get_docs(request: ApiRequest, context: InjectedContext) -> Response[Any]:
+async def get_docs(request: ApiRequest) -> Response[Any]:
     """Return the first page of the documentation."""
-    return await _answer_docs(request, context.docs)
+    return await _answer_docs(request, request.context.docs)
 
 
-async def get_docs_file(request: ApiRequest, context: InjectedContext) -> Response[Any]:
+async def get_docs_file(request: ApiRequest) -> Response[Any]:
     """Return a page or a file of the documentation."""
-    return await _answer_docs(request, context.docs)
+    return await _answer_docs(request, request.context.docs)
 
 
 async def _answer_ui(request: ApiRequest, site: StaticSite) -> Response[Any]:

@@ -9,7 +9,6 @@ from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition
 from tidemill.kernel.errors import NotFoundError, RequestError
-from tidemill.server.injection import InjectedCaller, InjectedContext, InjectedKeyed
 from tidemill.server.pushes import RawEvents, read_events, receipt_without_store, rejection_error, without_store
 from tidemill.server.requests import ApiRequest
 from tidemill.server.routing import RawBody
@@ -36,9 +35,7 @@ class Receipts(msgspec.Struct, frozen=True):
     receipts: list[Receipt]
 
 
-async def push_events(
-    context: InjectedContext, caller: InjectedCaller, keyed: InjectedKeyed, request: ApiRequest, name: FromPath[str]
-) -> Receipt | Receipts:
+async def push_events(request: ApiRequest, name: FromPath[str]) -> Receipt | Receipts:
     """Push one event, or many.
 
     One event as JSON or msgpack is answered with its receipt. Events as NDJSON, or several in msgpack, are answered
@@ -47,9 +44,9 @@ async def push_events(
     """
     events: RawEvents = read_events(await request.body(), request.content_type[0])
     try:
-        return await _push(context.node.graph_client, caller, keyed, name, events)
+        return await _push(request.node.graph_client, request.caller, request.keyed, name, events)
     except NotFoundError as error:
-        if keyed is not None and keyed.was_lost:
+        if request.keyed is not None and request.keyed.was_lost:
             raise _effect_unreadable_error(name) from error
         raise
 

@@ -8,28 +8,21 @@ from litestar.params import FromPath, QueryParameter
 from tidemill.api import runs
 from tidemill.api.etags import has_etag
 from tidemill.api.runs import RunDetails
-from tidemill.server.injection import InjectedContext, InjectedPrincipal
 from tidemill.server.requests import ApiRequest, ApiResponse
 
 _WithOutputs = Annotated[bool, QueryParameter(description="Whether tasks have their outputs, and their elements.")]
 
 
-async def get_run(
-    request: ApiRequest,
-    context: InjectedContext,
-    principal: InjectedPrincipal,
-    run: FromPath[str],
-    outputs: _WithOutputs = False,
-) -> Response[RunDetails]:
+async def get_run(request: ApiRequest, run: FromPath[str], outputs: _WithOutputs = False) -> Response[RunDetails]:
     """Return a run with the states of its tasks.
 
     With `outputs` the tasks have their return values, and mapped tasks their elements: then the answer has
     everything of tm.RunResult. The ETag changes with the run.
     """
-    services, known = context.node.services, request.headers.get("if-none-match")
+    services, known = request.node.services, request.headers.get("if-none-match")
     if known is not None:  # mostly nothing has changed: the tasks, maybe many, are not read
-        etag = await runs.read_etag(services, principal, run)
+        etag = await runs.read_etag(services, request.user, run)
         if has_etag(known, etag):
             return ApiResponse(None, status_code=304, headers={"etag": etag})
-    answer = await runs.get_run(services, principal, run, outputs=outputs)
+    answer = await runs.get_run(services, request.user, run, outputs=outputs)
     return ApiResponse(answer, headers={"etag": answer.etag})

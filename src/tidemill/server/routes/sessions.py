@@ -17,7 +17,6 @@ from tidemill.engine.access.sessions import SESSION_ENDPOINT, NewSession
 from tidemill.kernel.errors import RequestError
 from tidemill.server.authentication import SESSION_COOKIE, NoAuthentication, check_origin
 from tidemill.server.context import ServerContext
-from tidemill.server.injection import InjectedContext, InjectedPrincipal
 from tidemill.server.oidc.login import COOKIE_LIFETIME, OidcLogin
 from tidemill.server.rate_limits import address_of
 from tidemill.server.requests import ApiRequest, ApiResponse
@@ -74,10 +73,10 @@ class TicketView(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime
 
 
-async def open_session(context: InjectedContext, request: ApiRequest, data: JSONBody[SignIn]) -> Response[SessionView]:
+async def open_session(request: ApiRequest, data: JSONBody[SignIn]) -> Response[SessionView]:
     """Sign in: the answer sets the cookie of the session."""
     check_origin(request)
-    session, token = await _sign_in(context, data, address_of(request))
+    session, token = await _sign_in(request.context, data, address_of(request))
     principal = session.principal
     view = SessionView(
         actor=principal.actor, tenant=principal.tenant, role=principal.role, expires_at=session.expires_at
@@ -110,38 +109,36 @@ async def _sign_in_with_key(access: AccessServices, token: str) -> NewSession:
     return opened
 
 
-async def get_session(context: InjectedContext, request: ApiRequest) -> SignInState:
+async def get_session(request: ApiRequest) -> SignInState:
     """Say whether this browser is signed in, and how it can sign in; it needs no key."""
-    methods: list[SignInMethod] = ["account", "key"] if context.oidc is None else ["account", "key", "oidc"]
+    methods: list[SignInMethod] = ["account", "key"] if request.context.oidc is None else ["account", "key", "oidc"]
     try:
-        with context.limits.counting_failures(address_of(request)):
-            principal = await context.authenticator.authenticate(ASGIConnection(request.scope))
+        with request.context.limits.counting_failures(address_of(request)):
+            principal = await request.context.authenticator.authenticate(ASGIConnection(request.scope))
     except RequestError as error:
         if error.status != 401:
             raise
         principal = None
     return SignInState(
         signed_in=principal is not None,
-        required=not isinstance(context.authenticator, NoAuthentication),
+        required=not isinstance(request.context.authenticator, NoAuthentication),
         methods=methods,
     )
 
 
-async def begin_oidc_login(context: InjectedContext, request: ApiRequest) -> Redirect:
+async def begin_oidc_login(request: ApiRequest) -> Redirect:
     """Sign in at the issuer: the answer leads the browser there."""
-    started = await _oidc(context).begin(_callback(request))
+    started = await _oidc(request.context).begin(_callback(request))
     cookie = _cookie(request, started.cookie, COOKIE_LIFETIME, name=OIDC_COOKIE, same_site="lax")
     return Redirect(started.url, status_code=302, cookies=[cookie])
 
 
-async def finish_oidc_login(
-    context: InjectedContext, request: ApiRequest, code: FromQuery[str] = "", begun_as: _State = ""
-) -> Redirect:
+async def finish_oidc_login(request: ApiRequest, code: FromQuery[str] = "", begun_as: _State = "") -> Redirect:
     """Come back from the issuer: the answer sets the cookie of the session, and leads to the start page."""
-    with context.limits.counting_failures(address_of(request)):
+    with request.context.limits.counting_failures(address_of(request)):
         cookie = request.cookies.get(OIDC_COOKIE, "")
-        principal = await _oidc(context).finish(_callback(request), cookie, code, begun_as)
-    _, token = await context.node.access.sessions.open(principal)
+        principal = await _oidc(request.context).finish(_callback(request), cookie, code, begun_as)
+    _, token = await request.node.access.sessions.open(principal)
     session = _cookie(request, token, int(LIFETIME.total_seconds()))
     return Redirect("/", status_code=302, cookies=[session, _cookie(request, "", 0, name=OIDC_COOKIE)])
 
@@ -157,9 +154,9 @@ def _callback(request: ApiRequest) -> str:
     return f"{request.url.scheme}://{request.headers.get('host', '')}{BASE_PATH}/session/oidc/callback"
 
 
-async def close_session(context: InjectedContext, principal: InjectedPrincipal, request: ApiRequest) -> Response[None]:
+async def close_session(request: ApiRequest) -> Response[None]:
     """Sign out: the session ends, and so do its connections."""
-    await context.node.access.sessions.close(principal)
+    await request.node.access.sessions.close(request.user)
     return ApiResponse(None, status_code=204, cookies=[_cookie(request, "", 0)])
 
 
@@ -176,9 +173,7 @@ def _cookie(
     return Cookie(name, value=value, max_age=lifetime, path="/", secure=is_secure, httponly=True, samesite=same_site)
 
 
-async def create_ticket(
-    context: InjectedContext, principal: InjectedPrincipal, data: JSONBody[TicketRequest]
-) -> Response[TicketView]:
+async def create_ticket(request: ApiRequest, data: JSONBody[TicketRequest]) -> Response[TicketView]:
     """Create a ticket for one WebSocket connection of a browser, which cannot send a header with it."""
-    issued = await context.node.access.tickets.issue(principal, data.endpoint)
+    issued = await request.node.access.tickets.issue(request.user, data.endpoint)
     return ApiResponse(TicketView(ticket=issued.token, expires_at=issued.expires_at), status_code=201)
