@@ -11,12 +11,12 @@ from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from tidemill.access.principal import Permission, Principal
+from tidemill.annotations.codec import to_plain
 from tidemill.api.errors import require_offset
 from tidemill.api.etags import check_etag
 from tidemill.api.fields import Header, Positional, WireName
 from tidemill.api.operation import GET, POST, PUT, Message, RequestKey, StreamForm, StreamItem, operation
 from tidemill.api.paging import Page, PageRequest, page_in_order
-from tidemill.api.plain_values import to_plain
 from tidemill.api.run_filters import (
     Cause,
     Key,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal
+from tidemill.annotations.codec import to_plain
 from tidemill.api.fields import WireName
 from tidemill.api.operation import GET, Message, StreamForm, StreamItem, operation
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor, page_in_order
-from tidemill.api.plain_values import to_plain
 from tidemill.api.services import Services
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import MAX_INTEGER

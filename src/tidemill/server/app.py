@@ -12,7 +12,6 @@ from tidemill.node import Node
 from tidemill.server.authentication import CredentialAuthentication, NoAuthentication
 from tidemill.server.authorization import Auditing, Authorization
 from tidemill.server.connections import limit_per_key
-from tidemill.server.context import Authenticator, ContextInjection, ServerContext
 from tidemill.server.errors import answer_http_exception, answer_tidemill_error, answer_unexpected_error
 from tidemill.server.idempotency import Idempotency
 from tidemill.server.metrics import ServerMetrics
@@ -21,7 +20,7 @@ from tidemill.server.oidc.provider import OidcProvider, make_provider
 from tidemill.server.openapi import openapi_document
 from tidemill.server.rate_limits import RateLimits
 from tidemill.server.request_context import BodyPace, RequestContext
-from tidemill.server.requests import ApiRequest, ApiResponse
+from tidemill.server.requests import ApiRequest, ApiResponse, Authenticator, ContextInjection, ServerContext
 from tidemill.server.route_table import ROUTES
 from tidemill.server.routing import to_handler
 from tidemill.server.static_site import STATIC_FOLDER, StaticSite

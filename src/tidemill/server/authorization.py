@@ -12,17 +12,16 @@ from litestar.enums import ScopeType
 from litestar.middleware import ASGIMiddleware
 from litestar.routes import HTTPRoute
 
-from tidemill.access.principal import INSTANCE_TENANT, Permission, Principal
+from tidemill.access.principal import INSTANCE_TENANT, Permission, Principal, Resource
 from tidemill.engine.access.audit_log import current_request_id
 from tidemill.engine.access.credential_watch import CredentialWatch
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.server.connections import admit
-from tidemill.server.context import ServerContext, context_of
 from tidemill.server.event_stream import EVENT_STREAM
 from tidemill.server.rate_limits import address_of
 from tidemill.server.request_context import request_id_of
-from tidemill.server.requests import check_query
+from tidemill.server.requests import ServerContext, check_query, context_of
 from tidemill.server.routing import Route, allowed_methods
 from tidemill.storage.acting_tenant import EVERY_TENANT, acting_for
 
@@ -81,7 +80,7 @@ async def authorize(
         return None
     principal = await _authenticate(connection, context)
     permission = _resolve_permission(route.permission, context.node.settings)
-    if not principal.has(permission, route.resource_of(connection.path_params)):
+    if not principal.has(permission, _resource_of(connection, route)):
         reason = f"may not do this: it needs the permission '{permission}'"
         refusal = _UPLOAD_REFUSAL if permission is Permission.UPLOAD else reason
         raise RequestError(f"{principal.actor} {refusal}", code="not_allowed", status=403)
@@ -90,6 +89,11 @@ async def authorize(
     if tenant is None:
         return principal
     return await context.node.access.tenants.act_for(principal, tenant, context.node.registry.has_tenant)
+
+
+def _resource_of(connection: "ASGIConnection[object, Principal, object, State]", route: Route) -> Resource | None:
+    """Return the endpoint that a request is about."""
+    return None if route.resource is None else Resource(route.resource, str(connection.path_params["name"]))
 
 
 def may_upload(principal: Principal, settings: Settings) -> bool:

@@ -87,9 +87,10 @@ def to_route(
 def _make_handler(operation: Operation[Any, Any]) -> Handler:
     """Return a function with the parameters that Litestar fills in: the request, then the fields."""
     http, body = operation.http, [one for one in operation.fields if one.place == "body"]
+    takes_page, makes_once = operation.takes_page, operation.makes_once
     parameters: dict[str, Any] = {"request": ApiRequest}
     defaults: dict[str, Any] = {}
-    if operation.takes_page:
+    if takes_page:
         parameters |= {"limit": Limit, "cursor": Cursor}
         defaults |= {"limit": DEFAULT_LIMIT, "cursor": None}
     for one in operation.fields:
@@ -106,14 +107,14 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
         if body:
             data = given.pop("data") or operation.body_type()
             given |= {one.name: getattr(data, one.name) for one in body}
-        if operation.takes_page:
+        if takes_page:
             given["page"] = PageRequest(given.pop("limit"), given.pop("cursor"))
         if operation.stream is not None and wants_stream(request):
             return await follow(operation, request, services, request.user, given)
-        if keyed is not None and operation.makes_once:
+        if keyed is not None and makes_once:
             given["request"] = RequestKey(keyed.effect, keyed.begun_at, keyed.is_repetition, keyed.was_lost)
         with _judging(operation, keyed):
-            answer = await operation(services, request.user, **given)
+            answer = await operation.function(services, request.user, **given)
         headers = _headers(operation, answer)
         if http.may_make_nothing and "location" not in headers:
             return ApiResponse(answer, status_code=200, headers=headers)

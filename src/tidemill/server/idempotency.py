@@ -14,7 +14,7 @@ from tidemill.engine.access.idempotency import KeyedRequest
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import make_storable
 from tidemill.server.authorization import route_of
-from tidemill.server.context import context_of
+from tidemill.server.requests import context_of
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, HTTPReceiveMessage, Message, Receive, Scope, Send

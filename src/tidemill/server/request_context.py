@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 import time
+from contextlib import nullcontext
 from datetime import timedelta
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, cast
@@ -58,7 +59,7 @@ class RequestContext:
         is_traced = self._spans.is_enabled and scope["type"] == ScopeType.HTTP  # a connection is not a unit of work
         trace = RequestTrace(scope, self._clock) if is_traced else None
         began = time.perf_counter()
-        with request_scope(request_id), trace_scope(None if trace is None else trace.context):
+        with request_scope(request_id), nullcontext() if trace is None else trace_scope(trace.context):
             try:
                 await self._app(scope, exchange.receive, exchange.send)
                 await exchange.finish_head()

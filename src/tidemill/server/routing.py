@@ -15,7 +15,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example, OpenAPIMediaType, Operation, RequestBody, Schema
 from litestar.types import Empty
 
-from tidemill.access.principal import Permission, Resource, ResourceKind
+from tidemill.access.principal import Permission, ResourceKind
 from tidemill.api.errors import PROBLEM_MEDIA_TYPE, ProblemDetails
 
 BASE_PATH = "/api/v1"
@@ -73,10 +73,6 @@ class Route(NamedTuple):
     def noun(self) -> str:
         """The module of the handler, by which the OpenAPI document groups operations."""
         return self.handler.__module__.rpartition(".")[2].replace("_", " ")
-
-    def resource_of(self, path_params: dict[str, Any]) -> Resource | None:
-        """Return the endpoint that a request is about."""
-        return None if self.resource is None else Resource(self.resource, str(path_params["name"]))
 
 
 def get(path: str, handler: Handler, permission: Permission, **options: Any) -> Route:

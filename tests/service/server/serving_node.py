@@ -12,7 +12,7 @@ from tidemill.node import Node
 from tidemill.server.app import make_app
 from tidemill.server.authentication import NoAuthentication
 from tidemill.server.connections import Connections
-from tidemill.server.context import Authenticator
+from tidemill.server.requests import Authenticator
 from tidemill.server.serving import serving
 from tidemill.server.static_site import STATIC_FOLDER
 

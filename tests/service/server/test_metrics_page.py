@@ -11,8 +11,8 @@ import tidemill as tm
 from tests.service.samples import raising, single
 from tests.service.server.serving_node import Served, served
 from tidemill.access.principal import Principal, Role
-from tidemill.server.context import Authenticator
 from tidemill.server.exposition import METRICS, PREFIX, render_metrics
+from tidemill.server.requests import Authenticator
 from tidemill.telemetry.metrics import Sample, sample_parts
 
 

@@ -27,9 +27,7 @@ async def test_closing_takes_its_time_once() -> None:
     try:
         async with tm.Node(load=[flow], settings={"unload_timeout": "1s"}) as node:
             run = await node.start("flow")
-            async for glance in run.watch():
-                if glance.tasks and begun.is_set():
-                    break
+            await asyncio.to_thread(begun.wait)
             await run.cancel()
             closing = time.monotonic()
         assert 0.9 < time.monotonic() - closing < 1.9

@@ -1,5 +1,6 @@
 """The dispatch pool: bounded, in order, without a busy loop; and nothing of what waits in it is ever lost."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -91,6 +92,7 @@ async def test_what_waits_is_handed_back_when_the_node_closes(sqlite: str) -> No
     settings = {"dispatch_queue": 4, "unload_timeout": "100ms"}
     async with tm.testing.node(sqlite, load=[flow], settings=settings) as node:
         run = await node.start("flow")
+        await asyncio.sleep(0)  # the first task is launched in the turn after the answer
         node.slow_executor("1h")
         await node.advance("1s")
         assert "queued" in await states(node, run.id)

@@ -190,7 +190,7 @@ LIGHT = (
     "tidemill.graphs.views",
     "tidemill.kernel",
     "tidemill.packages.states",
-    "tidemill.storage.row_codec",
+    "tidemill.storage.tables.database",
     "tidemill.storage.tables",
     "tidemill.storage.tenant_tables",
     "tidemill.graphs.health",

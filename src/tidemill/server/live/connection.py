@@ -16,9 +16,9 @@ from tidemill.access.principal import Caller, Principal
 from tidemill.kernel.concurrency import FirstErrorGroup
 from tidemill.kernel.errors import NotFoundError, TidemillError
 from tidemill.server.authorization import authorize
-from tidemill.server.context import ServerContext, caller_of, context_of
 from tidemill.server.live.closing import ClientGoneError, CloseCode, CloseError, close_for
 from tidemill.server.live.codecs import JSON_CODEC, FrameCodec, choose_codec
+from tidemill.server.requests import ServerContext, caller_of, context_of
 from tidemill.storage.graph_ports import PartKind
 
 CHECK_INTERVAL = 1.0

@@ -19,8 +19,7 @@ from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.engine.workflows.executors.remote.orders import Order, decode_order
 from tidemill.engine.workflows.remote_reports import AttemptEndedError
 from tidemill.kernel.errors import RequestError, StoreError
-from tidemill.server.context import ServerContext
-from tidemill.server.requests import ApiRequest
+from tidemill.server.requests import ApiRequest, ServerContext
 from tidemill.workflows.attempt_results import AttemptResult
 from tidemill.workflows.records import AttemptKey
 

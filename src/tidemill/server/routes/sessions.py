@@ -16,10 +16,9 @@ from tidemill.engine.access.services import AccessServices
 from tidemill.engine.access.sessions import SESSION_ENDPOINT, NewSession
 from tidemill.kernel.errors import RequestError
 from tidemill.server.authentication import SESSION_COOKIE, NoAuthentication, check_origin
-from tidemill.server.context import ServerContext
 from tidemill.server.oidc.login import COOKIE_LIFETIME, OidcLogin
 from tidemill.server.rate_limits import address_of
-from tidemill.server.requests import ApiRequest, ApiResponse
+from tidemill.server.requests import ApiRequest, ApiResponse, ServerContext
 from tidemill.server.routing import BASE_PATH
 
 OIDC_COOKIE = "tidemill_oidc"

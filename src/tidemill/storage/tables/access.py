@@ -10,8 +10,7 @@ from msgspec.structs import asdict
 from tidemill.access.accounts import TenantRow
 from tidemill.access.audit import AuditRow
 from tidemill.access.keys import ApiKey
-from tidemill.storage.row_codec import RowCodec
-from tidemill.storage.tables.database import Statement, Table, Transaction
+from tidemill.storage.tables.database import RowCodec, Statement, Table, Transaction
 from tidemill.storage.tenant_tables import TENANT_TABLES
 
 _TENANT, _API_KEY, AUDIT_ROWS = RowCodec(TenantRow), RowCodec(ApiKey), RowCodec(AuditRow)

@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidemill.storage.row_codec import RowCodec
-from tidemill.storage.tables.database import Statement, Table
+from tidemill.storage.tables.database import RowCodec, Statement, Table
 
 
 class Backfill(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,7 @@ import msgspec
 from tidemill.graphs.health import PartKind
 from tidemill.graphs.state import Recovery
 from tidemill.kernel.limits import make_storable
-from tidemill.storage.row_codec import RowCodec
-from tidemill.storage.tables.database import Statement, Table
+from tidemill.storage.tables.database import RowCodec, Statement, Table
 
 
 class StoredDeadLetter(msgspec.Struct, frozen=True, kw_only=True):

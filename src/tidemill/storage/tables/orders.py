@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidemill.storage.row_codec import RowCodec
-from tidemill.storage.tables.database import Statement, Table
+from tidemill.storage.tables.database import RowCodec, Statement, Table
 from tidemill.workflows.records import AttemptKey
 from tidemill.workflows.states import TaskState
 

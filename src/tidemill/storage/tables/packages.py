@@ -6,8 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from tidemill.storage.row_codec import RowCodec
-from tidemill.storage.tables.database import Statement, Table, Transaction
+from tidemill.storage.tables.database import RowCodec, Statement, Table, Transaction
 
 
 class PublishedPackage(msgspec.Struct, frozen=True, kw_only=True):

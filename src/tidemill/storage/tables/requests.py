@@ -4,8 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from tidemill.storage.row_codec import RowCodec
-from tidemill.storage.tables.database import Statement, Table, Transaction
+from tidemill.storage.tables.database import RowCodec, Statement, Table, Transaction
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):

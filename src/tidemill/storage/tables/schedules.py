@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidemill.storage.row_codec import RowCodec
-from tidemill.storage.tables.database import Statement, Table, Transaction
+from tidemill.storage.tables.database import RowCodec, Statement, Table, Transaction
 
 
 class ScheduleKey(NamedTuple):

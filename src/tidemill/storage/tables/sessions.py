@@ -9,8 +9,7 @@ from msgspec.structs import asdict
 from tidemill.access.accounts import AccountRow
 from tidemill.access.principal import Role
 from tidemill.access.tokens import Session, Ticket
-from tidemill.storage.row_codec import RowCodec
-from tidemill.storage.tables.database import Statement, Table
+from tidemill.storage.tables.database import RowCodec, Statement, Table
 
 _ACCOUNT, _SESSION, _TICKET = RowCodec(AccountRow), RowCodec(Session), RowCodec(Ticket)
 

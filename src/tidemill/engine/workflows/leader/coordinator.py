@@ -381,8 +381,11 @@ class RunCoordinator(AttemptObserver):
             self.slots.admission.put(active.run)  # now that it has its number
         if (is_new or change.claimed) and self._ticks.is_slow:
             self._ticks.speed_up()
-        self._resolve(change)  # first: a caller is answered before the tasks on this loop run
-        self._launcher.launch(change)  # before the rest: a thread takes its time to wake
+        self._resolve(change)
+        if is_new:  # in the next turn: this one answers who has started the run
+            asyncio.get_running_loop().call_soon(self._launch_new, change)
+        else:
+            self._launcher.launch(change)  # before the rest: a thread takes its time to wake
         if active.run.state.is_terminal:
             self._finish_run(active)
             self._notifier.notify_ended(active.run.id, active.as_finished())
@@ -390,6 +393,11 @@ class RunCoordinator(AttemptObserver):
             self._notifier.notify_changed(active.run.id)
         for listener in self._notifier.listeners:
             listener()
+
+    def _launch_new(self, change: InFlightChange) -> None:
+        """Launch what was claimed with a new run; a node that has closed meanwhile leaves it to the next leader."""
+        if not self._tasks.is_closed:
+            self._launcher.launch(change)
 
     def _resolve(self, change: InFlightChange) -> None:
         """Resolve the requests of a change; late reports are counted."""
