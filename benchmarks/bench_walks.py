@@ -27,6 +27,7 @@ SOURCE = str(Path(tm.__file__).parent)
 CALM = tm.Settings(tick_interval="60s")
 LIMITS = {
     "push of a dict": (15, None, None),
+    "push to firing of an async sequential graph": (80, None, 35),
     "durable push to receipt": (None, 16, 35),
     "two-task run": (None, 35, 250),
     "start over HTTP": (500, 45, None),

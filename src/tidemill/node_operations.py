@@ -112,14 +112,16 @@ class NodeOperations:
 
     async def _push_found(self, name: str, event: Any, tenant: str | None, format: str) -> Receipt:
         """Push an event to its accumulator, here or at its owner, which may have to wait."""
-        _check_format(format)
+        if format != "json":
+            _check_format(format)
         owner = self._resolve_tenant(tenant)
-        check_whole(PartKey(owner, "accumulator", name))
+        if "[" in name:
+            check_whole(PartKey(owner, "accumulator", name))
         try:
             found = self._scheduler.accumulator(owner, name)
         except RequestError:  # raised again if no other node owns it
             return await self._graph_client.push(self._caller(tenant), name, event, format)
-        if found.paths.takes_direct_pushes and owner == self.tenant:
+        if found.paths.direct_class is not None and owner == self.tenant:
             self._direct_pushes[name] = found.paths.push_now
         receipt = await found.pushes.push(event, format)
         if receipt.accepted or not found.is_fenced:
@@ -163,7 +165,8 @@ class NodeOperations:
             find_keyed = partial(self._scheduler.find_keyed, owner, name)
             return PartitionedHandle(find_keyed, self._scheduler, self._operations.keyed, self._packages.reclaim)
         find = partial(self._scheduler.reactor, owner, name)
-        if find().definition.is_partition:
+        find()  # raises if it is not loaded
+        if "[" in name:  # no declared name has brackets
             raise partition_named_error(PartKey(owner, "reactor", name))
         return ReactorHandle(find, self._packages.reclaim)
 

@@ -103,7 +103,7 @@ class ReactorHandle:
 
     async def next_firing(self, timeout: float | None = None) -> Firing:
         """Return the oldest firing not returned before; wait up to `timeout` seconds if there is none."""
-        return await self._reactor.commands.next_firing(timeout)
+        return await self._find().commands.next_firing(timeout)
 
     def timeseries(self) -> list[int]:
         """Return the firing counts of the last 60 minutes, oldest first; of a keyed reactor, those on this node."""

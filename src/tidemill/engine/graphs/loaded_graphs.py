@@ -65,13 +65,14 @@ class LoadedGraphs:
 
     def reactor(self, tenant: str, name: str) -> RunningReactor:
         """Return a loaded reactor, or raise RequestError."""
-        return self._find_managed(tenant, name).reactor
+        managed = None if self.is_closed else self._managed.get((tenant, name))
+        return (managed or self._find_managed(tenant, name)).reactor
 
     def accumulator(self, tenant: str, name: str) -> RunningAccumulator:
         """Return a running accumulator, or raise RequestError."""
-        self._check_open()
-        accumulator = self._accumulators.get((tenant, name))
+        accumulator = None if self.is_closed else self._accumulators.get((tenant, name))
         if accumulator is None:
+            self._check_open()
             if (tenant, name) in self.keyed_accumulators:
                 raise partitioned_error("accumulator", name)
             part = PartKey(tenant, "accumulator", name)

@@ -112,6 +112,7 @@ class Emitter:
         self.dropped: Counter[str] = Counter()
         self.targets: list[tuple[FiringLoop, int]] = []  # with the accumulator's index among the reactor's inputs
         self.queue_gates: list[QueueGate] = []  # of the targets that queue boundaries
+        self.may_reject = False  # whether one of them rejects boundaries when its queue is full
         self.is_journaled = False  # whether every step is committed to the journal before it happens
         self.state: Any = definition.state() if definition.state is not None else None
         self.committed_state = self.state  # without the steps that are being committed
@@ -140,6 +141,7 @@ class Emitter:
         self.is_journaled = bool(journaled)
         self.journal_writer.write_health = [reactor.write_health for reactor in journaled]
         self.queue_gates = [target.queue_gate for target, _ in self.targets if target.inputs.is_sequential]
+        self.may_reject = any(gate.rejects for gate in self.queue_gates)
         if self.is_journaled and not was_journaled:
             self.committed_state = self.state
 
@@ -148,7 +150,10 @@ class Emitter:
         targets = self.targets
         if len(targets) == 1:
             reactor, index = targets[0]
-            return reactor.fast.put_and_fire(index, boundary, position)
+            if reactor.fast_path_state.credit:
+                return reactor.fast.put_and_fire(index, boundary, position)
+            reactor.put(index, boundary, position)
+            return reactor.fire_due()
         for reactor, index in targets:
             reactor.put(index, boundary, position)
         for reactor, _ in targets:
@@ -194,9 +199,10 @@ class Emitter:
             self.offset = offset
         if self._definition.state is not None:
             self.state = boundary
-        receipt = self.assign_sequence()
+        # its number before it is delivered: its firing may push here again
+        self.counter.sequence = sequence = self.counter.sequence + 1
         self.deliver(boundary)
-        return receipt
+        return Receipt(True, sequence, "emitted")
 
     def suppress(self, offset: Any) -> Receipt:
         """Count an event that has emitted nothing."""

@@ -111,10 +111,12 @@ class EventIngest:
 
     async def ingest(self, event: Any, encoding: str, offset: Any) -> Receipt:
         """Process an event, waiting for queue space and for its commit, and return its receipt."""
-        if (rejection := self.rejection()) is not None:
+        may_reject = self.emitter.may_reject or self.down_reason is not None
+        if may_reject and (rejection := self.rejection()) is not None:
             return rejection
         try:
-            value = self.validate(event, encoding)
+            is_exact = event.__class__ is self.event_validator.exact_class
+            value = event if is_exact else self.validate(event, encoding)
         except TypeMismatchError as error:
             return self.dead_letter(event, error, encoding)
         if self.is_async:
@@ -136,7 +138,7 @@ class EventIngest:
         """Return the receipt of an event if none is taken now, which counts it; else None."""
         if self.down_reason is not None:
             return self.reject_down()
-        return self.queue_rejection()
+        return self.queue_rejection() if self.emitter.may_reject else None
 
     @property
     def is_waiting_for_space(self) -> bool:

@@ -36,8 +36,10 @@ class PushPaths:
         self._intake = intake
         self.fast_path = self.create_fast_path()
         self._call = self.fast_path.call
-        self._is_tried = False
-        self._direct_class: type | None = None  # of the events that the open fast path takes; None while it is closed
+        self.is_tried = False
+        """Whether opening the fast path was tried since the last change."""
+        self.direct_class: type | None = None
+        """The class of the events that the open fast path takes; None while it is closed."""
         self._queueing_state: FastPathState | None = None  # of the reactor, if it queues boundaries
         self._push_loop: PushLoop | None = None  # built when many events are pushed
         self._successor: Callable[[], PushPaths] | None = None
@@ -53,27 +55,17 @@ class PushPaths:
 
     def push_now(self, event: Any) -> Receipt | None:
         """Process an event that need not wait, and return its receipt; None if `push` must take the event."""
-        if self.untimed == MAX_UNTIMED or (receipt := self._take_now(event)) is None:
+        if self.untimed == MAX_UNTIMED or (receipt := self.take_now(event)) is None:
             return None
         self.untimed += 1
         return receipt
 
-    @property
-    def takes_direct_pushes(self) -> bool:
-        """Whether `push_now` is worth a try."""
-        return self._direct_class is not None
-
-    def try_take(self, event: Any, encoding: str) -> Receipt | None:
-        """Process an event by the fast path if that can be opened; None if it may have to wait, or does not fit."""
-        self.open()
-        return None if self._direct_class is None else self._take_now(event, encoding)
-
-    def _take_now(self, event: Any, encoding: str | None = None) -> Receipt | None:
+    def take_now(self, event: Any, encoding: str | None = None) -> Receipt | None:
         """Process an event by the open fast path; None if it may have to wait, or does not fit."""
         state = self._queueing_state
         if self._intake.waiting_pushers or (state is not None and not state.credit):  # with credit the queue is empty
             return None
-        if event.__class__ is not self._direct_class and (event := self._to_direct(event, encoding)) is NOT_DIRECT:
+        if event.__class__ is not self.direct_class and (event := self._to_direct(event, encoding)) is NOT_DIRECT:
             return None
         sequence = self._call(event)
         return self.slow_receipt if sequence is None else Receipt(True, sequence, "emitted")
@@ -83,7 +75,7 @@ class PushPaths:
 
         Without an encoding, bytes are not decoded.
         """
-        expected = self._direct_class
+        expected = self.direct_class
         if expected is None or (isinstance(event, BYTES_CLASSES) and (encoding is None or expected is AnyEvent)):
             return NOT_DIRECT
         if expected is AnyEvent:
@@ -148,7 +140,7 @@ class PushPaths:
 
     def _call_each(self, events: Iterator[Any], tally: ReceiptTally) -> LoopEnd:
         """Run events through the open fast path one by one."""
-        call, expected, state = self._call, self._direct_class, self._queueing_state
+        call, expected, state = self._call, self.direct_class, self._queueing_state
         first = following = self._intake.emitter.sequence + 1
         try:
             for event in events:
@@ -217,9 +209,9 @@ class PushPaths:
 
     def open(self) -> None:
         """Open the fast path, once after each change, if the accumulator and its reactor allow one."""
-        if self._is_tried or not self._intake.emitter.targets:
+        if self.is_tried or not self._intake.emitter.targets:
             return
-        self._is_tried = True
+        self.is_tried = True
         if self.is_plain and len(self._intake.emitter.targets) == 1:
             self.open_to_target()
 
@@ -242,7 +234,7 @@ class PushPaths:
         else:
             self.fast_path.open(source, index, target, reactor.fast.graph, accepts_all=accepts_all(reactor))
         if self.fast_path.is_open:
-            self._direct_class = intake.event_validator.exact_class or AnyEvent
+            self.direct_class = intake.event_validator.exact_class or AnyEvent
             self._queueing_state = reactor.fast_path_state if intake.emitter.queue_gates else None
 
     def source(self) -> FastPathSource:
@@ -261,8 +253,8 @@ class PushPaths:
 
     def close(self) -> None:
         """Close the fast path because something behind it has changed."""
-        self._direct_class = self._queueing_state = self._push_loop = None
-        self._is_tried = False
+        self.direct_class = self._queueing_state = self._push_loop = None
+        self.is_tried = False
         self.fast_path.close()
 
     def redirect(self, find_successor: "Callable[[], PushPaths]") -> None:

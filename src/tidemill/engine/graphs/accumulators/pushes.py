@@ -87,7 +87,10 @@ class Pushes:
                 else:
                     receipt = pending if isinstance(pending, Receipt) else await pending
             else:
-                direct = self._paths.try_take(event, encoding)
+                paths = self._paths
+                if not paths.is_tried:
+                    paths.open()
+                direct = None if paths.direct_class is None else paths.take_now(event, encoding)
                 receipt = direct or await intake.ingest(event, encoding, offset)
         finally:
             seconds = self._clock.monotonic() - started

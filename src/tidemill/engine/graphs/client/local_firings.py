@@ -59,7 +59,7 @@ class LocalFirings:
     async def _wait(self, reactors: Sequence[RunningReactor], deadline: float | None) -> set[RunningReactor]:
         """Wait until a partition may have fired or has stopped, or until the deadline; return those that stopped."""
         loops = [one.firing_loop for one in reactors]
-        waiters = [loop.results.add_waiter() for loop in loops]
+        waiters = [loop.log.add_waiter() for loop in loops]
         delay = RESCAN_INTERVAL if deadline is None else min(RESCAN_INTERVAL, deadline - self._clock.monotonic())
         timer = self._scheduler.runtime.tasks.start("keyed reactors: next firing", self._clock.sleep(delay))
         for loop in loops:

@@ -83,8 +83,9 @@ class FiringCommands:
         loop = self._loop
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         while (firing := loop.log.next_unread()) is None:
-            waiter = loop.results.add_waiter()
-            loop.fast_path_state.close()
+            waiter = loop.log.add_waiter()
+            if loop.fast_path_state.credit != 0:
+                loop.fast_path_state.close()
             await (waiter if deadline is None else self._wait_until(deadline, waiter))
         loop.fire_due()
         return firing

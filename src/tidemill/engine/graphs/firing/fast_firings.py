@@ -7,9 +7,10 @@
 * A firing that raises leaves the path: it is finished as any other is.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -19,14 +20,58 @@ from tidemill.engine.graphs.firing.broad_path import (
     BroadPathTarget,
     may_fire_broadly,
 )
-from tidemill.engine.graphs.firing.fast_path import FastFiringFailure, FastPathTarget, find_fast_graph
-from tidemill.engine.graphs.firing.firing_log import BroadBurst, BurstMaker, ChangeBurst
-from tidemill.engine.graphs.firing.firing_tasks import LoopOfParts
-from tidemill.engine.graphs.firing.graph_caller import PendingFiring
+from tidemill.engine.graphs.firing.fast_path import (
+    FastFiringFailure,
+    FastPathState,
+    FastPathTarget,
+    find_fast_graph,
+)
+from tidemill.engine.graphs.firing.firing_log import BroadBurst, BurstMaker, ChangeBurst, FiringLog, FiringRecord
+from tidemill.engine.graphs.firing.firing_results import FiringResults
+from tidemill.engine.graphs.firing.graph_caller import GraphCaller, PendingFiring
+from tidemill.engine.graphs.firing.host import FiringHost
 from tidemill.graphs.compiler import CompiledGraph
-from tidemill.graphs.inputs import FiringInputs
+from tidemill.graphs.inputs import FiringInputs, Inputs
 from tidemill.graphs.result import GraphResult
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
+
+
+class LoopOfFirings(Protocol):
+    """A firing loop, as its fast firings see it."""
+
+    reactor: FiringHost
+    fast_path_state: FastPathState
+    inputs: Inputs
+    graphs: dict[str, CompiledGraph]
+    results: FiringResults
+    log: FiringLog
+    caller: GraphCaller
+    repeated: deque[PendingFiring]
+    """Interrupted firings and due retries, the next one first."""
+    is_firing: bool
+    is_degraded: bool
+
+    @property
+    def may_fire(self) -> bool:
+        """Whether met criteria lead to a firing now."""
+
+    def put(self, index: int, boundary: Any, position: int = 0) -> None:
+        """Take a boundary, without firing."""
+
+    def fire_due(self) -> None:
+        """Fire what is due."""
+
+    def ready_graphs(self, values: list[Any]) -> list[CompiledGraph]:
+        """Return the graphs whose required inputs are present."""
+
+    def new_firing(self, inputs: FiringInputs, graphs: list[CompiledGraph]) -> PendingFiring:
+        """Return a firing with its own number."""
+
+    def finish(self, firing: PendingFiring, started: float, results: dict[str, GraphResult]) -> FiringRecord:
+        """Process the results of a firing."""
+
+    def requeue_interrupted(self, firing: PendingFiring) -> None:
+        """Queue an interrupted firing to be fired again whole."""
 
 
 class FastFirings:
@@ -34,7 +79,7 @@ class FastFirings:
 
     has_broad_path = True
 
-    def __init__(self, loop: LoopOfParts) -> None:
+    def __init__(self, loop: LoopOfFirings) -> None:
         self._loop = loop
         self._state = loop.fast_path_state
         self._inputs = loop.inputs
@@ -42,6 +87,8 @@ class FastFirings:
         """The graph that plain fast paths may run."""
         self.broad_path: BroadPath | None = None
         """For everything else, if its graphs are synchronous."""
+        self.is_possible = False
+        """Whether there is one of them: nothing reopens the path otherwise."""
         describe = loop.caller.describe_fast_firing
         self.target = FastPathTarget(loop.fast_path_state, loop.inputs, self.finish, self.fail, describe)
         self._burst_start = 0  # the number of the first firing in the running burst
@@ -53,11 +100,13 @@ class FastFirings:
         self.graph = None if is_observed or self._inputs.needs_all else find_fast_graph(graphs.values())
         is_broad = self.has_broad_path and self.graph is None and may_fire_broadly(list(graphs.values()))
         self.broad_path = self._build_broad_path(graphs) if is_broad else None
+        self.is_possible = is_broad or self.graph is not None
         self._state.close()
 
     def forget_graphs(self) -> None:
         """Let every boundary take the slow path, until the graphs change."""
         self.graph = self.broad_path = None
+        self.is_possible = False
         self._state.close()
 
     def _build_broad_path(self, graphs: Mapping[str, CompiledGraph]) -> BroadPath:
@@ -77,7 +126,7 @@ class FastFirings:
     def reopen(self) -> None:
         """Grant fast firings if every condition for them holds; called between firings, when no flag is set."""
         loop = self._loop
-        if not loop.repeated and not loop.results.has_waiters and loop.may_fire and self._has_fast_inputs():
+        if not loop.repeated and not loop.log.has_waiters and loop.may_fire and self._has_fast_inputs():
             self._state.credit = self._begin_burst(self._inputs.applied_position)
 
     def _has_fast_inputs(self) -> bool:
@@ -114,12 +163,16 @@ class FastFirings:
     # -- firing
 
     def put_and_fire(self, index: int, boundary: Any, position: int = 0) -> None:
-        """Take a boundary, and fire it directly if the fast path allows. `position` is its journal position."""
+        """Take a boundary while there is credit, and fire it directly if its source decides.
+
+        `position` is its journal position.
+        """
         state, graph = self._state, self.graph
         credit = state.credit
-        if credit and self.broad_path is not None and self._inputs.cache[index] is not None:
+        assert credit, "callers have seen the credit"
+        if self.broad_path is not None and self._inputs.cache[index] is not None:
             return self._put_broadly(self.broad_path, credit, index, boundary, position)
-        if not credit or graph is None or not self._inputs.criteria_mask >> index & 1:
+        if graph is None or not self._inputs.criteria_mask >> index & 1:
             self._loop.put(index, boundary, position)
             return self._loop.fire_due()
         if position:

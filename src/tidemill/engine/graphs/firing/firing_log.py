@@ -8,6 +8,7 @@ the snapshot itself. All other firings, those that were manual or failed, are lo
 Firings of graphs that are replaced become plain values: the log outlives versions, and must not keep their code.
 """
 
+import asyncio
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,10 +22,12 @@ from tidemill.graphs.result import Firing, GraphResult, PlainValues
 from tidemill.graphs.result_layout import ResultLayout
 from tidemill.graphs.state import Latency
 from tidemill.kernel.clock import Clock
+from tidemill.kernel.errors import RequestError
 from tidemill.kernel.ids import new_instance_id
 
 LOGGED_FIRINGS_LIMIT = 200
 TIMESERIES_MINUTES = 60
+_MINUTES_LIMIT = 2 * TIMESERIES_MINUTES
 _CLOCK_STEP_SECONDS = 0.05
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -71,6 +74,10 @@ class FiringRecord(msgspec.Struct, frozen=True):
         """Yield the firing itself."""
         yield self
 
+    def record_at(self, position: int) -> "FiringRecord":  # noqa: ARG002 - as above
+        """Return the firing itself."""
+        return self
+
     def durations(self, limit: int) -> list[float]:
         """Return how long the firing took, in a list of at most `limit`."""
         return [self.ended - self.started][:limit]
@@ -105,6 +112,10 @@ class Burst(msgspec.Struct):
     def records(self, start: int) -> Iterator[FiringRecord]:
         """Rebuild the firings, oldest first, from the one at position `start` on."""
         raise NotImplementedError
+
+    def record_at(self, position: int) -> FiringRecord:
+        """Rebuild one firing."""
+        return next(self.records(position))
 
     def _record(
         self, position: int, snapshot: list[Any], results: dict[str, GraphResult], key: Any = None
@@ -164,7 +175,7 @@ class BroadBurst(Burst):
 
 def _is_of(item: FiringRecord | Burst, layouts: Mapping[str, ResultLayout]) -> bool:
     """Return whether firings are of graphs with these layouts only; those of one burst are of the same graphs."""
-    newest = next(item.records(item.entry_count - 1))
+    newest = item.record_at(item.entry_count - 1)
     return all(layouts.get(name) is result.layout for name, result in newest.results.items())
 
 
@@ -187,10 +198,11 @@ class FiringLog:
         self._clock = clock
         self._retained: deque[FiringRecord | Burst] = deque()
         self._burst: Burst | None = None
-        self._wall_offset = self._measure_wall_offset()
+        self._wall_offset = clock.now().timestamp() - clock.monotonic()
         self._minutes: Counter[int] = Counter()
         self._closed_entries = self._retained_count = self._fires = 0
         self._read_count = 0
+        self._waiters: list[asyncio.Future[None]] = []
 
     # -- writing
 
@@ -232,11 +244,12 @@ class FiringLog:
     def newest_fast_record(self) -> FiringRecord:
         """Return the newest fast firing of the running burst."""
         assert self._burst is not None, "fast firings run in a burst"
-        return next(self._burst.records(self._burst.entry_count - 1))
+        return self._burst.record_at(self._burst.entry_count - 1)
 
     def next_number(self, at_least: int = 0) -> int:
         """Return the series number for a firing that is about to be logged whole."""
-        self.close_burst()
+        if self._burst is not None:
+            self.close_burst()
         return self.series.next(at_least)
 
     def next_manual_number(self) -> int:
@@ -251,12 +264,16 @@ class FiringLog:
 
     def add(self, record: FiringRecord) -> None:
         """Log a firing whole."""
-        self.close_burst()
+        if self._burst is not None:
+            self.close_burst()
         if record.attempt == 1:
             self._fires += 1
             self._minutes[self._minute(record.started)] += 1
-            self._prune_minutes()
+            if len(self._minutes) > _MINUTES_LIMIT:
+                self._prune_minutes()
         self._retain(record, 1)
+        if self._waiters:
+            self._notify_waiters()
 
     def _retain(self, item: "FiringRecord | Burst", entries: int) -> None:
         self._retained.append(item)
@@ -286,25 +303,51 @@ class FiringLog:
             self._minutes[self._minute(first)] += len(entries)
         else:
             self._minutes.update(self._minute(entry[2]) for entry in entries)
-        self._prune_minutes()
+        if len(self._minutes) > _MINUTES_LIMIT:
+            self._prune_minutes()
 
     def _prune_minutes(self) -> None:
-        if len(self._minutes) > 2 * TIMESERIES_MINUTES:
-            horizon = self._minute(self._clock.monotonic()) - TIMESERIES_MINUTES
-            self._minutes = Counter({minute: n for minute, n in self._minutes.items() if minute > horizon})
+        horizon = self._minute(self._clock.monotonic()) - TIMESERIES_MINUTES
+        self._minutes = Counter({minute: n for minute, n in self._minutes.items() if minute > horizon})
 
     def wall_offset(self) -> float:
         """Return the offset from monotonic to wall-clock seconds: it follows clock steps, and is steady otherwise."""
-        offset = self._measure_wall_offset()
+        offset = self._clock.now().timestamp() - self._clock.monotonic()
         if abs(offset - self._wall_offset) > _CLOCK_STEP_SECONDS:
             self._wall_offset = offset
         return self._wall_offset
 
-    def _measure_wall_offset(self) -> float:
-        return self._clock.now().timestamp() - self._clock.monotonic()
-
     def _minute(self, moment: float) -> int:
         return int((self._wall_offset + moment) // 60)
+
+    # -- waiters
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether a caller waits for the next firing."""
+        return any(not waiter.done() for waiter in self._waiters)
+
+    def add_waiter(self) -> "asyncio.Future[None]":
+        """Return a future that is done after the next firing that is logged whole."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters = [one for one in self._waiters if not one.done()]
+        self._waiters.append(waiter)
+        return waiter
+
+    def fail_waiters(self) -> None:
+        """Fail all callers that wait for a firing: the reactor was unloaded."""
+        message = f"reactor '{self._reactor}' was unloaded"
+        self._notify_waiters(RequestError(message, code="reactor_not_found", status=404, reactor=self._reactor))
+
+    def _notify_waiters(self, error: RequestError | None = None) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
 
     # -- reading
 
@@ -336,17 +379,27 @@ class FiringLog:
 
     def peek_unread(self) -> FiringRecord | None:
         """Return the oldest firing not read before, or None; firings that the log has dropped are skipped."""
-        waiting = self.total - self._read_count
+        running = self._burst if self._burst is not None and self._burst.entries else None
+        total = self._closed_entries + (0 if running is None else len(running.entries))
+        waiting = total - self._read_count
         if waiting <= 0:
             return None
-        item, behind = self._burst or self._retained[-1], 0
+        item = running or self._retained[-1]
+        behind = item.entry_count
+        if behind < waiting:
+            item, behind = self._find_behind(waiting)
+        waiting = min(waiting, behind)
+        self._read_count = total - waiting
+        return item.record_at(behind - waiting)
+
+    def _find_behind(self, waiting: int) -> "tuple[FiringRecord | Burst, int]":
+        """Return what holds the oldest of the newest `waiting` firings, and how many firings are not older than it."""
+        behind = 0
         for item in self._newest_first():
             behind += item.entry_count
             if behind >= waiting:
                 break
-        waiting = min(waiting, behind)
-        self._read_count = self.total - waiting
-        return next(item.records(behind - waiting))
+        return item, behind
 
     def next_unread(self) -> Firing | None:
         """Read the oldest firing not read before, or None."""

@@ -14,7 +14,9 @@ Every method runs on the loop's thread and is one atomic step up to its next awa
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -23,8 +25,7 @@ import msgspec
 from tidemill.engine.graphs.firing.fast_firings import FastFirings
 from tidemill.engine.graphs.firing.fast_path import CHECKPOINTED, DIRTY, FastPathState
 from tidemill.engine.graphs.firing.firing_log import FiringRecord
-from tidemill.engine.graphs.firing.firing_results import FiringResults
-from tidemill.engine.graphs.firing.firing_tasks import FiringDriver, Retries
+from tidemill.engine.graphs.firing.firing_results import FiringResults, Retries
 from tidemill.engine.graphs.firing.graph_caller import GraphCaller, PendingFiring
 from tidemill.engine.graphs.firing.host import FiringHost
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
@@ -36,6 +37,9 @@ from tidemill.graphs.result import GraphResult
 from tidemill.kernel.backoff import Retry
 
 FIRINGS_PER_YIELD = 256  # firings in a row before the event loop gets a turn
+
+_current_driver: "ContextVar[FiringDriver | None]" = ContextVar("_current_driver", default=None)
+"""The driver whose firing the running code is part of, including its concurrent graphs and threads."""
 
 
 class FiringLoop:
@@ -62,7 +66,7 @@ class FiringLoop:
         self.is_firing = False
         self._queue_pauses = 0  # retries and full outboxes that pause the queue
         self._needs_new_series = False  # after the fast firing that runs now
-        self._is_rebound = self.is_redefined = False  # since the log was last checked for replaced firings
+        self.is_rebound = self.is_redefined = False  # since the log was last checked for replaced firings
         self.repeated: deque[PendingFiring] = deque()
         """Interrupted firings and due retries, the next one first."""
         task_name = f"reactor {self.name}"
@@ -78,12 +82,14 @@ class FiringLoop:
 
     def put(self, index: int, boundary: Any, position: int = 0) -> None:
         """Take a boundary; callers call `fire_due` when all reactors have it. `position` is its journal position."""
-        self.fast_path_state.close()
-        self.fast_path_state.arrivals[index] = self._clock.monotonic()
+        state = self.fast_path_state
+        if state.credit != 0:
+            state.close()
+        state.arrivals[index] = state.now()
         if self.inputs.is_full and not self.queue_gate.make_room():
             return
         self.inputs.put(index, boundary, position)
-        self.fast_path_state.flags |= DIRTY
+        state.flags |= DIRTY
         self.mark_changed()
 
     def refresh_window(self, index: int, content: list[Any]) -> None:
@@ -123,9 +129,8 @@ class FiringLoop:
     @property
     def _has_due_work(self) -> bool:
         """Whether a firing may be due: repeated firings wait neither for criteria nor for a resume."""
-        return bool(self.repeated and self.health_allows_firing) or bool(
-            self.fast_path_state.flags & DIRTY and self.may_fire
-        )
+        is_dirty = self.fast_path_state.flags & DIRTY and not self.paused and not self._queue_pauses
+        return self.health_allows_firing and bool(is_dirty or self.repeated)
 
     @property
     def is_idle(self) -> bool:
@@ -145,13 +150,13 @@ class FiringLoop:
         state.flags &= DIRTY | CHECKPOINTED
         if self._needs_new_series:
             self.new_series()
-        if self._is_rebound:
+        if self.is_rebound:
             self.detach_replaced()
         if self._has_due_work:
             if self.driver.is_needed:
                 return self.driver.wake()
             self._fire_some()
-        if not (state.credit or state.flags):
+        if not (state.credit or state.flags) and self.fast.is_possible:
             self.fast.reopen()
 
     def _fire_some(self) -> None:
@@ -174,20 +179,19 @@ class FiringLoop:
         while self.repeated and self.health_allows_firing:
             if (repeated := self._with_current_graphs(self.repeated.popleft())) is not None:
                 return repeated
-        if not (self.fast_path_state.flags & DIRTY and self.may_fire):
-            return None
-        return self._take_next()
+        return self._take_next() if self.fast_path_state.flags & DIRTY and self.may_fire else None
 
     def _take_next(self) -> PendingFiring | None:
         """Take a firing if the inputs meet the criteria; apply queued boundaries on the way to it."""
         inputs = self.inputs
         while not inputs.is_sequential or inputs.apply_next():
-            if inputs.is_sequential:
+            if inputs.is_sequential and self.queue_gate.has_waiters:
                 self.queue_gate.wake_waiters()
-            if inputs.is_criteria_met:
+            if inputs.meets_criteria(inputs.dirty):
                 ready = self.ready_graphs(inputs.cache)
                 if ready or not self.graphs:
-                    self._clear_dirty(keep=DIRTY if inputs.queue else 0)
+                    flags = self.fast_path_state.flags
+                    self.fast_path_state.flags = flags & CHECKPOINTED | (DIRTY if inputs.queue else 0)
                     return self.new_firing(inputs.take_snapshot(), ready)
                 self.incomplete += 1
             if not inputs.is_sequential:
@@ -238,14 +242,17 @@ class FiringLoop:
 
     def finish(self, firing: PendingFiring, started: float, results: dict[str, GraphResult]) -> FiringRecord:
         """Process the results of a firing, and schedule its retry."""
-        can_retry = len(self.retries) < self._runtime.settings.dead_letter_limit
-        outcome = self.results.finish(firing, started, results, degraded=self.is_degraded, can_retry=can_retry)
+        self.mark_changed()
+        outcome = self.results.finish(firing, started, results, degraded=self.is_degraded, can_retry=self._can_retry)
         if outcome.retry_graphs:
             attempt = firing.attempt + 1
             self._retry(msgspec.structs.replace(firing, retry_graphs=outcome.retry_graphs, attempt=attempt))
-        self.mark_changed()
         self.reactor.after_firing(ok=not outcome.failed)
         return outcome.record
+
+    def _can_retry(self) -> bool:
+        """Return whether another failed firing may wait for a retry."""
+        return len(self.retries) < self._runtime.settings.dead_letter_limit
 
     def requeue_interrupted(self, firing: PendingFiring) -> None:
         """Queue an interrupted firing to be fired again whole, under its number."""
@@ -282,7 +289,7 @@ class FiringLoop:
 
     def set_graphs(self, graphs: dict[str, CompiledGraph]) -> None:
         """Call these graphs from the next firing on."""
-        self.graphs, self._is_rebound = graphs, True
+        self.graphs, self.is_rebound = graphs, True
         own_windows = frozenset(window for graph in graphs.values() for _, window in graph.window_feeds)
         self.inputs.set_criteria(self.reactor.definition, own_windows)
         self.driver.is_needed = any(graph.is_async for graph in graphs.values())
@@ -290,9 +297,9 @@ class FiringLoop:
 
     def detach_replaced(self) -> None:
         """Turn the logged firings of replaced graphs into plain values; called between firings."""
-        if self._is_rebound:
+        if self.is_rebound:
             self.log.detach(self.graphs.values(), is_redefined=self.is_redefined)
-            self._is_rebound = self.is_redefined = False
+            self.is_rebound = self.is_redefined = False
 
     # -- checkpoints
 
@@ -332,7 +339,7 @@ class FiringLoop:
                 await cancel_and_wait(task)
                 if not is_durable:
                     self.dropped["unloaded"] += 1
-            self.results.fail_waiters()
+            self.log.fail_waiters()
             await self.driver.stop()
         finally:  # also when the stop times out because author code swallows its cancellation
             unfired = self.queued + len(self.repeated)
@@ -340,3 +347,123 @@ class FiringLoop:
                 self.dropped["unloaded"] += unfired
                 self.inputs.queue.clear()
                 self.repeated.clear()
+
+
+class FiringDriver:
+    """Awaits the graphs of one reactor, one firing after the other."""
+
+    def __init__(self, loop: "FiringLoop", runtime: GraphRuntime, task_name: str) -> None:
+        self._loop = loop
+        self._clock = runtime.clock
+        self._tasks = runtime.tasks
+        self._task_name = task_name
+        self._lock = asyncio.Lock()
+        self._work_ready = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None  # fires what is due
+        self._firing_task: asyncio.Task[None] | None = None  # the task that awaits graphs
+        self.is_needed = False  # whether a graph is asynchronous
+        self.firing: PendingFiring | None = None
+        """The firing whose graphs are being awaited."""
+        self.token: object | None = None
+        """Identifies the firing, or the replay, whose graphs are being awaited."""
+
+    def ensure(self) -> None:
+        """Start the task that fires asynchronous graphs, if there are any."""
+        if self.is_needed and self._task is None:
+            self._task = self._tasks.start(self._task_name, self._run())
+
+    def wake(self) -> None:
+        """Let the task fire what is due."""
+        self._work_ready.set()
+
+    async def _run(self) -> None:
+        """Fire one firing after the other until cancelled."""
+        this = asyncio.current_task()
+        try:
+            while self._task is this:  # one that swallowed its cancellation must not go on firing
+                await self._work_ready.wait()
+                self._work_ready.clear()
+                is_due = True
+                while is_due and self._task is this:
+                    async with self._lock:  # once per firing, so that commands get a turn in between
+                        if is_due := (firing := self._loop.take_due()) is not None:
+                            await self.fire(firing)
+        except Exception as error:  # an engine error, not the author's: the supervisor decides
+            self._loop.reactor.crash(error)
+        finally:
+            if self._task is this:
+                self._task = None
+            else:
+                self._loop.fire_due()  # the successor does not know of boundaries that came while this one was busy
+
+    async def fire(self, firing: PendingFiring) -> FiringRecord:
+        """Fire within a turn, and return the record of the firing."""
+        loop = self._loop
+        with self._excluding_others():
+            started = self._clock.monotonic()
+            self.firing = firing
+            try:
+                results = await loop.caller.call_async(firing)
+            except BaseException:
+                loop.requeue_interrupted(firing)
+                raise
+            finally:
+                self.firing = None
+            return loop.finish(firing, started, results)
+
+    async def rerun(self, firing: PendingFiring) -> tuple[float, dict[str, GraphResult]]:
+        """Call the graphs of a firing again, in turn with other firings; return the start time and the results."""
+        async with self.turn():
+            with self._excluding_others():
+                started = self._clock.monotonic()
+                return started, await self._loop.caller.call_async(firing)
+
+    @contextmanager
+    def _excluding_others(self) -> Iterator[None]:
+        """Exclude other firings while graphs are awaited."""
+        loop = self._loop
+        loop.is_firing, self._firing_task, self.token = True, asyncio.current_task(), object()
+        if loop.fast_path_state.credit:
+            loop.fast_path_state.close()
+        outer = _current_driver.set(self)
+        try:
+            yield
+        finally:
+            _current_driver.reset(outer)
+            loop.is_firing, self._firing_task, self.token = False, None, None
+            if loop.is_rebound:
+                loop.detach_replaced()
+
+    @property
+    def is_inside_firing(self) -> bool:
+        """Whether the caller is a node of the firing in progress."""
+        return self._loop.is_firing and _current_driver.get() is self
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn between firings, and raise RequestError if the reactor cannot fire."""
+        try:
+            async with self._lock:
+                self._loop.reactor.check_ready()
+                yield
+        finally:
+            self._loop.fire_due()
+
+    async def wait_for_turn(self) -> None:
+        """Wait until the firing in progress is done."""
+        async with self._lock:
+            pass
+
+    def interrupt(self) -> None:
+        """Interrupt the firing that is being awaited; it is fired again whole after the next start."""
+        for task in (self._task, self._firing_task):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+        self._task = None
+        self._work_ready = asyncio.Event()
+
+    async def stop(self) -> None:
+        """Interrupt the firing in progress, and wait until it has ended."""
+        await cancel_and_wait(self._firing_task)
+        driver, self._task = self._task, None
+        await cancel_and_wait(driver)

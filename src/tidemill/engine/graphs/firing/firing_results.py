@@ -1,4 +1,4 @@
-"""The results of firings: log, feeds, dead letters, and callers that wait for the next firing.
+"""The results of firings: log, feeds, dead letters, and retries.
 
 A failed firing is retried as its reactor's policy says: only with the graphs that failed, under the same id, with one
 log entry per attempt. When no attempt is left, the exact snapshot becomes a dead letter.
@@ -7,7 +7,7 @@ log entry per attempt. When no attempt is left, the exact snapshot becomes a dea
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -51,7 +51,6 @@ class FiringResults:
         self.failures = 0
         self.firing_observer: Callable[[FiringRecord], None] | None = None
         """Called for each attempt of a firing, failed ones included, and for each replay."""
-        self._waiters: list[asyncio.Future[None]] = []
 
     # -- after a firing
 
@@ -62,14 +61,18 @@ class FiringResults:
         results: dict[str, GraphResult],
         *,
         degraded: bool,
-        can_retry: bool = True,
+        can_retry: Callable[[], bool] = lambda: True,
     ) -> FiringOutcome:
         """Log a firing and feed accumulators; dead-letter the graphs that failed and are not to be retried."""
-        record = self._log_firing(firing, started, results, degraded=degraded)
         failed = [name for name, result in results.items() if result.error is not None]
-        self._feed_windows(firing.graphs, results)
-        self._push_feeds(firing.graphs, results)
-        retry_graphs = self._handle_failure(firing, results, failed, can_retry=can_retry) if failed else ()
+        record = self._log_firing(firing, started, results, degraded=degraded)
+        for graph in firing.graphs:
+            if graph.window_feeds:
+                self._feed_windows(graph, results[graph.name])
+        for graph in firing.graphs:
+            if graph.feeds:
+                self._push_feeds(graph, results[graph.name])
+        retry_graphs = self._handle_failure(firing, results, failed, can_retry=can_retry()) if failed else ()
         if self.firing_observer is not None:
             self.firing_observer(record)
         return FiringOutcome(record, failed, retry_graphs)
@@ -81,25 +84,18 @@ class FiringResults:
         ended = self._clock.monotonic()
         record = FiringRecord(firing.series, firing.number, started, ended, firing.inputs.snapshot, results, *facts)
         self.log.add(record)
-        if self._waiters:
-            self._notify_waiters()
         return record
 
-    def _feed_windows(self, graphs: list[CompiledGraph], results: dict[str, GraphResult]) -> None:
-        for graph in graphs:
-            if graph.window_feeds and results[graph.name].ok:
-                for position, window in graph.window_feeds:
-                    value = results[graph.name].values[position]
-                    if value is not SKIPPED:
-                        self._reactor.window_feed(window)(value)
+    def _feed_windows(self, graph: CompiledGraph, result: GraphResult) -> None:
+        for position, window in graph.window_feeds if result.ok else ():
+            if (value := result.values[position]) is not SKIPPED:
+                self._reactor.window_feed(window)(value)
 
-    def _push_feeds(self, graphs: list[CompiledGraph], results: dict[str, GraphResult]) -> None:
-        for graph in graphs:
-            if graph.feeds and results[graph.name].ok:
-                for feed in graph.feeds:
-                    value = results[graph.name].values[feed.position]
-                    if value is not SKIPPED and value is not None:
-                        self._reactor.push_feed(graph.name, feed.accumulator, value)
+    def _push_feeds(self, graph: CompiledGraph, result: GraphResult) -> None:
+        for feed in graph.feeds if result.ok else ():
+            value = result.values[feed.position]
+            if value is not SKIPPED and value is not None:
+                self._reactor.push_feed(graph.name, feed.accumulator, value)
 
     def _handle_failure(
         self, firing: PendingFiring, results: dict[str, GraphResult], failed: list[str], *, can_retry: bool
@@ -163,7 +159,8 @@ class FiringResults:
     ) -> Firing:
         """Log a replay; remove the dead letter if it succeeded."""
         record = self._log_firing(firing, started, results, degraded=degraded)
-        self._push_feeds(firing.graphs, results)
+        for graph in firing.graphs:
+            self._push_feeds(graph, results[graph.name])
         if self.firing_observer is not None:
             self.firing_observer(record)
         errors = [str(result.error) for result in results.values() if result.error]
@@ -173,34 +170,47 @@ class FiringResults:
             self.dead_letters.remove(dead_letter_id)
         return self.log.to_firing(record)
 
-    # -- waiters
+
+class Retries:
+    """Failed firings of one reactor that wait for their next attempt."""
+
+    def __init__(self, refire: Callable[[PendingFiring], None], runtime: GraphRuntime, task_name: str) -> None:
+        self._refire = refire
+        self._clock = runtime.clock
+        self._tasks = runtime.tasks
+        self._task_name = task_name
+        self._waiting: dict[asyncio.Task[None], PendingFiring] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     @property
-    def has_waiters(self) -> bool:
-        """Whether a caller waits for the next firing."""
-        return any(not waiter.done() for waiter in self._waiters)
+    def tasks(self) -> Sequence["asyncio.Task[None]"]:
+        """The tasks that wait."""
+        return tuple(self._waiting)
 
-    def add_waiter(self) -> "asyncio.Future[None]":
-        """Return a future that is done after the next firing that is logged whole."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters = [one for one in self._waiters if not one.done()]
-        self._waiters.append(waiter)
-        return waiter
+    @property
+    def firings(self) -> Iterable[PendingFiring]:
+        """The firings, in the order in which they failed."""
+        return self._waiting.values()
 
-    def fail_waiters(self) -> None:
-        """Fail all callers that wait for a firing: the reactor was unloaded."""
-        message = f"reactor '{self._name}' was unloaded"
-        self._notify_waiters(RequestError(message, code="reactor_not_found", status=404, reactor=self._name))
+    def start(self, firing: PendingFiring, delay: float, on_end: Callable[[], None]) -> None:
+        """Fire again after a delay; `on_end` is called when that has happened, or was cancelled."""
+        task = self._tasks.start(f"{self._task_name}: retry", self._refire_later(firing, delay))
+        self._waiting[task] = firing
 
-    def _notify_waiters(self, error: RequestError | None = None) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if waiter.done():
-                continue
-            if error is None:
-                waiter.set_result(None)
-            else:
-                waiter.set_exception(error)
+        def end(ended: asyncio.Task[None]) -> None:
+            self._waiting.pop(ended, None)
+            on_end()
+
+        task.add_done_callback(end)
+
+    async def _refire_later(self, firing: PendingFiring, delay: float) -> None:
+        await self._clock.sleep(delay)
+        this = asyncio.current_task()
+        assert this is not None
+        self._waiting.pop(this, None)
+        self._refire(firing)
 
 
 def _may_retry(policy: Any, attempts: int, result: GraphResult) -> bool:

@@ -82,7 +82,8 @@ class GraphCaller:
         results = {}
         for graph in graphs:
             try:
-                results[graph.name] = GraphResult(graph.layout, graph.function(*self._arguments_for(graph, firing)))
+                arguments = self._arguments_for(graph, firing) if graph.needs_context else (firing.inputs.snapshot,)
+                results[graph.name] = GraphResult(graph.layout, graph.generated.function(*arguments))
             except AUTHOR_ERRORS as error:
                 results[graph.name] = graph.failed_result(error)
         return results
@@ -91,14 +92,13 @@ class GraphCaller:
         """Call graphs of which some are asynchronous; those run concurrently."""
         token = FIRING.set(partial(self.describe, firing))  # graphs may run in other tasks, and on threads
         try:
-            return await self._call_async(firing)
+            if len(firing.graphs) == 1 and (graph := firing.graphs[0]).is_async:
+                return {graph.wiring.name: await self._call_one_async(graph, firing)}
+            return await self._call_several(firing)
         finally:
             FIRING.reset(token)
 
-    async def _call_async(self, firing: PendingFiring) -> dict[str, GraphResult]:
-        if len(firing.graphs) == 1 and firing.graphs[0].is_async:
-            (graph,) = firing.graphs
-            return {graph.name: await self._call_one_async(graph, firing)}
+    async def _call_several(self, firing: PendingFiring) -> dict[str, GraphResult]:
         asynchronous = [graph for graph in firing.graphs if graph.is_async]
         results: dict[str, GraphResult] = {}
         if len(asynchronous) < len(firing.graphs):
@@ -113,15 +113,15 @@ class GraphCaller:
 
     async def _call_one_async(self, graph: CompiledGraph, firing: PendingFiring) -> GraphResult:
         try:
-            return GraphResult(graph.layout, await graph.function(*self._arguments_for(graph, firing)))
+            arguments = self._arguments_for(graph, firing) if graph.needs_context else (firing.inputs.snapshot,)
+            return GraphResult(graph.layout, await graph.generated.function(*arguments))
         except AUTHOR_ERRORS as error:
             if is_cancelled_here(error):
                 raise
             return graph.failed_result(error)
 
     def _arguments_for(self, graph: CompiledGraph, firing: PendingFiring) -> tuple[Any, ...]:
-        if not graph.needs_context:
-            return (firing.inputs.snapshot,)
+        """Return the arguments of a graph with a context."""
         origin, inputs = self._context_origin(graph), firing.inputs
         return inputs.snapshot, FiringContext(origin, firing.series, firing.number, inputs.consumed, firing.key)
 

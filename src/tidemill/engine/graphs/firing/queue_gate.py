@@ -40,6 +40,7 @@ class QueueGate:
         self._dropped = dropped
         self._is_closed = False
         self.reserved = 0  # for boundaries whose commit is in progress
+        self.has_waiters = False
         self._freed = asyncio.Event()
 
     @property
@@ -55,13 +56,20 @@ class QueueGate:
     @property
     def is_blocked(self) -> bool:
         """Whether pushers must wait."""
-        return self._policy.blocks and self._is_full and not self._is_closed
+        inputs = self._inputs
+        is_blocking = self._policy.blocks and inputs.is_sequential and not self._is_closed
+        return is_blocking and len(inputs.queue) + self.reserved >= inputs.capacity
 
     @property
     def space(self) -> int:
         """How many boundaries may come before a push has to wait or is rejected; none if it exceeds its capacity."""
         inputs = self._inputs
         return max(0, inputs.capacity - len(inputs.queue) - self.reserved)
+
+    @property
+    def rejects(self) -> bool:
+        """Whether a push is rejected when the queue is full."""
+        return self._policy.rejects
 
     @property
     def is_rejecting(self) -> bool:
@@ -94,7 +102,7 @@ class QueueGate:
     def release(self) -> None:
         """Release the space that was reserved for a boundary while it was being committed."""
         self.reserved -= 1
-        self._freed.set()
+        self.wake_waiters()
 
     async def wait(self) -> None:
         """Wait until there is space, or the gate is closed."""
@@ -104,10 +112,12 @@ class QueueGate:
     async def wait_for_change(self) -> None:
         """Wait until some space is free, which another pusher may take first, or the gate is closed."""
         self._freed.clear()
+        self.has_waiters = True
         await self._freed.wait()
 
     def wake_waiters(self) -> None:
         """Let the waiters check for space."""
+        self.has_waiters = False
         self._freed.set()
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ class KeyedFastFirings(FastFirings):
     def reopen(self) -> None:
         """Grant fast firings if every condition for them holds that is not one of a single key."""
         loop = self._loop
-        if self.graph is not None and not loop.repeated and not loop.results.has_waiters and loop.may_fire:
+        if self.graph is not None and not loop.repeated and not loop.log.has_waiters and loop.may_fire:
             self._state.credit = self._begin_burst()
 
     def may_fire(self, state: KeyState) -> bool:
@@ -67,10 +67,11 @@ class KeyedFastFirings(FastFirings):
         return partial(KeyedBurst, graph=self.graph)
 
     def put_and_fire(self, index: int, boundary: Any, position: int = 0) -> None:
-        """Take a boundary of the selected key, and fire it directly if the fast path allows."""
+        """Take a boundary of the selected key while there is credit, and fire it directly if the key allows."""
         state, graph, key_state = self._state, self.graph, self._loop.keys.current
         credit = state.credit
-        if not credit or graph is None or not key_state.is_fast or not self._inputs.criteria_mask >> index & 1:
+        assert credit, "callers have seen the credit"
+        if graph is None or not key_state.is_fast or not self._inputs.criteria_mask >> index & 1:
             self._loop.put(index, boundary, position)
             return self._loop.fire_due()
         if position:
