@@ -39,6 +39,7 @@ lint: $(READY) ## Check style, types and layers
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
+	$(BIN)/python -m scripts.page_types
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python -m scripts.ui check
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tidemill.kernel.version import VERSION
 
 if TYPE_CHECKING:
+    from tidemill import sources as sources
+    from tidemill import testing as testing
     from tidemill.access.secret_source import SecretSource
-    from tidemill.annotations.context import Context
+    from tidemill.context import AsyncContext, Context
     from tidemill.engine.graphs.handle import ReactorHandle
     from tidemill.graphs.authoring import batch, passthrough, polling, stream, window
     from tidemill.graphs.definition import Accumulator, Boundary, Kafka, Nats, Reactor, Source, all_of, any_of
@@ -51,6 +53,7 @@ __all__ = [
     "Accumulator",
     "AccumulatorHealth",
     "AccumulatorState",
+    "AsyncContext",
     "Boundary",
     "Context",
     "Cron",
@@ -113,8 +116,9 @@ _MODULE_OF_NAME = {
     "Accumulator": "tidemill.graphs.definition",
     "AccumulatorHealth": "tidemill.graphs.health",
     "AccumulatorState": "tidemill.graphs.state",
+    "AsyncContext": "tidemill.context",
     "Boundary": "tidemill.graphs.definition",
-    "Context": "tidemill.annotations.context",
+    "Context": "tidemill.context",
     "Cron": "tidemill.workflows.schedule",
     "DeadLetter": "tidemill.graphs.outcomes",
     "DefinitionError": "tidemill.kernel.errors",
@@ -176,15 +180,17 @@ _SUBMODULES = ("sources", "testing")
 """Modules that `tm.<name>` imports on first use."""
 
 
-def __getattr__(name: str) -> Any:
-    """Import a name from its module on first use."""
-    if name in _SUBMODULES:
-        return importlib.import_module(f"tidemill.{name}")
-    if name not in _MODULE_OF_NAME:
-        raise AttributeError(f"module 'tidemill' has no attribute '{name}'")
-    importlib.import_module("tidemill.telemetry.logs").install_last_resort_handler()
-    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
-    return value
+if not TYPE_CHECKING:  # a checker finds a misspelt name
+
+    def __getattr__(name: str) -> Any:
+        """Import a name from its module on first use."""
+        if name in _SUBMODULES:
+            return importlib.import_module(f"tidemill.{name}")
+        if name not in _MODULE_OF_NAME:
+            raise AttributeError(f"module 'tidemill' has no attribute '{name}'")
+        importlib.import_module("tidemill.telemetry.logs").install_last_resort_handler()
+        value = globals()[name] = getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:

@@ -5,21 +5,16 @@ import asyncio
 import inspect
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from scripts.page_types import examples
 from tests.architecture.sources import ROOT, listing
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(
-    r"(?P<excuse>^<!-- not run: \S[^\n]*-->\n\n?)?"  # an example that cannot run says why
-    r"^```python\n(?P<source>.*?)^```$",
-    re.MULTILINE | re.DOTALL,
-)
 MAIN = re.compile(r'^if __name__ == "__main__":', re.MULTILINE)
 """What the README runs as a program; the programs of other pages serve until they are stopped."""
 
@@ -28,14 +23,6 @@ FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!\w+:|#)(?P<target>[^)#\s]+)")
 HEADING_LINK = re.compile(r"\]\((?!\w+:)(?P<target>[^)#\s]*)#(?P<heading>[^)\s]+)\)")
 HEADING = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
-
-
-def examples(page: Path) -> Iterator[str]:
-    """Yield the Python blocks of a page, padded to keep its line numbers for tracebacks."""
-    text = page.read_text(encoding="utf-8")
-    for block in BLOCK.finditer(text):
-        if not block["excuse"]:
-            yield "\n" * text.count("\n", 0, block.start("source")) + block["source"]
 
 
 def title(page: Path) -> str:

@@ -31,6 +31,7 @@ ON_USE = "# on use:"
 DATABASES = {"memory", "sqlite", "postgres"}
 SAME_IDEA = {
     "Workflow": "the public class is the one of the domain, plus `run`",
+    "Context": "the public class is the one of the domain, plus types for checkers",
     "ReactorHandle": "a node reads its memory, a client asks the server: the same verbs, which test_handles compares",
     "_Wirer": "wires a graph, or a workflow",
     "_ConsumerSession": "one session with a broker, Kafka or NATS",

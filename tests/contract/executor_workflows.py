@@ -336,7 +336,7 @@ def defers_badly(ctx: tm.Context) -> None:
 
 
 @flow.task
-async def pushes(ctx: tm.Context) -> list[object]:
+async def pushes(ctx: tm.AsyncContext) -> list[object]:
     first = await ctx.push("prices", Row(number=1))
     others = await asyncio.gather(*(ctx.push("prices", number) for number in range(5)))
     return [first.outcome, *(one.sequence for one in others)]
@@ -350,7 +350,7 @@ def pushes_without_await(ctx: tm.Context) -> list[object]:
 
 
 @flow.task
-async def starts(ctx: tm.Context) -> list[str]:
+async def starts(ctx: tm.AsyncContext) -> list[str]:
     return [(await ctx.start("report", day=date(2026, 1, 1))).id, (await ctx.start("report")).id]
 
 
@@ -361,7 +361,7 @@ def starts_without_await(ctx: tm.Context) -> list[str]:
 
 @flow.task
 def waits_for_a_started_run(ctx: tm.Context) -> None:
-    ctx.start("report").wait()
+    ctx.start("report").wait()  # type: ignore[attr-defined]
 
 
 @flow.task

@@ -1,5 +1,7 @@
 """Units that do not start: who gives them up, and when. On the virtual clock."""
 
+from typing import Any
+
 import pytest
 
 from tests.remote.scripted_units import Cluster, begin, end
@@ -114,7 +116,7 @@ async def test_a_node_gives_up_no_unit_of_another_one(cluster: Cluster) -> None:
     async with open_node(cluster, None) as node:
         foreign = AttemptKey("of another node", "work", -1, 1)
         cluster.report(foreign, UnitStatus(state="pending", problem="image_pull"))
-        executor = node.probe.workflows.executors["kubernetes"]
+        executor: Any = node.probe.workflows.executors["kubernetes"]
         executor.request_sweep = lambda: None
         await node.advance("20m")
         assert (cluster.deleted, list(cluster.units)) == ([], [foreign])
@@ -129,7 +131,7 @@ async def test_a_unit_out_of_sight_is_judged_by_its_lease(cluster: Cluster) -> N
         del cluster.units[key]
         for observer in cluster.observers:
             observer.on_removed(key)
-        executor = node.probe.workflows.executors["kubernetes"]
+        executor: Any = node.probe.workflows.executors["kubernetes"]
         assert (executor.known_units, executor.self_renewing()) == (0, {key})
         await node.advance("3m")
         assert (await outcomes(node, run.id))[0] == "lost"

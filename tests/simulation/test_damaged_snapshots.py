@@ -55,7 +55,7 @@ def definitions(durability: Any = "interval") -> list[Any]:
 
 def rows(node: tm.testing.TestNode) -> sqlite3.Connection:
     """Return the connection to the rows of a memory store."""
-    connection: sqlite3.Connection = node.database.database.connection
+    connection: sqlite3.Connection = vars(node.database)["database"].connection
     return connection
 
 

@@ -22,7 +22,7 @@ class Dying(Transactor[Any]):
     """Runs the transactions of one node until one of them is the last, before or after it took effect."""
 
     def __init__(self, node: tm.testing.TestNode, survive: int, *, takes_effect: bool) -> None:
-        self._committer: Any = node.database._committer
+        self._committer: Any = node.database._committer  # type: ignore[attr-defined]
         self._rows = self._committer.transactor  # which the nodes share
         self._left = survive
         self._takes_effect = takes_effect

@@ -9,7 +9,6 @@ from pathlib import Path
 from rich.table import Column, Table
 from rich.text import Text
 
-from tidemill import __version__
 from tidemill.cli.dev_next_steps import first_steps, next_steps
 from tidemill.cli.formatting import (
     format_count,
@@ -23,6 +22,7 @@ from tidemill.cli.output import build_table, ready_line, show, terminal_width
 from tidemill.engine.registry import PackageState
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import Location, Problem
+from tidemill.kernel.version import VERSION
 from tidemill.node import Node
 from tidemill.packages.format.archive import UNVERSIONED
 from tidemill.packages.sanitizing import fingerprint, printable
@@ -78,7 +78,7 @@ class DevView:
         self._url = url
         self._print(Text(ready_line(url)))
         folder = relative_path(str(self._root))
-        self.print_event(f"tidemill {__version__} runs the packages in {folder}; Ctrl-C stops it")
+        self.print_event(f"tidemill {VERSION} runs the packages in {folder}; Ctrl-C stops it")
 
     # -- packages
 

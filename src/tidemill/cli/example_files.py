@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-import tidemill
 from tidemill.cli.stores import STORE_FOLDER
+from tidemill.kernel import version
 from tidemill.kernel.errors import OperationError, RequestError
 
 DIGESTS_FILE = f"{STORE_FOLDER}/examples.json"
@@ -24,7 +24,7 @@ class CopiedExamples(NamedTuple):
 
 def find_examples() -> list[Path]:
     """Return the files of the examples: a wheel has them inside the package, a clone at its root."""
-    package = Path(tidemill.__file__).parent
+    package = Path(version.__file__).parents[1]
     for folder in (package / "examples", package.parent.parent / "examples"):
         if files := sorted(folder.glob("*.py")):
             return files

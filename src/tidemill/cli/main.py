@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]  # imported there, not exported
 
-from tidemill import __version__
 from tidemill.cli.event_loop import postpone_collection
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED
 from tidemill.cli.lazy_commands import LazyCommand, lazy_group
 from tidemill.cli.output import print_error, print_text, replace_unencodable
 from tidemill.kernel.errors import TidemillError
+from tidemill.kernel.version import VERSION
 
 SECTIONS = {
     "Start here": {
@@ -88,7 +88,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print_text(f"tidemill {__version__}")
+        print_text(f"tidemill {VERSION}")
         raise typer.Exit
 
 

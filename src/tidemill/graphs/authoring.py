@@ -3,7 +3,7 @@
 import inspect
 import keyword
 from collections.abc import Callable
-from typing import Any, get_args, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, get_args, overload
 
 from tidemill.annotations.signatures import AuthorFunction, caller_location, inspect_signature
 from tidemill.graphs.definition import Accumulator, AccumulatorKind, Extra, Kafka, Nats, Source
@@ -11,15 +11,25 @@ from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location
 from tidemill.kernel.suggestions import did_you_mean
 
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
 Function = Callable[..., Any]
+
+
+class Declare(Protocol):
+    """What a decorator with options returns."""
+
+    def __call__(self, function: Callable[Arguments, Returned], /) -> Accumulator[Arguments, Returned]:
+        """Declare the accumulator of a function."""
+
 
 SHORTEST_DEFAULT_TIMEOUT = 10.0  # seconds that a poll has if its declaration does not say
 
 
 @overload
-def passthrough(function: Function, /) -> Accumulator: ...
+def passthrough(function: Callable[Arguments, Returned], /) -> Accumulator[Arguments, Returned]: ...
 @overload
-def passthrough(*, state: type | None = None, extra: Extra = "ignore") -> Callable[[Function], Accumulator]: ...
+def passthrough(*, state: type | None = None, extra: Extra = "ignore") -> Declare: ...
 def passthrough(function: Function | None = None, /, *, state: type | None = None, extra: Extra = "ignore") -> Any:
     """Declare an accumulator fed by push alone: one event in, one boundary out, or None to emit nothing.
 
@@ -28,12 +38,10 @@ def passthrough(function: Function | None = None, /, *, state: type | None = Non
     if function is not None:
         return _declare_accumulator(function, AccumulatorKind.PASSTHROUGH)
     _check_extra(extra, caller_location())
-    return lambda call: _declare_accumulator(call, AccumulatorKind.PASSTHROUGH, state=state, extra=extra)
+    return _with_options(AccumulatorKind.PASSTHROUGH, state=state, extra=extra)
 
 
-def stream(
-    source: Source | Kafka | Nats, *, state: type | None = None, extra: Extra = "ignore"
-) -> Callable[[Function], Accumulator]:
+def stream(source: Source | Kafka | Nats, *, state: type | None = None, extra: Extra = "ignore") -> Declare:
     """Declare an accumulator that follows a source of events, such as a Kafka topic."""
     location = caller_location()
     _check_not_bare("stream", "a source", '(tm.Kafka(topic="prices"))', source, location)
@@ -43,7 +51,7 @@ def stream(
         )
         raise DefinitionError.single("stream", message, location)
     _check_extra(extra, location)
-    return lambda call: _declare_accumulator(call, AccumulatorKind.STREAM, source=source, state=state, extra=extra)
+    return _with_options(AccumulatorKind.STREAM, source=source, state=state, extra=extra)
 
 
 def polling(
@@ -53,7 +61,7 @@ def polling(
     state: type | None = None,
     thread: bool = False,
     extra: Extra = "ignore",
-) -> Callable[[Function], Accumulator]:
+) -> Declare:
     """Declare an accumulator that polls at an interval; None means nothing changed. `thread=True` if it blocks.
 
     A poll that does not answer within `timeout` (by default `every`, and at least 10 s) is given up. A synchronous
@@ -66,12 +74,12 @@ def polling(
     _check_extra(extra, location)
     options = {"every": seconds, "timeout": limit or max(seconds, SHORTEST_DEFAULT_TIMEOUT), "state": state}
     is_on_thread = thread or timeout is not None
-    return lambda call: _declare_accumulator(call, AccumulatorKind.POLLING, thread=is_on_thread, extra=extra, **options)
+    return _with_options(AccumulatorKind.POLLING, thread=is_on_thread, extra=extra, **options)
 
 
 def batch(
     every: Duration, *, max_size: int | None = None, state: type | None = None, extra: Extra = "ignore"
-) -> Callable[[Function], Accumulator]:
+) -> Declare:
     """Declare an accumulator that buffers events and flushes them: by time, by size, and after each firing."""
     location = caller_location()
     _check_not_bare("batch", "an interval", '(every="1s", max_size=500)', every, location)
@@ -80,7 +88,7 @@ def batch(
         raise DefinitionError.single("batch", f"max_size is a number of events, at least 1, not {max_size!r}", location)
     _check_extra(extra, location)
     options = {"every": seconds, "max_size": max_size, "state": state, "extra": extra}
-    return lambda call: _declare_accumulator(call, AccumulatorKind.BATCH, **options)
+    return _with_options(AccumulatorKind.BATCH, **options)
 
 
 def window(name: str, element: Any, *, capacity: int, extra: Extra = "ignore") -> Accumulator:
@@ -116,12 +124,23 @@ def _parse_duration(subject: str, value: Duration, location: Location) -> float:
         raise DefinitionError.single(subject, str(error), location) from error
 
 
-def _declare_accumulator(call: Function, kind: AccumulatorKind, **options: Any) -> Accumulator:
+def _with_options(kind: AccumulatorKind, **options: Any) -> Declare:
+    def declare(function: Callable[Arguments, Returned], /) -> Accumulator[Arguments, Returned]:
+        return _declare_accumulator(function, kind, **options)
+
+    return declare
+
+
+def _declare_accumulator(
+    call: Callable[Arguments, Returned], kind: AccumulatorKind, **options: Any
+) -> Accumulator[Arguments, Returned]:
     try:
         function = AuthorFunction.capture(call, depth=2)
     except TypeError as error:
         raise DefinitionError.single(f"{kind} accumulator", str(error), caller_location(2)) from error
-    accumulator = Accumulator(name=function.name, kind=kind, function=function, location=function.location, **options)
+    accumulator: Accumulator[Arguments, Returned] = Accumulator(
+        name=function.name, kind=kind, function=function, location=function.location, **options
+    )
     _check_parameters(accumulator, function)
     return accumulator
 

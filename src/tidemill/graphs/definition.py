@@ -1,9 +1,19 @@
 """The declarations as frozen values: accumulators, sources, criteria, reactors, nodes."""
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Literal, Protocol, dataclass_transform, get_args, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    cast,
+    dataclass_transform,
+    get_args,
+    runtime_checkable,
+)
 
 import msgspec
 
@@ -22,6 +32,16 @@ from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.limits import NAME_RULE, is_name
 from tidemill.kernel.suggestions import did_you_mean
+
+if TYPE_CHECKING:  # a plain `tm.Accumulator` is one of any function: Python 3.13 has these defaults
+    from typing_extensions import ParamSpec, TypeVar
+
+    Arguments = ParamSpec("Arguments", default=...)
+    Returned = TypeVar("Returned", default=Any)
+else:
+    from typing import ParamSpec, TypeVar
+
+    Arguments, Returned = ParamSpec("Arguments"), TypeVar("Returned")
 
 Strategy = Literal["latest", "sequential"]
 Overflow = Literal["block", "drop_oldest", "reject"]
@@ -48,7 +68,9 @@ class AccumulatorKind(StrEnum):
 class Source(Protocol):
     """A source of a stream's events. Implement `start` to write your own."""
 
-    def start(self, checkpoint: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any] | Awaitable[AsyncIterator[Any]]:
+    def start(
+        self, checkpoint: Any, /, *args: Any, **kwargs: Any
+    ) -> AsyncIterator[Any] | Awaitable[AsyncIterator[Any]]:
         """Yield (event, checkpoint) pairs, or lists of them, starting after `checkpoint` (None: from the beginning).
 
         A coroutine connects first, and returns the iterator. With a parameter named `context` it gets a
@@ -82,7 +104,7 @@ class Nats(msgspec.Struct, frozen=True, kw_only=True):
     servers: str | None = None
 
 
-class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
+class Accumulator(msgspec.Struct, Generic[Arguments, Returned], frozen=True, kw_only=True, eq=False, dict=True):
     """One source of boundaries, as declared. Calling it calls the author's function."""
 
     name: str
@@ -99,11 +121,11 @@ class Accumulator(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
     thread: bool = False
     extra: Extra = "ignore"
 
-    def __call__(self, *values: Any, **named: Any) -> Any:
+    def __call__(self, *values: Arguments.args, **named: Arguments.kwargs) -> Returned:
         """Call the author's function, as in a unit test."""
         if self.function is None:
             raise TypeError(f"window '{self.name}' has no function to call")
-        return self.function.call(*values, **named)
+        return cast("Callable[Arguments, Returned]", self.function.call)(*values, **named)
 
     @cached_property
     def signature(self) -> Signature:

@@ -1,7 +1,7 @@
 """Graph: nodes declared by decorator, wired and compiled on first use, and callable directly."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
 from tidemill.annotations.signatures import MISSING, AuthorFunction, Parameter, caller_location
 from tidemill.graphs.compiler import CompiledGraph, compile_graph
@@ -12,7 +12,17 @@ from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.limits import NAME_RULE, is_name
 from tidemill.kernel.suggestions import did_you_mean
 
+if TYPE_CHECKING:
+    from tidemill.graphs.result import GraphCall
+
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class CallGraph(Protocol):
+    """What calling a graph calls."""
+
+    def __call__(self, /, **inputs: Any) -> "GraphCall":
+        """Run the graph once on its inputs, which are given by name."""
 
 
 class NodeReference(NamedTuple):
@@ -44,8 +54,8 @@ class Graph:
         self.location = caller_location()
         self.nodes: list[NodeDefinition] = []
         self._compiled: CompiledGraph | None = None
-        self._direct_function: Callable[..., Any] | None = None
-        self.__call__ = self._build_and_call
+        self._direct_function: Callable[..., GraphCall] | None = None
+        self.__call__: CallGraph = self._build_and_call
         if not is_name(name):
             raise DefinitionError.single("graph", f"a graph needs a name, {NAME_RULE}, not {name!r}", self.location)
         if reactor is not None and not isinstance(reactor, Reactor | str):
@@ -154,7 +164,7 @@ class Graph:
         """The generated function, as text."""
         return self.compiled().generated.source
 
-    def _build_and_call(self, /, **inputs: Any) -> Any:
+    def _build_and_call(self, /, **inputs: Any) -> "GraphCall":
         """Build the function behind direct calls once, and call it; callers may keep a reference to this method."""
         if self._direct_function is None:
             self._direct_function = self.__call__ = build_direct_call(self.compiled())

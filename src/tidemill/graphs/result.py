@@ -4,10 +4,10 @@ Results are kept as the compiled function returned them, and become names and di
 whose result is never read costs one tuple.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
@@ -118,6 +118,17 @@ class GraphResult(msgspec.Struct, frozen=True, eq=False):
 
     def __repr__(self) -> str:
         return f"GraphResult(outputs={self.outputs!r}, skipped={self.skipped!r}, error={self.error!r})"
+
+
+if TYPE_CHECKING:
+
+    class GraphCall(GraphResult, frozen=True):
+        """What a call of a graph returns: the result, or an awaitable of it if a node is async.
+
+        Nothing of this is known before the graph is built, so type checkers allow both.
+        """
+
+        def __await__(self) -> Generator[Any, Any, GraphResult]: ...
 
 
 def plain_result(

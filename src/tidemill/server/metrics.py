@@ -4,7 +4,7 @@ import platform
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from tidemill import __version__
+from tidemill.kernel.version import VERSION
 from tidemill.node import Node
 from tidemill.telemetry.metrics import Collector, Histogram, Metric, Sample
 
@@ -69,5 +69,5 @@ class ServerMetrics:
         for (route, direction), count in self.frames.items():
             yield Sample("websocket_frames_total", count, (("route", route), ("direction", direction)))
         yield Sample("event_feed_readers", self._node.event_feed.reader_count)
-        yield Sample("build_info", 1, (("version", __version__), ("python", platform.python_version())))
+        yield Sample("build_info", 1, (("version", VERSION), ("python", platform.python_version())))
         yield Sample("uptime_seconds", self._clock.monotonic() - self._started)

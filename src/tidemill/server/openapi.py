@@ -10,7 +10,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, Schema, SecurityScheme
 from msgspec.structs import fields
 
-from tidemill import __version__
+from tidemill.kernel.version import VERSION
 from tidemill.server.requests import ApiRequest
 from tidemill.server.route_table import ROUTES
 from tidemill.server.routing import to_handler
@@ -44,7 +44,7 @@ def openapi_document() -> bytes:
     """Return the OpenAPI document as JSON; it is made once, on first use, because that takes a while."""
     config = OpenAPIConfig(
         title="Tidemill",
-        version=__version__,
+        version=VERSION,
         description=DESCRIPTION,
         components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
     )

@@ -45,12 +45,14 @@ _MODULE_OF_NAME = {
 """The module of each public name; the imports above tell type checkers the same."""
 
 
-def __getattr__(name: str) -> Any:
-    """Import a name from its module on first use."""
-    if name not in _MODULE_OF_NAME:
-        raise AttributeError(f"module 'tidemill.sources' has no attribute '{name}'")
-    value = globals()[name] = getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
-    return value
+if not TYPE_CHECKING:  # a checker finds a misspelt name
+
+    def __getattr__(name: str) -> Any:
+        """Import a name from its module on first use."""
+        if name not in _MODULE_OF_NAME:
+            raise AttributeError(f"module 'tidemill.sources' has no attribute '{name}'")
+        value = globals()[name] = getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:

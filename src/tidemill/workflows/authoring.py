@@ -1,14 +1,16 @@
 """`@tm.trigger`: declares a function that is polled, and decides whether a run starts."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from tidemill.annotations.signatures import AuthorFunction, caller_location, inspect_signature
 from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem
-from tidemill.workflows.definition import Trigger
+from tidemill.workflows.definition import Fire, Trigger
 
 DEFAULT_TIMEOUT_LIMIT = 60.0  # the longest default timeout, in seconds
+
+Decision = TypeVar("Decision", bound=Fire | Awaitable[Fire | None] | None)
 
 
 def trigger(
@@ -18,7 +20,7 @@ def trigger(
     every: Duration | None = None,
     timeout: Duration | None = None,
     allow_concurrent: bool = False,
-) -> Callable[[Callable[..., Any]], Trigger]:
+) -> Callable[[Callable[[], Decision]], Trigger[Decision]]:
     """Declare a trigger: a function that is polled at an interval, and returns tm.Fire(...) to start a run, or None.
 
     `timeout` is how long a call may take; by default `every`, but at most a minute. While a run with the same params is
@@ -50,8 +52,8 @@ def _read_seconds(option: str, value: Duration, problems: list[str]) -> float:
 
 
 def _declare_trigger(
-    call: Callable[..., Any], every: float, timeout: float, allow_concurrent: bool, location: Location
-) -> Trigger:
+    call: Callable[[], Decision], every: float, timeout: float, allow_concurrent: bool, location: Location
+) -> Trigger[Decision]:
     try:
         function = AuthorFunction.capture(call, depth=2)
     except TypeError as error:

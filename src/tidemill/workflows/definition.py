@@ -1,7 +1,7 @@
 """Declarations as frozen values: tasks, params and triggers; and the exceptions that tasks raise on purpose."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast, dataclass_transform
 
 import msgspec
 
@@ -10,6 +10,15 @@ from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import Location
 from tidemill.workflows.graph_calls import CallableGraph
 from tidemill.workflows.task_options import TaskOptions
+
+if TYPE_CHECKING:  # a plain `tm.Trigger` is one of any function: Python 3.13 has this default
+    from typing_extensions import TypeVar
+
+    Decision = TypeVar("Decision", default=Any)
+else:
+    from typing import TypeVar
+
+    Decision = TypeVar("Decision")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
@@ -38,7 +47,7 @@ class Fire:
         return f"Fire({', '.join(f'{name}={value!r}' for name, value in self.params.items())})"
 
 
-class Trigger(msgspec.Struct, frozen=True, kw_only=True):
+class Trigger(msgspec.Struct, Generic[Decision], frozen=True, kw_only=True):
     """A function that is polled at an interval, and decides whether a run starts."""
 
     kind: ClassVar[str] = "poll"
@@ -64,9 +73,9 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
         """Return what it declares, as numbers by name."""
         return {"every": self.every, "timeout": self.timeout, "allow_concurrent": self.allow_concurrent}
 
-    def __call__(self) -> Any:
+    def __call__(self) -> Decision:
         """Call it once, as in a unit test: returns a Fire or None, or an awaitable of one if the function is async."""
-        return self.function.call()
+        return cast("Decision", self.function.call())
 
 
 Expression = str | Callable[[Any], Any]

@@ -42,6 +42,18 @@ class CallableGraph(Protocol):
         """Return the authors' functions that it consists of."""
 
 
+class ObservedNode(Protocol):
+    """A node as its graph names it, `maker.place`, whose values start workflows."""
+
+    @property
+    def graph(self) -> CallableGraph:
+        """The graph."""
+
+    @property
+    def name(self) -> str:
+        """The name of the node."""
+
+
 class ObservedReactor(Protocol):
     """A reactor whose firings start workflows."""
 

@@ -62,7 +62,7 @@ class OnFiring(FiringTrigger, frozen=True, eq=False, kw_only=True):
         return _FiringDecision(self, params).decide
 
 
-def on_firing(reactor: Any, *, when: Expression | None = None) -> OnFiring:
+def on_firing(reactor: ObservedReactor | str, *, when: Expression | None = None) -> OnFiring:
     """Declare that each firing of a reactor, given by its name or as declared, starts a run.
 
     The run's params are `payload`, the firing's inputs as plain values by source, and `firing_id`. `when` is an
@@ -75,7 +75,7 @@ def on_firing(reactor: Any, *, when: Expression | None = None) -> OnFiring:
         raise DefinitionError.single("on_firing", f"it takes a reactor, or its name, not {reactor!r}", location)
     if when is not None and (problem := expression_problem("when", when, "payload.orderbook.bid > 100.0")):
         raise DefinitionError.single("on_firing", problem, location)
-    source = reactor if hasattr(type(reactor), "boundary_types") else None
+    source = None if isinstance(reactor, str) or not hasattr(type(reactor), "boundary_types") else reactor
     return OnFiring(reactor=name, when=when, location=location, source=source)
 
 

@@ -29,7 +29,7 @@ from tidemill.workflows.firing_trigger import (
     inputs_type,
     unfilled_params,
 )
-from tidemill.workflows.graph_calls import CallableGraph, is_callable_graph
+from tidemill.workflows.graph_calls import CallableGraph, ObservedNode, is_callable_graph
 
 PARAM_NAMES = ("output", "inputs", "firing_id")
 """The params of a run that the value of a node starts, unless the value itself is the params."""
@@ -107,7 +107,7 @@ class OnOutput(FiringTrigger, frozen=True, eq=False, kw_only=True):
 
 
 def on_output(
-    graph: Any,
+    graph: ObservedNode | CallableGraph | str,
     node: str | Callable[..., Any] | None = None,
     *,
     when: Expression | None = None,
@@ -125,12 +125,13 @@ def on_output(
     `cooldown`, no other starts for that long after the firing that started the last one about the same.
     """
     location = caller_location()
-    if node is None and is_callable_graph(getattr(graph, "graph", None)):
-        graph, node = graph.graph, graph.name
-    graph_name = graph if isinstance(graph, str) else getattr(graph, "name", None)
+    given: Any = graph  # it may be anything
+    if node is None and is_callable_graph(getattr(given, "graph", None)):
+        given, node = given.graph, given.name
+    graph_name = given if isinstance(given, str) else getattr(given, "name", None)
     node_name = node if isinstance(node, str) else getattr(node, "__name__", None)
     if not isinstance(graph_name, str) or not graph_name or not node_name:
-        shown = ", ".join(map(repr, (graph, node) if node is not None else (graph,)))
+        shown = ", ".join(map(repr, (given, node) if node is not None else (given,)))
         message = f"it takes a node, on_output(maker.place), or a graph and a node's name, not ({shown})"
         raise DefinitionError.single("on_output", message, location)
     problems: list[str] = []
@@ -151,7 +152,7 @@ def on_output(
         cooldown=seconds,
         dedup=dedup,
         location=location,
-        source=graph if is_callable_graph(graph) else None,
+        source=given if is_callable_graph(given) else None,
     )
 
 

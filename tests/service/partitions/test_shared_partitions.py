@@ -236,7 +236,7 @@ async def test_a_slow_unload_holds_up_no_other_reactor(address: str, nodes: Asyn
             draining.set()
             await may_end.wait()
 
-    first._scheduler.sharing._finish_requests = finish_requests
+    first._scheduler.sharing._finish_requests = finish_requests  # type: ignore[attr-defined]
     async with asyncio.TaskGroup() as group:
         group.create_task(first.unload("reactor:payments"))
         await draining.wait()

@@ -384,7 +384,7 @@ async def test_nothing_of_a_retired_graph_is_kept_alive() -> None:
         push(2)
         await node.unload("graph:g")
         del made
-        assert set(push.__globals__) == {"push_slow"}
+        assert set(push.__globals__) == {"push_slow"}  # type: ignore[attr-defined]
     gc.collect()
     assert heavy() is None
 

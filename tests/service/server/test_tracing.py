@@ -163,7 +163,7 @@ async def test_a_run_that_a_task_starts_is_in_the_same_trace() -> None:
     parent, child = tm.Workflow("parent"), tm.Workflow("child")
 
     @parent.task
-    async def begin(ctx: tm.Context) -> None:
+    async def begin(ctx: tm.AsyncContext) -> None:
         await ctx.start("child")
 
     @child.task

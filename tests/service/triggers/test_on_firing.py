@@ -145,7 +145,7 @@ async def test_firings_lead_to_firings_by_way_of_a_task() -> None:
     flow = tm.Workflow("w", params=Book, triggers=[tm.on_firing("r", when="payload.a < 3")])
 
     @flow.task
-    async def push(params: Book, ctx: tm.Context) -> None:
+    async def push(params: Book, ctx: tm.AsyncContext) -> None:
         await ctx.push("a", params.payload["a"] + 1)
 
     async with tm.testing.node(load=[*sample.load, flow]) as node:

@@ -28,6 +28,6 @@ def start_twice_and_die(ctx: tm.Context) -> list[str]:
 
 
 @caller.task(after=[start_twice_and_die])
-async def push_and_start(ctx: tm.Context) -> list[object]:
+async def push_and_start(ctx: tm.AsyncContext) -> list[object]:
     receipt = await ctx.push("numbers", 7)
     return [receipt.outcome, (await ctx.start(called, name="c")).id]

@@ -22,7 +22,7 @@ def talk(ctx: tm.Context) -> int:
 
 
 @careless.task(after=[talk])
-async def fail(ctx: tm.Context) -> None:
+async def fail(ctx: tm.AsyncContext) -> None:
     secret = await ctx.secret("password")
     try:
         raise KeyError(secret)
@@ -58,7 +58,7 @@ def read_both(ctx: tm.Context) -> list[object]:
 
 
 @reading.task
-async def read_later(ctx: tm.Context) -> list[object]:
+async def read_later(ctx: tm.AsyncContext) -> list[object]:
     return [await ctx.variable("region"), len(await ctx.secret("password"))]
 
 

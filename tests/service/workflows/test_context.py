@@ -173,7 +173,7 @@ async def test_pushing_into_a_graph(store: str | None, kind: str) -> None:
     if kind == "async":
 
         @flow.task
-        async def work(ctx: tm.Context) -> list[object]:
+        async def work(ctx: tm.AsyncContext) -> list[object]:
             receipt = await ctx.push("prices", {"value": 2.5})
             return [receipt.accepted, receipt.sequence]
 
@@ -191,7 +191,7 @@ async def test_pushing_into_a_graph(store: str | None, kind: str) -> None:
     assert firing.results["graph"].outputs == {"seen": 2.5}
 
 
-async def _pushed(ctx: tm.Context) -> tm.Receipt:
+async def _pushed(ctx: tm.AsyncContext) -> tm.Receipt:
     return await ctx.push("prices", {"value": 2.5})
 
 
@@ -200,7 +200,7 @@ async def test_a_push_to_a_missing_accumulator_is_the_tasks_failure() -> None:
     flow = tm.Workflow("pushes")
 
     @flow.task
-    async def work(ctx: tm.Context) -> None:
+    async def work(ctx: tm.AsyncContext) -> None:
         await ctx.push("absent", {})
 
     async with tm.testing.node(load=[flow]) as node:

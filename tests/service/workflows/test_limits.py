@@ -107,8 +107,8 @@ async def test_a_run_continues_in_the_slot_that_it_has_freed(is_async: bool) -> 
         flow.task(after=[f"link{number - 1}"] if number else [])(link(number, is_async=is_async))
     async with tm.testing.node(load=[flow], concurrency=2) as node:
         store, changes = node.database.runs, list[str]()
-        apply = store.apply
-        store.apply = lambda change, audit: changes.append(change.run) or apply(change, audit)
+        apply: Any = store.apply
+        store.apply = lambda change, audit: changes.append(change.run) or apply(change, audit)  # type: ignore[misc]
         runs = [await node.start("chain") for _ in range(8)]
         await node.settle()
         assert [(await run.state()).ok for run in runs] == [True] * 8

@@ -44,7 +44,7 @@ async def test_a_task_pushes_and_starts(store: str | None, kind: str) -> None:
     if kind == "async":
 
         @flow.task
-        async def work(ctx: tm.Context) -> list[Any]:
+        async def work(ctx: tm.AsyncContext) -> list[Any]:
             receipt = await ctx.push("numbers", 7)
             run = await ctx.start("called", number=8)
             return [receipt.outcome, (await run.wait(timeout=20)).outputs["answer"]]
@@ -71,7 +71,7 @@ async def test_a_retried_task_starts_nothing_twice(store: str | None) -> None:
     ids: list[list[str]] = []
 
     @flow.task(retry=tm.Retry(3, delay="1s"))
-    async def work(ctx: tm.Context) -> None:
+    async def work(ctx: tm.AsyncContext) -> None:
         ids.append([(await ctx.start("called", number=number)).id for number in range(len(ids) + 1)])
         if len(ids) < 3:
             raise ConnectionError("not yet")
@@ -95,7 +95,7 @@ async def test_each_element_and_each_run_starts_its_own() -> None:
         return [1, 2, 3]
 
     @flow.task(each="listed")
-    async def work(listed: int, ctx: tm.Context) -> None:
+    async def work(listed: int, ctx: tm.AsyncContext) -> None:
         await ctx.start("called", number=listed)
         ctx.defer(for_="1h")
         await ctx.start("called", number=10 * listed)
@@ -113,7 +113,7 @@ async def test_a_task_that_a_crash_repeats_starts_nothing_twice() -> None:
     started: list[str] = []
 
     @flow.task
-    async def work(ctx: tm.Context) -> str:
+    async def work(ctx: tm.AsyncContext) -> str:
         started.append((await ctx.start("called", number=1)).id)
         if len(started) == 1:
             await node.kill_worker()
@@ -133,7 +133,7 @@ async def test_calls_stay_in_the_tenant_of_the_run() -> None:
     flow = tm.Workflow("calls")
 
     @flow.task
-    async def work(ctx: tm.Context) -> None:
+    async def work(ctx: tm.AsyncContext) -> None:
         await ctx.push("numbers", 7)
         await ctx.start("called", number=8)
 

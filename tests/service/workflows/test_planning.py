@@ -39,9 +39,11 @@ async def test_a_late_value_is_not_handed_on() -> None:
         await node.advance("1s")
         coordinator = node.probe.workflows.coordinator
         first = AttemptKey(run.id, "a", -1, 1)
-        await coordinator.request(
+        done = coordinator.request(
             run.id, lambda draft: draft.apply_result(first, Lost("for this test"), RetryBudgets())
         )
+        assert done is not None
+        await done
         await node.advance("1s")
         gates["a"].set()  # the old attempt returns in the same turn as something that counts
         gates["b"].set()

@@ -116,7 +116,7 @@ async def test_an_id_that_no_store_could_hold_is_unknown(id: Any, store: str | N
         acts += [run.notes] if id != "absent" else []
         for act in acts:
             with pytest.raises(tm.RequestError) as caught:
-                await act()
+                await act()  # type: ignore[operator]
             assert (caught.value.code, caught.value.status) == ("run_not_found", 404)
 
 

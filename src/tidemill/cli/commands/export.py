@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from tidemill import __version__
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.export.export_files import read_files, write_files
 from tidemill.cli.output import Format, Output, print_text, show_rows
 from tidemill.kernel.errors import RequestError
+from tidemill.kernel.version import VERSION
 
 app = typer.Typer(help="Write files for Docker, systemd, Helm and Grafana.", no_args_is_help=True)
 
@@ -100,7 +100,7 @@ def prometheus(to: ToOption = ".", force: ForceOption = False, output: Output = 
 
 def _export(target: str, to: str, force: bool, output: Format, *, next_step: str, **words: str) -> None:
     """Write the files of a target, and show what has changed."""
-    files = read_files(target, {"VERSION": __version__, **words})
+    files = read_files(target, {"VERSION": VERSION, **words})
     with exit_on_error():
         if to == STANDARD_OUTPUT:
             if len(files) > 1:
@@ -111,4 +111,4 @@ def _export(target: str, to: str, force: bool, output: Format, *, next_step: str
         written = write_files(files, Path(to), force=force)
     show_rows(["file", "change"], [(str(one.path), one.change) for one in written], output)
     if output is Format.TABLE:
-        print_text(f"Next: {next_step.format(to=to, version=__version__)}")
+        print_text(f"Next: {next_step.format(to=to, version=VERSION)}")

@@ -6,9 +6,9 @@ from importlib.resources import files
 from litestar import Response
 from litestar.enums import MediaType
 
-from tidemill import __version__
 from tidemill.api.system import Identity, ServerInfo
 from tidemill.kernel.concurrency import call_in_thread
+from tidemill.kernel.version import VERSION
 from tidemill.server.authorization import may_upload
 from tidemill.server.readiness import Readiness, check_readiness
 from tidemill.server.requests import ApiRequest
@@ -28,7 +28,7 @@ def read_docs_page() -> str:
 
 async def get_version() -> ServerInfo:
     """Return the version of the server and of its API."""
-    return ServerInfo(version=__version__)
+    return ServerInfo(version=VERSION)
 
 
 async def get_me(request: ApiRequest) -> Identity:

@@ -88,7 +88,7 @@ class GraphProbe:
         """Return the values in a reactor's queue, oldest first."""
         return [value for _, value, _ in self.reactor(reactor).firing_loop.inputs.queue]
 
-    def cached_values(self, reactor: str) -> list[object]:
+    def cached_values(self, reactor: str) -> list[Any]:
         """Return the cached inputs of a reactor as they are, not as JSON."""
         return list(self.reactor(reactor).firing_loop.inputs.cache)
 
