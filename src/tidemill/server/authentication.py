@@ -1,5 +1,6 @@
 """Authentication: finds the principal of a request."""
 
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -21,6 +22,8 @@ Connection = ASGIConnection[object, Principal, object, State]
 SESSION_COOKIE = "tidemill_session"
 PAGE_HEADER = "x-requested-with"
 """A header that scripts of our own pages send with every change: forms and links of other sites cannot."""
+KNOWN_HOSTS = 64
+"""How many names of hosts are remembered, so that few requests parse theirs."""
 DOTS_OF_JWT = 2
 """A signed token has three parts; a key has no dot."""
 _SAFE_METHODS = frozenset(["GET", "HEAD"])
@@ -105,6 +108,7 @@ def _check_own_page(connection: Connection) -> None:
         raise RequestError(message, code="foreign_page", status=403)
 
 
+@lru_cache(KNOWN_HOSTS)
 def is_loopback(host: str) -> bool:
     """Return whether a host is this machine."""
     try:

@@ -6,6 +6,7 @@ Rates are token buckets: each holds as many requests as may come at once, and fi
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from http import HTTPStatus
 from ipaddress import IPv4Address, ip_address, ip_network
 from math import ceil
@@ -23,6 +24,7 @@ FAILURE_BURST = 30.0  # failed authentications at once
 WRONG_PASSWORD_RATE = 1 / 60  # wrong passwords per second for one account from one address
 WRONG_PASSWORD_BURST = 5.0  # of them at once
 IPV6_PREFIX = 64  # bits of an IPv6 address that its owner cannot choose
+KNOWN_ADDRESSES = 1024  # that are remembered, so that few requests parse theirs
 
 
 class TokenBuckets:
@@ -124,7 +126,11 @@ class RateLimits:
 
 def address_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
     """Return the address by which a client is limited: an owner of IPv6 addresses has at least a network of them."""
-    host = connection.client.host if connection.client else ""
+    return _limited_address(connection.client.host if connection.client else "")
+
+
+@lru_cache(KNOWN_ADDRESSES)
+def _limited_address(host: str) -> str:
     try:
         address = ip_address(host)
     except ValueError:  # a proxy says what it likes
