@@ -44,7 +44,7 @@ class PostgresServer:
         self.folder = _reachable_folder()
         self._account = _account()
         self._fsync = fsync
-        self._programs = self._find_programs()
+        self.programs = self._find_programs()
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._numbers = count(1)
@@ -95,7 +95,7 @@ class PostgresServer:
             self._make_data(data)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", data, *self._settings()],
+                [self.programs / "postgres", "-D", data, *self._settings()],
                 stdout=log,
                 stderr=log,
                 **self._as_account(),
@@ -163,7 +163,7 @@ class PostgresServer:
         """
         if (made := next(filter(Path.exists, _MADE), None)) is None:
             options = ["-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-locale", "--no-sync", "--no-instructions"]
-            self._must_run([self._programs / "initdb", "-D", made := self.folder / "made", *options])
+            self._must_run([self.programs / "initdb", "-D", made := self.folder / "made", *options])
             _MADE.append(made)
         self._must_run(["cp", "-a", made, data])
 

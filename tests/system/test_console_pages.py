@@ -11,7 +11,13 @@ from tests.postgres import PostgresServer
 from tests.system.console_pages import run_page
 
 DOCS = ROOT / "docs"
-PAGES = ["how-to/check-a-store.md", "how-to/sign-a-package.md", "reference/cli.md", "reference/packages.md"]
+PAGES = [
+    "how-to/back-up-and-restore.md",
+    "how-to/check-a-store.md",
+    "how-to/sign-a-package.md",
+    "reference/cli.md",
+    "reference/packages.md",
+]
 
 pytestmark = pytest.mark.timeout(300)  # dozens of commands, and each starts Python
 

@@ -4,8 +4,10 @@ Every write is one transaction to its caller, and shares one with concurrent wri
 write that raises StoreError has changed nothing.
 """
 
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from tidemill.storage.backup import Replacement, Snapshot
 from tidemill.storage.graph_ports import Checkpoints, PartOwners, Producers
 from tidemill.storage.key_ports import KeySnapshots
 from tidemill.storage.mailbox_port import Mailbox
@@ -79,3 +81,12 @@ class Store(WorkflowStore, Protocol):
 
     async def check_integrity(self) -> list[str]:
         """Return the damage that the database itself finds, one sentence each; works while open."""
+
+    def open_snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
+        """Open all rows as of now, for a backup; works on a store that is not open, while others use it."""
+
+    def open_replacement(self, schema_version: int, *, replace: bool) -> AbstractAsyncContextManager[Replacement]:
+        """Open an empty store that replaces this one, which is not open, when the block ends without an error.
+
+        StoreError if another process uses this store; RequestError if it has rows, unless `replace`.
+        """

@@ -29,18 +29,16 @@ def doctor(store: StoreOption = None, output: Output = Format.TABLE) -> None:
     now = SystemClock().now()
     with exit_on_error():
         chosen = resolve_store(store)
-        state, report = run_async(_examine_store(chosen, now))
+        state, report = run_async(examine_store(chosen, now))
     if output is Format.JSON:
         show_json(_plain_report(chosen, state, report))
     else:
-        _print_findings(chosen.title, report, now)
-        is_known = state.found == state.known > 0
-        print_text(f"{report.summary}: {_verdict(report)}" if is_known else _verdict(report))
+        print_report(chosen.title, state, report, now)
     if report.problem_count:
         raise typer.Exit(EXIT_FAILED)
 
 
-async def _examine_store(store: "Store", now: datetime) -> "tuple[SchemaState, StoreReport]":
+async def examine_store(store: "Store", now: datetime) -> "tuple[SchemaState, StoreReport]":
     """Audit a store; a damaged file or an unknown schema is then the only finding."""
     from tidemill.storage.migrations import SchemaState
 
@@ -92,6 +90,13 @@ def _print_findings(title: str, found: "StoreReport", now: datetime) -> None:
             show_paragraph(f"{one.severity}: {one.sentence}", is_error=one.severity == "wrong")
     if found.findings:
         print_text("")
+
+
+def print_report(title: str, state: "SchemaState", report: "StoreReport", now: datetime) -> None:
+    """Print what was found in a store, and the verdict."""
+    _print_findings(title, report, now)
+    is_known = state.found == state.known > 0
+    print_text(f"{report.summary}: {_verdict(report)}" if is_known else _verdict(report))
 
 
 def _verdict(found: "StoreReport") -> str:

@@ -1,6 +1,6 @@
 """Connections to PostgreSQL: the URL, session settings, reconnecting, and the schema `tidemill`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
@@ -10,7 +10,7 @@ import msgspec
 
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.acting_tenant import EVERY_TENANT
-from tidemill.storage.migrations import SchemaState, load_migrations, pending_migrations
+from tidemill.storage.migrations import Migration, SchemaState, load_migrations, pending_migrations
 from tidemill.storage.postgres.errors import DRIVER_ERRORS, translating_errors
 from tidemill.storage.postgres.tls_request import correct_driver
 from tidemill.storage.queries import Queries
@@ -142,7 +142,7 @@ async def read_schema_state(address: PostgresUrl, queries: Queries) -> SchemaSta
     connection = await connect(address)
     try:
         with translating_errors(address.title):
-            return SchemaState(await _read_version(connection, queries), len(load_migrations(_PACKAGE)))
+            return SchemaState(await read_version(connection, queries), len(load_migrations(_PACKAGE)))
     finally:
         await close_connection(connection)
 
@@ -152,7 +152,7 @@ async def migrate(address: PostgresUrl, queries: Queries) -> None:
     connection = await connect(address)
     try:
         with translating_errors(address.title):
-            if pending_migrations(load_migrations(_PACKAGE), await _read_version(connection, queries), address.title):
+            if pending_migrations(load_migrations(_PACKAGE), await read_version(connection, queries), address.title):
                 await _apply_migrations(connection, queries, address.title)
             await connection.execute(queries.delete_old_writers)
     finally:
@@ -162,13 +162,20 @@ async def migrate(address: PostgresUrl, queries: Queries) -> None:
 async def _apply_migrations(connection: Any, queries: Queries, title: str) -> None:
     """Apply the missing migrations in one transaction, under a lock; a node that waited for the lock finds none."""
     await connection.execute(queries.begin_migration, timeout=MIGRATION_TIMEOUT)
-    for migration in pending_migrations(load_migrations(_PACKAGE), await _read_version(connection, queries), title):
-        await connection.execute(migration.sql, timeout=MIGRATION_TIMEOUT)
-        await connection.execute(queries.record_migration, migration.number, migration.name)
+    found = await read_version(connection, queries)
+    await apply_migrations(connection, queries, pending_migrations(load_migrations(_PACKAGE), found, title))
     await connection.execute("COMMIT")
 
 
-async def _read_version(connection: Any, queries: Queries) -> int:
+async def apply_migrations(connection: Any, queries: Queries, migrations: Iterable[Migration]) -> None:
+    """Apply migrations in the open transaction."""
+    for migration in migrations:
+        await connection.execute(migration.sql, timeout=MIGRATION_TIMEOUT)
+        await connection.execute(queries.record_migration, migration.number, migration.name)
+
+
+async def read_version(connection: Any, queries: Queries) -> int:
+    """Return the number of migrations that were applied; 0 if there is no schema yet."""
     if not await connection.fetchval(queries.has_schema):
         return 0
     return int(await connection.fetchval(queries.schema_version))

@@ -1,12 +1,15 @@
 """The PostgreSQL store: all ports over one database."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 
 from tidemill.kernel.ids import new_instance_id
+from tidemill.storage.backup import Replacement, Snapshot
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.migrations import SchemaState, check_schema_current
 from tidemill.storage.plain_ports import add_plain_ports
+from tidemill.storage.postgres.backup import open_replacement, open_snapshot
 from tidemill.storage.postgres.connection import PostgresUrl, migrate, read_schema_state
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.graph_tables import (
@@ -135,3 +138,9 @@ class PostgresStore(Store):
         if failures:
             damage.append(f"{failures} pages of {self.title} failed their checksums; restore it from a backup")
         return damage
+
+    def open_snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
+        return open_snapshot(self._address, QUERIES)
+
+    def open_replacement(self, schema_version: int, *, replace: bool) -> AbstractAsyncContextManager[Replacement]:
+        return open_replacement(self._address, QUERIES, schema_version, replace=replace)

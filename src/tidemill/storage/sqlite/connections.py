@@ -2,13 +2,19 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.migrations import SchemaState, check_schema_not_newer, load_migrations, pending_migrations
+from tidemill.storage.migrations import (
+    Migration,
+    SchemaState,
+    check_schema_not_newer,
+    load_migrations,
+    pending_migrations,
+)
 from tidemill.storage.sqlite.errors import ADVICE, database_title, primary_error_code
 
 
@@ -57,11 +63,16 @@ def migrate(connection: sqlite3.Connection, title: str) -> None:
     if not pending_migrations(MIGRATIONS, read_schema_version(connection), title):
         return
     with transaction(connection, "IMMEDIATE"):
-        for migration in pending_migrations(MIGRATIONS, read_schema_version(connection), title):
-            for statement in migration.statements:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {migration.number}")
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        apply_migrations(connection, pending_migrations(MIGRATIONS, read_schema_version(connection), title))
+
+
+def apply_migrations(connection: sqlite3.Connection, migrations: Iterable[Migration]) -> None:
+    """Apply migrations in the open transaction."""
+    for migration in migrations:
+        for statement in migration.statements:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {migration.number}")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
 BUSY_TIMEOUT = 1.0  # seconds to wait for another process's write
@@ -84,6 +95,23 @@ def connect_writer(path: str, *, create: bool) -> sqlite3.Connection:
         connection.execute(f"PRAGMA journal_size_limit = {WAL_SIZE_LIMIT}")
         migrate(connection, database_title(path))
     return connection
+
+
+def connect_new(path: str) -> sqlite3.Connection:
+    """Open a new file to fill it. It counts only once all of it was written: a crash may leave it damaged."""
+    _create_private(path)
+    with _open_connection(path, "rwc") as connection:
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA synchronous = OFF")
+    return connection
+
+
+def take_log_away(path: str) -> bool:
+    """Move the log of a file into it, if no other process has the file open; return whether that is so."""
+    with _open_connection(path, "rw") as connection:
+        check_application_id(connection, database_title(path))
+    connection.close()  # the last one to close a file takes its log away
+    return not os.path.exists(f"{path}-wal")
 
 
 def _create_private(path: str) -> None:

@@ -3,6 +3,7 @@
 import sqlite3
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import cache
 from typing import TypeVar
@@ -10,6 +11,8 @@ from typing import TypeVar
 from tidemill.access.envelope import new_master_keys_text
 from tidemill.access.principal import INSTANCE_TENANT
 from tidemill.kernel.clock import SystemClock
+from tidemill.kernel.errors import OperationError
+from tidemill.storage.backup import Replacement, Snapshot
 from tidemill.storage.committer import Committed, GroupCommitter
 from tidemill.storage.mailbox_port import StoredAnswer, StoredRequest
 from tidemill.storage.migrations import SchemaState
@@ -144,6 +147,12 @@ class MemoryStore(Store):
 
     async def check_integrity(self) -> list[str]:
         return []
+
+    def open_snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
+        raise OperationError("a store in memory ends with its process: it has no backups")
+
+    def open_replacement(self, *_: object, **__: object) -> AbstractAsyncContextManager[Replacement]:
+        raise OperationError("a store in memory ends with its process: it has no backups")
 
     async def find_write_blocker(self) -> str | None:
         """Return None: memory is never locked."""

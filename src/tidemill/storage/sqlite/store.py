@@ -1,15 +1,18 @@
 """The SQLite store: one file, the standard library's driver, two threads."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.backup import Replacement, Snapshot
 from tidemill.storage.committer import GroupCommitter
 from tidemill.storage.migrations import SchemaState, check_schema_current
+from tidemill.storage.sqlite.backup import open_replacement, open_snapshot
 from tidemill.storage.sqlite.change_watch import ChangeWatch
 from tidemill.storage.sqlite.connections import (
     MIGRATIONS,
@@ -88,6 +91,16 @@ class SqliteStore(Store):
     async def check_integrity(self) -> list[str]:
         found: list[str] = await call_in_thread(_find_damage, self._path)
         return found
+
+    @asynccontextmanager
+    async def open_snapshot(self) -> AsyncIterator[Snapshot]:
+        with open_snapshot(self._path) as snapshot:
+            yield snapshot
+
+    @asynccontextmanager
+    async def open_replacement(self, schema_version: int, *, replace: bool) -> AsyncIterator[Replacement]:
+        with open_replacement(self._path, schema_version, replace=replace) as target:
+            yield target
 
     async def find_write_blocker(self) -> str | None:
         """Return which process holds the write lock of the file, if it is stopped or has kept this one from writing."""
