@@ -243,17 +243,18 @@ class NodeOperations:
         tag: str = "",
         cause: str = "",
         key: str = "",
+        unresolved: bool = False,
         tenant: str | None = None,
     ) -> list[AsyncRun]:
         """Return the newest runs, newest first; `limit=None` for all.
 
         `text` is a part of an id, a workflow, a note, or a param; `tag` is one of the workflow. `cause` is what started
         the run, such as "schedule", or its name, such as that of a trigger or reactor. `key` is that of a schedule,
-        what `dedup` says, or the id of a backfill.
+        what `dedup` says, or the id of a backfill. `unresolved` leaves the failed runs that need a person.
         """
         name, api = None if workflow is None else name_of(workflow), self._api(self._caller(tenant))
         fields = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
-        fields |= {"tag": tag, "cause": cause, "key": key}
+        fields |= {"tag": tag, "cause": cause, "key": key, "unresolved": unresolved}
         return [AsyncRun(api, one.id, one) for one in await api.collect(list_runs, fields, limit)]
 
     async def pause(self, workflow: str | Workflow, *, tenant: str | None = None) -> WorkflowDetails:

@@ -1,22 +1,34 @@
-"""The overview of runs: counts of active and ended runs, the oldest active ones, and the last ended ones."""
+"""The overview of runs: counts of active and ended runs, the oldest active ones, and the failed ones."""
 
 from datetime import timedelta
+from typing import Any
+
+from msgspec.structs import replace
 
 from tests.contract.run_samples import after, creation, fire_row, make, run_row, task_row
 from tests.contract.samples import NOON
-from tidemill.storage.run_lists import FiredSlot, ScheduleName
-from tidemill.storage.run_overview import EndedCount, FirstFailure, OverviewQuery, RunOverview, hour_of, start_of
+from tidemill.storage.run_lists import FiredSlot, RunQuery, ScheduleName
+from tidemill.storage.run_overview import (
+    EndedCount,
+    FailedRuns,
+    FirstFailure,
+    OverviewQuery,
+    RunOverview,
+    hour_of,
+    start_of,
+)
 from tidemill.storage.store import Store
 from tidemill.storage.tables.schedules import ScheduleCursor
+from tidemill.workflows.change import Change
 from tidemill.workflows.states import RunState, TaskState
 
 Q, R, S, F, C = RunState.QUEUED, RunState.RUNNING, RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED
 HOUR = hour_of(NOON)
 
 
-async def read(store: Store, *workflows: str, hours: range = range(HOUR, HOUR + 1), limit: int = 2) -> RunOverview:
+async def read(store: Store, hours: range = range(HOUR, HOUR + 1), limit: int = 2) -> RunOverview:
     """Return the overview of tenant public, with at most `limit` runs of each kind."""
-    return await store.runs.read_overview(OverviewQuery("public", hours, limit, limit), workflows)
+    return await store.runs.read_overview(OverviewQuery("public", hours, limit))
 
 
 def counted(overview: RunOverview) -> dict[RunState, int]:
@@ -25,8 +37,8 @@ def counted(overview: RunOverview) -> dict[RunState, int]:
 
 
 async def test_an_empty_store_has_an_empty_overview(store: Store) -> None:
-    overview = await read(store, "flow")
-    assert (counted(overview), overview.oldest, overview.ended, overview.last_ended) == ({}, [], [], [])
+    overview = await read(store)
+    assert (counted(overview), overview.oldest, overview.ended, overview.failed) == ({}, [], [], [])
 
 
 async def test_active_runs_are_counted_by_state_and_the_oldest_of_each_are_listed(store: Store) -> None:
@@ -60,22 +72,70 @@ async def test_ended_runs_are_counted_by_hour_and_state(store: Store) -> None:
     assert sorted(overview.ended) == expected
 
 
-async def test_the_last_ended_runs_of_workflows_are_listed_newest_first(store: Store) -> None:
-    """S-8: what is failing; the newest run is the one that was created last, and active ones do not count."""
-    for number, (workflow, state) in enumerate([("w1", S), ("w1", F), ("w1", C), ("w1", R), ("w2", F), ("w3", F)]):
-        at = after(number)
-        await make(
-            store,
-            creation(run_row(f"r{number}", workflow=workflow, state=state, created_at=at, ended_at=at, reason="x")),
-        )
-    await make(store, creation(run_row("x", tenant="other", workflow="w1", state=F, created_at=after(99))))
-    overview = await read(store, "w2", "w1", "unknown")
-    assert [(one.workflow, one.id, one.state) for one in overview.last_ended] == [
-        ("w2", "r4", F),
-        ("w1", "r2", C),
-        ("w1", "r1", F),
+async def add_run(store: Store, id: str, state: RunState, number: int, **fields: Any) -> None:
+    """Create a run that was created, and ended, some minutes after noon."""
+    at = after(number * 60)
+    await make(store, creation(run_row(id, state=state, created_at=at, ended_at=at, **fields)))
+
+
+async def unresolved(store: Store) -> list[str]:
+    """Return the failed runs that need a person: as the list has them, which the overview counts."""
+    page = await store.runs.list_page(RunQuery(tenant="public", is_unresolved=True))
+    overview = await read(store)
+    assert sum(one.number for one in overview.failed) == page.total == len(page.runs)
+    return [row.id for row in page.runs]
+
+
+async def test_failed_runs_need_a_person_by_workflow_with_the_newest(store: Store) -> None:
+    """S-8: what is failing; runs of other tenants do not count, and later successes about nothing resolve nothing."""
+    for number, (workflow, state) in enumerate([("w1", F), ("w1", F), ("w1", S), ("w1", R), ("w2", F), ("w3", C)]):
+        await add_run(store, f"r{number}", state, number, workflow=workflow, reason=f"reason {number}")
+    await add_run(store, "x", F, 9, tenant="other", workflow="w1")
+    assert (await read(store)).failed == [
+        FailedRuns("w1", "r1", after(60), "reason 1", 2),
+        FailedRuns("w2", "r4", after(240), "reason 4", 1),
     ]
-    assert (overview.last_ended[0].ended_at, overview.last_ended[0].reason) == (after(4), "x")
+    assert await unresolved(store) == ["r4", "r1", "r0"]
+
+
+async def test_a_dismissed_failure_needs_nobody_until_the_run_fails_once_more(store: Store) -> None:
+    """S-8: a dismissal counts for the end that it saw."""
+    for run in ("a", "b"):
+        await add_run(store, run, F, 1)
+    assert await store.runs.dismiss("public", ["a", "missing"], after(90)) == 1
+    assert await store.runs.dismiss("public", ["a"], after(90)) == 0
+    assert await store.runs.dismiss("other", ["b"], after(90)) == 0
+    assert await unresolved(store) == ["b"]
+    (row,) = [record.run for record in await store.runs.load(["a"])]
+    assert row.dismissed_at == after(90)
+    again = replace(row, ended_at=after(120))
+    await make(store, Change(run="a", expected_run=row, updated_run=again))
+    assert await unresolved(store) == ["b", "a"]
+
+
+async def test_the_success_of_a_later_slot_resolves_a_schedule_and_of_a_backfill_only_its_own_slot(
+    store: Store,
+) -> None:
+    """S-8: last night's failure is made good by tonight's run; each slot of a backfill stands for itself."""
+    nightly: dict[str, Any] = {"origin": "schedule", "about": "nightly"}
+    await add_run(store, "slot 1", F, 1, slot=after(1), **nightly)
+    await add_run(store, "slot 3", F, 3, slot=after(3), **nightly)
+    await add_run(store, "b1", F, 4, slot=after(0), origin="backfill", about="nightly")
+    await add_run(store, "b2", S, 5, slot=after(2), origin="backfill", about="nightly")
+    assert await unresolved(store) == ["b1", "slot 3"]
+    await add_run(store, "slot 4", S, 6, slot=after(4), **nightly)
+    assert await unresolved(store) == ["b1"]
+
+
+async def test_a_success_about_the_same_resolves_and_one_about_something_else_does_not(store: Store) -> None:
+    """S-8: runs that decisions start, one for each customer."""
+    await add_run(store, "ann 1", F, 1, about="ann")
+    await add_run(store, "bob 1", F, 2, about="bob")
+    await add_run(store, "ann 2", S, 3, about="ann")
+    await add_run(store, "bob of another", S, 4, about="bob", workflow="other")
+    assert await unresolved(store) == ["bob 1"]
+    await add_run(store, "ann 3", F, 5, about="ann")
+    assert await unresolved(store) == ["ann 3", "bob 1"]
 
 
 async def test_the_task_that_failed_first_is_found(store: Store) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tidemill.engine.graphs.client.values import HealthReport
     from tidemill.engine.workflows.client.nodes import NodeLoad
-    from tidemill.engine.workflows.client.overview import DueSlot, FailureStreak, LateSchedule, WorkflowOverview
+    from tidemill.engine.workflows.client.overview import DueSlot, FailedWorkflow, LateSchedule, WorkflowOverview
     from tidemill.packages.status import PackageStatus
     from tidemill.workflows.records import RunRow
 
@@ -35,29 +35,30 @@ class UnfinishedRun(Message, frozen=True, kw_only=True):
 
 
 class FailingWorkflow(Message, frozen=True, kw_only=True):
-    """A workflow whose last run has failed."""
+    """A workflow with failed runs that need a person: see `unresolved` of the list of runs."""
 
     workflow: str
     run: str
+    """The newest of them."""
     at: datetime
     task: str | None
     """The task that failed first."""
     reason: str
     """Why it failed; else why the run did."""
     failures: int
-    """Failed runs in a row; 20 means 20 or more."""
+    """How many there are."""
 
     @classmethod
-    def of_streak(cls, streak: "FailureStreak") -> "FailingWorkflow":
+    def of_failed(cls, failed: "FailedWorkflow") -> "FailingWorkflow":
         """Return the message about a workflow."""
-        last, first = streak.runs[0], streak.first
+        last, first = failed.runs, failed.first
         return cls(
             workflow=last.workflow,
             run=last.id,
             at=last.ended_at,
             task=None if first is None else first.task,
             reason=last.reason if first is None else first.reason,
-            failures=len(streak.runs),
+            failures=last.number,
         )
 
 
@@ -182,7 +183,9 @@ class Overview(Message, frozen=True, kw_only=True):
     oldest: list[UnfinishedRun]
     """The oldest 20 runs of each state that have not ended, oldest first."""
     failing: list[FailingWorkflow]
-    """The workflows whose last run has failed."""
+    """The workflows with failed runs that need a person."""
+    failed_runs: int = 0
+    """The failed runs that need a person: those of all workflows."""
     late: LateWork
     reactors: int
     degraded: list[UnhealthyPart]
@@ -210,7 +213,8 @@ class Overview(Message, frozen=True, kw_only=True):
             at=workflows.at,
             active={state: workflows.active.get(state, 0) for state in RunState if not state.is_terminal},
             oldest=[UnfinishedRun.of(row) for row in workflows.oldest],
-            failing=[FailingWorkflow.of_streak(one) for one in workflows.failing],
+            failing=[FailingWorkflow.of_failed(one) for one in workflows.failing],
+            failed_runs=sum(one.runs.number for one in workflows.failing),
             late=LateWork(slots=[LateSlot.of_schedule(one) for one in workflows.late], runs=late_runs),
             reactors=len(health),
             degraded=list(degraded.values()),

@@ -30,6 +30,14 @@ Key = Annotated[
     str, Meta(description="The key of a run: that of its schedule, what `dedup` says it is about, or its backfill.")
 ]
 
+Unresolved = Annotated[
+    bool,
+    Meta(
+        description="Only failed runs that need a person: not retried, cleared or dismissed since, and without a later "
+        "success about the same, such as that of the next slot of a schedule."
+    ),
+]
+
 
 def next_position(page: RunPage, limit: int) -> str | None:
     """Return the cursor after the first `limit` runs of a page; None if it has no more."""

@@ -24,6 +24,7 @@ from tidemill.api.run_filters import (
     States,
     Tag,
     Text,
+    Unresolved,
     Until,
     WorkflowName,
     decode_position,
@@ -93,6 +94,8 @@ class RunInfo(Message, frozen=True, kw_only=True):
     params: dict[str, Any] | None
     """By name; null if they can no longer be read, or are omitted."""
     note: str | None
+    dismissed_at: datetime | None = None
+    """When its failure was dismissed: then it does not need a person, until it fails once more."""
     reason: str
     """Why it ended, or what it waits for; empty if there is nothing to say."""
     omitted: dict[str, int]
@@ -321,6 +324,7 @@ async def list_runs(
     tag: Tag = "",
     cause: Cause = "",
     key: Key = "",
+    unresolved: Unresolved = False,
 ) -> Page[RunInfo]:
     """List runs, newest first; `omitted` names params that are too large for a list."""
     found = await services.workflows.list_runs(
@@ -329,6 +333,7 @@ async def list_runs(
         tag=tag,
         cause=cause,
         key=key,
+        unresolved=unresolved,
         text=text,
         states=state or (),
         since=require_offset("from", since) or EARLIEST,
@@ -486,5 +491,10 @@ async def note_run(
     """Write the note on a run, or on one of its tasks, in place of the previous one."""
     await _make_check(services, caller, run, if_match)
     await services.workflows.note(caller, run, text, task)
+    return await read_info(services, caller, run)
+
+
+async def read_info(services: Services, caller: Principal, run: str) -> RunInfo:
+    """Return a run without its tasks, with its note."""
     row = await services.workflows.load_run(caller, run)
     return RunInfo.of_row(row, (await services.workflows.read_notes([row])).get(run))

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import typer
 
+from tidemill.api.dismissals import dismiss_runs
 from tidemill.api.handles import AsyncRun
 from tidemill.api.runs import RunInfo, list_runs
 from tidemill.cli.event_loop import run_async
@@ -65,6 +66,21 @@ def change_runs(
     _print_outcomes(bulk, outcomes, output, preview=preview)
     if any(outcome.problem for outcome in outcomes):
         raise typer.Exit(EXIT_FAILED)
+
+
+def dismiss_matching(filters: dict[str, Any], store: str | None, tenant: str | None, output: Format) -> None:
+    """Dismiss the failures of all runs that match."""
+
+    async def do() -> int:
+        async with open_api(store, tenant, may_be_loaded=True) as api:
+            return (await api.call(dismiss_runs, filters)).number
+
+    with exit_on_error():
+        number = run_async(do())
+    if output is Format.JSON:
+        show_json({"number": number})
+    else:
+        print_text(f"dismissed: {format_count(number, 'run')}" if number else "no run matches")
 
 
 def _confirm(bulk: BulkChange, number: int) -> None:

@@ -8,7 +8,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tidemill.api.handles import AsyncRun
-from tidemill.api.runs import RunDetails, RunInfo, RunTransition
+from tidemill.api.runs import Rerun, RunDetails, RunInfo, RunTransition
 from tidemill.api.tasks import AttemptInfo
 from tidemill.cli.formatting import (
     LINE_LIMIT,
@@ -182,3 +182,17 @@ def plain_view(view: RunView) -> dict[str, Any]:
         "attempts": msgspec.to_builtins(view.attempts),
         "events": msgspec.to_builtins(view.events),
     }
+
+
+def rerun_sentences(plan: Rerun, *, latest: bool) -> Iterator[str]:
+    """Yield what a retry or clear does, or would do."""
+    parts = {name: f"{name} ({one.reruns} of {one.total})" for name, one in plan.elements.items()}
+    names = [parts.get(name, name) for name in plan.reruns]
+    with_version = f", with version {plan.version}" if latest else ""
+    yield f"{'would rerun' if plan.preview else 'will rerun'}{with_version}: {', '.join(names) or 'nothing'}"
+    if plan.missing_tasks:
+        yield f"removed, because this version does not have them: {', '.join(plan.missing_tasks)}"
+    if plan.note is not None:
+        yield plan.note
+    if not plan.preview and not plan.live_nodes:
+        yield "no node is running on this store: start one"

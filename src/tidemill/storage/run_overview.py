@@ -1,4 +1,4 @@
-"""An overview of runs: what is active now, how many have ended, and how the last ones of each workflow have ended."""
+"""An overview of runs: what is active now, how many have ended, and which failed ones need a person."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -29,18 +29,18 @@ class OverviewQuery(NamedTuple):
     """The hours since 1970 in which the runs ended that are counted."""
     oldest: int
     """The number of active runs of each state that are listed."""
-    streak: int
-    """The number of ended runs of each workflow that are listed."""
 
 
-class EndedRun(NamedTuple):
-    """A run that has ended."""
+class FailedRuns(NamedTuple):
+    """The unresolved failed runs of a workflow."""
 
     workflow: str
     id: str
-    state: RunState
+    """The newest."""
     ended_at: datetime
     reason: str
+    number: int
+    """How many there are."""
 
 
 class FirstFailure(NamedTuple):
@@ -67,5 +67,5 @@ class RunOverview(NamedTuple):
     oldest: list[RunRow]
     """The oldest active runs of each state, oldest first, without params."""
     ended: list[EndedCount]
-    last_ended: list[EndedRun]
-    """By workflow, then newest first. The newest run is the one that was created last."""
+    failed: list[FailedRuns]
+    """By workflow."""

@@ -150,8 +150,8 @@ class Runs(Protocol):
     ) -> dict[str, WorkflowActivity]:
         """Return what each of some workflows does, with its newest runs; those without runs included."""
 
-    async def read_overview(self, query: OverviewQuery, workflows: Collection[str]) -> RunOverview:
-        """Return what the runs of a tenant do; the last ended runs are those of some workflows."""
+    async def read_overview(self, query: OverviewQuery) -> RunOverview:
+        """Return what the runs of a tenant do, and which failed ones need a person."""
 
     async def read_first_failures(self, runs: Collection[str]) -> dict[str, FirstFailure]:
         """Return which task of each of some runs failed first; runs without a failed task are left out."""
@@ -211,6 +211,9 @@ class Runs(Protocol):
 
     async def list_tenants(self) -> list[str]:
         """Return the tenants that have runs, in order."""
+
+    async def dismiss(self, tenant: str, runs: Collection[str], at: datetime) -> int:
+        """Dismiss the failures of some runs of a tenant, and return how many; a run that has not failed is left."""
 
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
         """Delete the oldest runs of a tenant that ended before a time, at most `limit`, with everything of theirs.

@@ -140,6 +140,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The name of what started it: of a trigger, a reactor, or the workflow of a task; None if it has none."""
     about: str | None = None
     """What it is about, so that it starts once: the key of its schedule, or what `dedup` of a subscription says."""
+    dismissed_at: datetime | None = None
+    """When an operator last dismissed its failure; see `storage.unresolved`."""
     trace: str | None = None
     """The span of the run and its parent, as `telemetry.tracing.StoredTrace` encodes them; None if it is not traced."""
     revision: int = 0

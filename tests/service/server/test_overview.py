@@ -45,20 +45,58 @@ async def test_a_node_without_anything_has_an_overview() -> None:
     assert (found["nodes"]["alive"], found["nodes"]["leader"] is not None) == (1, True)
 
 
-async def test_failures_in_a_row_count_until_a_success(sqlite: str) -> None:
-    """S-8: a workflow is failing while its last run has failed."""
+async def test_failed_runs_need_a_person_until_they_are_retried_or_dismissed(sqlite: str) -> None:
+    """S-8: each run stands for itself, whatever ran later; the list with the same filter has what is counted."""
     async with tm.Node(sqlite, load=[make_report()]) as node, served(node) as server:
         await finish(server, day="1", rows=-1)
         await finish(server, day="2")
-        assert (await read(server))["failing"] == []
-        await finish(server, day="3", rows=-1)
-        last = await finish(server, day="4", rows=-1)
+        last = await finish(server, day="3", rows=-1)
         found = await read(server)
         (failing,) = found["failing"]
-        assert (failing["workflow"], failing["run"], failing["failures"]) == ("report", last, 2)
+        assert (failing["workflow"], failing["run"], failing["failures"], found["failed_runs"]) == (
+            "report",
+            last,
+            2,
+            2,
+        )
         assert (failing["task"], failing["reason"]) == ("load", "ValueError: negative rows")
-        assert found["ended"][-1]["failed"] + found["ended"][-2]["failed"] == 3
-        assert found["ended"][-1]["success"] + found["ended"][-2]["success"] == 1
+        assert found["ended"][-1]["failed"] + found["ended"][-2]["failed"] == 2
+        assert await unresolved(server) == 2
+
+        dismissed = (await server.http.post(f"/runs/{last}/dismiss")).json()
+        assert dismissed["dismissed_at"] is not None
+        assert (await read(server))["failed_runs"] == await unresolved(server) == 1
+        (await server.http.post(f"/runs/{last}/retry", json={})).raise_for_status()
+        async with asyncio.timeout(PATIENCE):
+            while await unresolved(server) < 2:
+                pass
+        assert (await read(server))["failed_runs"] == 2, "it has failed once more"
+
+        answer = await server.http.post("/runs/dismiss", json={"workflow": "report", "q": "none"})
+        assert answer.json() == {"number": 0}
+        answer = await server.http.post("/runs/dismiss", json={"workflow": "report"})
+        assert (answer.json(), await unresolved(server)) == ({"number": 2}, 0)
+        assert (await read(server))["failing"] == []
+        entries = (await server.http.get("/audit", params={"action": "run.dismiss"})).json()["items"]
+        assert [(one["target"], one["details"]) for one in entries] == [
+            ("runs", {"workflow": "report", "number": 2}),
+            ("runs", {"workflow": "report", "q": "none", "number": 0}),
+            (last, {}),
+        ]
+
+
+async def test_only_a_failed_run_can_be_dismissed(sqlite: str) -> None:
+    async with tm.Node(sqlite, load=[make_report()]) as node, served(node) as server:
+        run = await finish(server, day="1")
+        answer = await server.http.post(f"/runs/{run}/dismiss")
+        assert (answer.status_code, answer.json()["code"]) == (409, "run_not_failed")
+
+
+async def unresolved(server: Served) -> int:
+    """Return the number of runs that the list of unresolved ones has."""
+    page = (await server.http.get("/runs", params={"unresolved": "true"})).json()
+    assert {one["state"] for one in page["items"]} <= {"failed"}
+    return int(page["total"])
 
 
 async def test_a_run_that_is_queued_for_long_is_late_and_says_why(sqlite: str, monkeypatch: Any) -> None:

@@ -10,6 +10,7 @@ export interface RunFilter {
   to?: string;
   q?: string;
   cause?: string;
+  unresolved?: boolean;
 }
 
 /** Runs, newest first, read as far as they are looked at. */

@@ -1,6 +1,6 @@
 """`tidemill runs`: inspect and control the runs of a server, or of a store, with or without a running node."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -54,7 +54,7 @@ OptionalRunArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="[RUN]",
-        help="The id of a run, or an unambiguous beginning or end of it. Without it: --workflow, --state, or both.",
+        help="The id of a run, or an unambiguous beginning or end of it. Without it: options that select runs.",
         show_default=False,
     ),
 ]
@@ -112,6 +112,12 @@ UntilOption = Annotated[
     datetime | None,
     typer.Option(help="Only runs created then or earlier.", metavar="TIME", parser=_parse_moment, show_default=False),
 ]
+UnresolvedOption = Annotated[
+    bool,
+    typer.Option(
+        "--unresolved", help="Only failed runs that need a person: not retried, cleared, dismissed or made good since."
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask before many runs are changed.")]
 PreviewOption = Annotated[bool, typer.Option("--preview", help="Only show which tasks would rerun.")]
 LatestOption = Annotated[
@@ -151,6 +157,7 @@ def list_runs(
     key: KeyOption = "",
     since: SinceOption = None,
     until: UntilOption = None,
+    unresolved: UnresolvedOption = False,
     limit: Annotated[
         int, typer.Option(min=1, max=LIST_LIMIT, help="The maximum number of runs; the newest are listed.")
     ] = 50,
@@ -165,7 +172,7 @@ def list_runs(
 
     fields = {
         **{"workflow": workflow, "state": state, "text": text, "tag": tag, "cause": cause, "key": key},
-        **{"since": since, "until": until},
+        **{"since": since, "until": until, "unresolved": unresolved},
     }
 
     async def find() -> list[runs.RunInfo]:
@@ -291,7 +298,11 @@ def retry(
     Without a run, --workflow takes the failed runs of a workflow, and --state the runs in a state.
     """
     if _is_single(run, workflow, state):
-        _clear_tasks(str(run), from_ or None, store, tenant, output, preview=preview, latest=latest)
+
+        async def retry_one(run: "AsyncRun") -> "Rerun":
+            return await run.retry(from_ or None, preview=preview, latest=latest)
+
+        _rerun(str(run), retry_one, store, tenant, output, preview=preview, latest=latest)
         return
 
     async def work(run: "AsyncRun") -> "Rerun":
@@ -327,6 +338,36 @@ def _change_in_bulk(
 
 
 @app.command()
+def dismiss(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The id of a run, or a part of it.", show_default=False)
+    ] = None,
+    store: StoreOption = None,
+    workflow: BulkWorkflowOption = None,
+    cause: CauseOption = "",
+    key: KeyOption = "",
+    everything: Annotated[bool, typer.Option("--all", help="All unresolved failed runs that match.")] = False,
+    output: Output = Format.TABLE,
+    tenant: TenantOption = None,
+) -> None:
+    """Dismiss the failure of a run, or of all that match: it no longer needs a person, until it fails once more."""
+    from tidemill.cli.bulk_runs import dismiss_matching
+
+    filters = {"workflow": workflow, "cause": cause, "key": key}
+    if (run is None) == (not any(filters.values()) and not everything):
+        raise typer.BadParameter("name a run, or give --workflow, --cause, --key or --all")
+
+    async def work(run: "AsyncRun") -> str:
+        return (await run.dismiss()).id
+
+    if run is None:
+        dismiss_matching(filters, store, tenant, output)
+    else:
+        found = _with_run(store, run, tenant, work, read_only=False)
+        _print_result(output, [f"the failure of run {found} is dismissed"], {"id": found})
+
+
+@app.command()
 def clear(
     run: RunArgument,
     tasks: Annotated[list[str], typer.Argument(metavar="TASK...", help="The names of tasks.", show_default=False)],
@@ -337,12 +378,16 @@ def clear(
     tenant: TenantOption = None,
 ) -> None:
     """Clear the outcome of tasks and of everything after them, so that they run again."""
-    _clear_tasks(run, tasks, store, tenant, output, preview=preview, latest=latest)
+
+    async def work(run: "AsyncRun") -> "Rerun":
+        return await run.clear(tasks, preview=preview, latest=latest)
+
+    _rerun(run, work, store, tenant, output, preview=preview, latest=latest)
 
 
-def _clear_tasks(
+def _rerun(
     run: str,
-    tasks: list[str] | None,
+    work: "Callable[[AsyncRun], Awaitable[Rerun]]",
     store: str | None,
     tenant: str | None,
     output: Format,
@@ -352,24 +397,10 @@ def _clear_tasks(
 ) -> None:
     import msgspec
 
-    async def work(run: "AsyncRun") -> "Rerun":
-        return await run.retry(tasks, preview=preview, latest=latest)
+    from tidemill.cli.run_view import rerun_sentences
 
     plan = _with_run(store, run, tenant, work, read_only=preview)
-    _print_result(output, _clear_sentences(plan, latest=latest), msgspec.to_builtins(plan))
-
-
-def _clear_sentences(plan: "Rerun", *, latest: bool) -> Iterator[str]:
-    parts = {name: f"{name} ({one.reruns} of {one.total})" for name, one in plan.elements.items()}
-    names = [parts.get(name, name) for name in plan.reruns]
-    with_version = f", with version {plan.version}" if latest else ""
-    yield f"{'would rerun' if plan.preview else 'will rerun'}{with_version}: {', '.join(names) or 'nothing'}"
-    if plan.missing_tasks:
-        yield f"removed, because this version does not have them: {', '.join(plan.missing_tasks)}"
-    if plan.note is not None:
-        yield plan.note
-    if not plan.preview and not plan.live_nodes:
-        yield "no node is running on this store: start one"
+    _print_result(output, rerun_sentences(plan, latest=latest), msgspec.to_builtins(plan))
 
 
 @app.command()

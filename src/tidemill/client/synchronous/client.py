@@ -116,16 +116,17 @@ class Client(Operations):
         tag: str = "",
         cause: str = "",
         key: str = "",
+        unresolved: bool = False,
     ) -> list[Run]:
         """Return the newest runs, newest first; `limit=None` for all.
 
         `text` is a part of an id, a workflow, a note, or a param; `tag` is one of the workflow. `cause` is what started
         the run, such as "schedule", or its name, such as that of a trigger or reactor. `key` is that of a schedule,
-        what `dedup` says, or the id of a backfill.
+        what `dedup` says, or the id of a backfill. `unresolved` leaves the failed runs that need a person.
         """
         name = None if workflow is None else name_of(workflow)
         fields = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
-        fields |= {"tag": tag, "cause": cause, "key": key}
+        fields |= {"tag": tag, "cause": cause, "key": key, "unresolved": unresolved}
         return [Run(self._api, one.id, one) for one in self._api.collect(list_runs, fields, limit)]
 
     # -- pushes, reactors and accumulators

@@ -16,6 +16,7 @@ from tidemill.api.dead_letters import (
     replay_accumulator_dead_letter,
     replay_reactor_dead_letter,
 )
+from tidemill.api.dismissals import dismiss_run
 from tidemill.api.port import Api
 from tidemill.api.reactors import command_reactor, get_reactor, get_timeseries, list_firings, list_recoveries
 from tidemill.api.runs import (
@@ -131,6 +132,10 @@ class Run:
     def clear(self, tasks: str | Collection[str], *, preview: bool = False, latest: bool = False) -> Rerun:
         """Clear the results of tasks, and of all tasks after them, so that they rerun; return what reruns."""
         return self._api.call(clear_run, self._fields(tasks=_task_list(tasks), latest=latest, preview=preview))
+
+    def dismiss(self) -> RunInfo:
+        """Dismiss the failure of the run: it no longer needs a person, until it is retried and fails once more."""
+        return self._api.call(dismiss_run, self._fields())
 
     def note(self, text: str, task: str | None = None) -> RunInfo:
         """Write a note on the run, or on one of its tasks; an empty text removes it."""

@@ -19,6 +19,7 @@ from tidemill.api.accumulators import list_accumulators
 from tidemill.api.audit import AuditEntry, list_audit
 from tidemill.api.backfills import BackfillInfo, backfill, cancel_backfill, get_backfill, list_backfills
 from tidemill.api.dead_letters import drop_dead_letter, get_dead_letter, list_dead_letters, replay_dead_letter
+from tidemill.api.dismissals import DismissedRuns, dismiss_runs
 from tidemill.api.graphs import call_graph, get_graph, list_graphs
 from tidemill.api.import_errors import PackageProblem, list_import_errors
 from tidemill.api.keys import CreatedKey, Key, create_key, list_keys, revoke_key
@@ -107,6 +108,31 @@ class Operations:
     def workflow_grid(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Grid:
         """Return the runs of a workflow, newest first, with the state of every task; a mapped task is one cell."""
         return self._api.call(get_workflow_grid, {"name": name, "limit": limit, "cursor": cursor})
+
+    def dismiss_runs(
+        self,
+        workflow: str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        text: str = "",
+        tag: str = "",
+        cause: str = "",
+        key: str = "",
+    ) -> DismissedRuns:
+        """Dismiss the failures of all runs that match: those that the list of unresolved runs has."""
+        return self._api.call(
+            dismiss_runs,
+            {
+                "workflow": workflow,
+                "since": since,
+                "until": until,
+                "text": text,
+                "tag": tag,
+                "cause": cause,
+                "key": key,
+            },
+        )
 
     def schedules(self, *, limit: int | None = None) -> list[ScheduleInfo]:
         """List the schedules of the loaded workflows, with their next slots."""

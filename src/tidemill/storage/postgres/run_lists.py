@@ -9,6 +9,7 @@ from tidemill.kernel.limits import LISTED_VALUE_LIMIT
 from tidemill.storage.postgres.run_rows import RUN_COLUMNS
 from tidemill.storage.run_lists import EARLIEST, LATEST, RunQuery, like_pattern
 from tidemill.storage.state_sets import STATE_FRAGMENTS
+from tidemill.storage.unresolved import unresolved_condition
 
 _IS_LARGE = f"octet_length(params) > {LISTED_VALUE_LIMIT}"
 _LISTED_COLUMNS = ", ".join(
@@ -71,6 +72,8 @@ def _select(query: RunQuery) -> _Conditions:
         selected.add("created_at <= {until}", until=query.until)
     if query.is_active_only:  # these are few, and have an index of their own
         selected.add(f"state IN {STATE_FRAGMENTS['active_runs']}")
+    if query.is_unresolved:
+        selected.add(unresolved_condition("tidemill.runs"))
     if query.workflows is not None and len(query.workflows) == 1:  # in the order of the index
         selected.add("workflow = {workflow}", workflow=next(iter(query.workflows)))
     elif query.workflows is not None:

@@ -44,6 +44,7 @@ RUN_COLUMNS = {
     "backfill": "text",
     "cause": "text",
     "about": "text",
+    "dismissed_at": "timestamptz",
     "trace": "text",
     "revision": "bigint",
     "clears": "bigint",

@@ -36,7 +36,7 @@ from tidemill.storage.run_lists import (
     group_recent,
     group_states,
 )
-from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview
+from tidemill.storage.run_overview import EndedCount, FailedRuns, FirstFailure, OverviewQuery, RunOverview
 from tidemill.storage.state_sets import ACTIVE_RUNS
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
@@ -151,19 +151,19 @@ class PostgresRuns(PostgresTable, Runs):
         active, newest = dict(counts), group_recent(map(decode_run, rows))
         return {name: WorkflowActivity(active.get(name, 0), newest.get(name, [])) for name in workflows}
 
-    async def read_overview(self, query: OverviewQuery, workflows: Collection[str]) -> RunOverview:
+    async def read_overview(self, query: OverviewQuery) -> RunOverview:
         queries, tenant = self._queries, query.tenant
-        states, oldest, counts, ended = await self._database.read_in_snapshot(
+        states, oldest, counts, failed = await self._database.read_in_snapshot(
             (queries.active_states, tenant),
             (queries.oldest_active_runs, tenant, list(ACTIVE_RUNS), query.oldest),
             (queries.ended_counts, tenant, list(query.hours)),
-            (queries.last_ended_runs, tenant, list(workflows), query.streak),
+            (queries.unresolved_runs, tenant),
         )
         return RunOverview(
             active={RunState(state): number for state, number in states},
             oldest=[decode_run(row) for row in oldest],
             ended=[EndedCount(hour, RunState(state), number) for hour, state, number in counts],
-            last_ended=[EndedRun(**row)._replace(state=RunState(row["state"])) for row in ended],
+            failed=[FailedRuns(**row) for row in failed],
         )
 
     async def read_first_failures(self, runs: Collection[str]) -> dict[str, FirstFailure]:
@@ -251,6 +251,15 @@ class PostgresRuns(PostgresTable, Runs):
 
     async def list_tenants(self) -> list[str]:
         return [tenant for (tenant,) in await self._read(self._queries.tenants)]
+
+    async def dismiss(self, tenant: str, runs: Collection[str], at: datetime) -> int:
+        check_timezone(at)
+
+        async def write(connection: Any) -> int:
+            return len(await connection.fetch(self._queries.dismiss_runs, tenant, list(runs), at))
+
+        dismissed: int = await self._committer.commit(write)
+        return dismissed
 
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
         check_timezone(before)

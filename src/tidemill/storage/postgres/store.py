@@ -34,12 +34,13 @@ from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
 from tidemill.storage.store_size import COUNT_LIMIT, COUNTED_TABLES, ESTIMATE_LIMIT, RowCount, StoreSize, counted
 from tidemill.storage.tables.access import AUDIT_ROWS
+from tidemill.storage.unresolved import unresolved_fragments
 from tidemill.storage.workflow_ports import ChangeTopic
 from tidemill.storage.write_check import check_writable
 
 QUERIES = Queries.from_package(
     __package__,
-    STATE_FRAGMENTS | COLUMN_FRAGMENTS | {"audit_columns": AUDIT_ROWS.columns},
+    STATE_FRAGMENTS | COLUMN_FRAGMENTS | {"audit_columns": AUDIT_ROWS.columns} | unresolved_fragments("tidemill.runs"),
 )
 
 

@@ -353,15 +353,18 @@ CROSS JOIN LATERAL (
 ) AS ended
 ORDER BY asked.hour, ended.state;
 
--- name: last_ended_runs
-SELECT ended.workflow, ended.id, ended.state, coalesce(ended.ended_at, ended.created_at) AS ended_at, ended.reason
-FROM unnest($2::text[]) WITH ORDINALITY AS asked (workflow, number)
-CROSS JOIN LATERAL (
-    SELECT r.workflow, r.id, r.state, r.ended_at, r.created_at, r.reason FROM tidemill.runs AS r
-    WHERE r.tenant = $1 AND r.workflow = asked.workflow AND r.state IN {ended_runs}
-    ORDER BY r.created_at DESC, r.id DESC LIMIT $3
-) AS ended
-ORDER BY asked.number, ended.created_at DESC, ended.id DESC;
+-- name: unresolved_runs
+SELECT DISTINCT ON (workflow)
+    workflow, id, coalesce(ended_at, created_at) AS ended_at, reason, count(*) OVER (PARTITION BY workflow) AS number
+FROM tidemill.runs WHERE tenant = $1 AND {unresolved} ORDER BY workflow, sequence DESC;
+
+-- name: dismiss_runs
+WITH locked AS MATERIALIZED (
+    SELECT id FROM tidemill.runs WHERE id = ANY($2::text[]) AND tenant = $1 AND {undismissed} ORDER BY id FOR UPDATE
+)
+UPDATE tidemill.runs AS r SET dismissed_at = $3, revision = r.revision + 1
+FROM locked WHERE r.id = locked.id
+RETURNING r.id;
 
 -- name: first_failures
 SELECT DISTINCT ON (run) run, task, reason FROM tidemill.task_runs

@@ -23,10 +23,11 @@ from tidemill.storage.sqlite.workflow_tables import (
 )
 from tidemill.storage.state_sets import STATE_FRAGMENTS
 from tidemill.storage.store import Store
+from tidemill.storage.unresolved import unresolved_fragments
 
 QUERIES = Queries.from_package(
     __package__,
-    STATE_FRAGMENTS | COLUMN_FRAGMENTS,
+    STATE_FRAGMENTS | COLUMN_FRAGMENTS | unresolved_fragments("runs"),
 )
 
 

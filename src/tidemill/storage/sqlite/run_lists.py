@@ -10,6 +10,7 @@ from tidemill.kernel.limits import LISTED_VALUE_LIMIT
 from tidemill.storage.run_lists import EARLIEST, LATEST, RunQuery, like_pattern
 from tidemill.storage.sqlite.run_rows import RUN_COLUMNS, to_micros
 from tidemill.storage.state_sets import STATE_FRAGMENTS, as_sql
+from tidemill.storage.unresolved import unresolved_condition
 
 _IS_LARGE = f"length(params) > {LISTED_VALUE_LIMIT}"
 _LISTED_COLUMNS = [
@@ -37,6 +38,9 @@ def build_statements(query: RunQuery) -> ListStatements:
     if query.is_active_only:  # these are few, and have an index of their own
         table = "runs INDEXED BY runs_active"
         conditions.append(f"state IN {STATE_FRAGMENTS['active_runs']}")
+    if query.is_unresolved:
+        table = "runs INDEXED BY runs_unresolved"
+        conditions.append(unresolved_condition("runs"))
     if query.workflows is not None:
         is_one = len(query.workflows) == 1  # it has an index in the order of the list
         conditions.append("workflow = :workflow" if is_one else "workflow IN (SELECT value FROM json_each(:workflows))")

@@ -20,7 +20,7 @@ from tidemill.storage.run_lists import (
     group_recent,
     group_states,
 )
-from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, RunOverview, start_of
+from tidemill.storage.run_overview import EndedCount, FailedRuns, FirstFailure, OverviewQuery, RunOverview, start_of
 from tidemill.storage.sqlite.apply_changes import PreparedChange
 from tidemill.storage.sqlite.claim_tasks import PreparedClaim
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
@@ -162,7 +162,7 @@ class SqliteRuns(SqliteTable, Runs):
         newest = group_recent(map(decode_run, rows))
         return {name: WorkflowActivity(active.get(name, 0), newest.get(name, [])) for name in workflows}
 
-    async def read_overview(self, query: OverviewQuery, workflows: Collection[str]) -> RunOverview:
+    async def read_overview(self, query: OverviewQuery) -> RunOverview:
         tenant = query.tenant
 
         def read(connection: sqlite3.Connection) -> RunOverview:
@@ -171,13 +171,12 @@ class SqliteRuns(SqliteTable, Runs):
 
             queries = self._queries
             oldest = [row for state in ACTIVE_RUNS for row in fetch(queries.oldest_active_runs, state, query.oldest)]
-            ended = [row for name in workflows for row in fetch(queries.last_ended_runs, name, query.streak)]
             counts = {one: fetch(queries.ended_counts, *map(_to_start, (one, one + 1))) for one in query.hours}
             return RunOverview(
                 active={RunState(state): number for state, number in fetch(queries.active_states)},
                 oldest=sorted(map(decode_run, oldest), key=lambda row: (row.created_at, row.id)),
                 ended=[EndedCount(one, RunState(state), n) for one, states in counts.items() for state, n in states],
-                last_ended=[_decode_ended(*row) for row in ended],
+                failed=[_decode_failed(*row) for row in fetch(queries.unresolved_runs)],
             )
 
         return await self._database.read(read)
@@ -253,6 +252,14 @@ class SqliteRuns(SqliteTable, Runs):
     async def list_tenants(self) -> list[str]:
         return [tenant for (tenant,) in await self._fetch_all(self._queries.tenants)]
 
+    async def dismiss(self, tenant: str, runs: Collection[str], at: datetime) -> int:
+        values = [(to_micros(at), run, tenant) for run in runs]
+
+        def write(connection: sqlite3.Connection) -> int:
+            return connection.executemany(self._queries.dismiss_run, values).rowcount if values else 0
+
+        return await self._write(write)
+
     async def prune(self, tenant: str, before: datetime, limit: int) -> int:
         queries, oldest = self._queries, (tenant, to_micros(before), limit)
         deletions = [
@@ -285,5 +292,5 @@ def _decode_count(
     return TaskStateCount(run, task, TaskState(state), number, bool(mapped), tries, *times)
 
 
-def _decode_ended(workflow: str, run: str, state: str, ended_at: int, reason: str) -> EndedRun:
-    return EndedRun(workflow, run, RunState(state), from_micros(ended_at), reason)
+def _decode_failed(workflow: str, run: str, ended_at: int, reason: str, number: int, _sequence: int) -> FailedRuns:
+    return FailedRuns(workflow, run, from_micros(ended_at), reason, number)

@@ -203,9 +203,13 @@ ORDER BY created_at, id LIMIT ?;
 SELECT state, count(*) FROM runs INDEXED BY runs_by_end
 WHERE tenant = ? AND ended_at >= ? AND ended_at < ? AND ended_at IS NOT NULL AND state IN {ended_runs} GROUP BY state;
 
--- name: last_ended_runs
-SELECT workflow, id, state, coalesce(ended_at, created_at), reason FROM runs
-WHERE tenant = ? AND workflow = ? AND state IN {ended_runs} ORDER BY created_at DESC, id DESC LIMIT ?;
+-- name: unresolved_runs
+-- The columns are those of the row with the maximum.
+SELECT workflow, id, coalesce(ended_at, created_at), reason, count(*), max(sequence)
+FROM runs INDEXED BY runs_unresolved WHERE tenant = ? AND {unresolved} GROUP BY workflow ORDER BY workflow;
+
+-- name: dismiss_run
+UPDATE runs SET dismissed_at = ?, revision = revision + 1 WHERE id = ? AND tenant = ? AND {undismissed};
 
 -- name: first_failures
 SELECT run, task, reason FROM (

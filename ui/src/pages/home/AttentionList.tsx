@@ -29,12 +29,12 @@ export function AttentionList({ items, className }: { items: Attention[]; classN
   );
 }
 
-function Item({ item: { kind, tone, title, reason, since, to } }: { item: Attention }) {
+function Item({ item: { kind, tone, title, reason, since, to, search } }: { item: Attention }) {
   return (
     <li className={styles.item}>
       <div className={styles.head}>
         <Badge tone={tone}>{kind.replaceAll("_", " ")}</Badge>
-        <Link to={to} className={styles.title}>
+        <Link to={to} search={search ?? {}} className={styles.title}>
           {title}
         </Link>
         <span className={styles.since}>{since !== null && <Time at={since} isRelative />}</span>
@@ -50,7 +50,7 @@ function AllWell() {
   return (
     <div className={styles.well}>
       <Icon name="check" size={20} />
-      <p>Nothing fails, nothing is late, and every reactor is live.</p>
+      <p>Nothing has failed, nothing is late or waits, and every reactor is live.</p>
     </div>
   );
 }

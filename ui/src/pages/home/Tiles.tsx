@@ -29,19 +29,19 @@ export function Tiles({ overview }: { overview: Schema<"Overview"> }) {
   );
 }
 
-function tilesOf({ active, late, failing, degraded, failed_packages, dead_letters }: Schema<"Overview">): Tile[] {
+function tilesOf({ active, late, failed_runs, degraded, failed_packages, dead_letters }: Schema<"Overview">): Tile[] {
   return [
     { label: "Running", count: active.running ?? 0, tone: "blue", to: "/runs", search: { state: "running" } },
     { label: "Queued", count: active.queued ?? 0, tone: "grey", to: "/runs", search: { state: "queued" } },
-    { label: "Late", count: late.slots.length + late.runs.length, tone: "amber", to: "/schedules" },
-    {
-      label: "Failing",
-      count: failing.length + failed_packages.length,
-      tone: "red",
-      to: "/runs",
-      search: { state: "failed" },
-    },
+    { label: "Late slots", count: late.slots.length, tone: "amber", to: "/schedules" },
+    { label: "Failed runs", count: failed_runs ?? 0, tone: "red", to: "/runs", search: { unresolved: "true" } },
+    ...packageTiles(failed_packages.length),
     { label: "Degraded", count: degraded.length, tone: "amber", to: "/reactors" },
     { label: "Dead letters", count: dead_letters, tone: "amber", to: "/reactors" },
   ];
+}
+
+/** Packages nearly always load: their tile is there only if one did not. */
+function packageTiles(count: number): Tile[] {
+  return count > 0 ? [{ label: "Packages not loaded", count, tone: "red", to: "/packages" }] : [];
 }

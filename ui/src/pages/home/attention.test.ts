@@ -7,6 +7,7 @@ const CALM: Schema<"Overview"> = {
   active: {},
   oldest: [],
   failing: [],
+  failed_runs: 0,
   late: { slots: [], runs: [] },
   reactors: 0,
   degraded: [],
@@ -32,7 +33,7 @@ describe("attentionOf", () => {
       degraded: [{ kind: "reactor", name: "a/b", health: "degraded", since: null, reason: "feed is gone" }],
     });
     expect(items.map(({ kind, title, to }) => [kind, title, to])).toEqual([
-      ["failed 3×", "rates · fetch", "/runs/r1"],
+      ["failed 3×", "rates · fetch", "/runs"],
       ["degraded", "reactor a/b", "/reactors/a%2Fb"],
       ["waits", "report", "/runs/r2"],
     ]);

@@ -1,4 +1,4 @@
-/** What needs a person: failing workflows, packages that do not load, unhealthy parts, late work. */
+/** What needs a person: failed runs by workflow, packages that do not load, unhealthy parts, late work. */
 
 import type { Schema } from "@/api/types";
 import type { Tone } from "@/design/tone";
@@ -11,6 +11,7 @@ export interface Attention {
   reason: string;
   since: string | null;
   to: string;
+  search?: Record<string, string>;
 }
 
 /** The most urgent first; within a kind the order of the server, which is stable. */
@@ -32,7 +33,7 @@ function ofWorkflow({ workflow, run, at, task, reason, failures }: Schema<"Faili
     title: task === null ? workflow : `${workflow} · ${task}`,
     reason,
     since: at,
-    to: `/runs/${run}`,
+    ...(failures > 1 ? { to: "/runs", search: { unresolved: "true", workflow } } : { to: `/runs/${run}` }),
   };
 }
 

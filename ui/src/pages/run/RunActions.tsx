@@ -4,6 +4,7 @@ import { useMayWrite } from "@/app/useMe";
 import { Button } from "@/design/Button/Button";
 import { Icon } from "@/design/Icon/Icon";
 import { CancelDialog } from "./head/CancelDialog";
+import { DismissRun } from "./head/DismissRun";
 import { hasEnded } from "./state";
 
 interface Props {
@@ -25,6 +26,7 @@ export function RunActions({ run, onRetry, onClear }: Props) {
           Cancel…
         </Button>
       )}
+      {run.state === "failed" && isUndismissed(run) && <DismissRun run={run.id} />}
       {(run.state === "failed" || run.state === "cancelled") && (
         <Button look="primary" onClick={onRetry}>
           <Icon name="retry" /> Retry…
@@ -33,4 +35,10 @@ export function RunActions({ run, onRetry, onClear }: Props) {
       {dialog.kind === "cancel" && isActive && <CancelDialog run={run.id} onClose={dialog.close} />}
     </>
   );
+}
+
+/** Whether the failure counts: it is not dismissed, or only an earlier one was. */
+function isUndismissed({ dismissed_at, ended_at }: Schema<"RunDetails">): boolean {
+  if (dismissed_at == null) return true;
+  return ended_at !== null && Date.parse(dismissed_at) < Date.parse(ended_at);
 }

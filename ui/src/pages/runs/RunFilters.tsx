@@ -7,7 +7,7 @@ import { StateMark } from "@/design/StateMark/StateMark";
 import { CAUSES, isFiltered, RUN_STATES, type RunSearch, statesOf, toggleState } from "./filter";
 import styles from "./RunFilters.module.css";
 
-const NO_FILTERS: RunSearch = { q: "", workflow: "", state: "", cause: "", from: "", to: "" };
+const NO_FILTERS: RunSearch = { q: "", workflow: "", state: "", cause: "", from: "", to: "", unresolved: "" };
 
 interface Props {
   search: RunSearch;
@@ -50,6 +50,11 @@ export function RunFilters({ search, onChange }: Props) {
         label="Started by"
         chips={CAUSES.map((cause) => ({ id: cause, isOn: search.cause === cause, label: cause }))}
         onToggle={(cause) => onChange({ cause: search.cause === cause ? "" : cause })}
+      />
+      <FilterChips
+        label="Need a person"
+        chips={[{ id: "unresolved", isOn: search.unresolved === "true", label: "unresolved failures" }]}
+        onToggle={() => onChange({ unresolved: search.unresolved === "true" ? "" : "true" })}
       />
       <span className={styles.days}>
         <label>

@@ -6,6 +6,7 @@ import { Page } from "@/design/Page/Page";
 import { Panel } from "@/design/Panel/Panel";
 import { RunTable } from "@/design/RunTable/RunTable";
 import { plural } from "@/format/number";
+import { DismissMatching } from "./DismissMatching";
 import { filterOf, isFiltered } from "./filter";
 import { RunFilters } from "./RunFilters";
 import styles from "./RunsPage.module.css";
@@ -16,10 +17,13 @@ export function RunsPage() {
   const [search, change] = useRunSearch();
   const filter = useMemo(() => filterOf(search), [search]);
   const { query, runs, total, loadMore } = useRuns(filter);
+  const isUnresolved = filter.unresolved === true;
+  const title = isUnresolved ? "Failed runs that need a person" : "All runs";
+  const actions = isUnresolved && total > 0 && <DismissMatching filter={filter} total={total} />;
   return (
-    <Page title="Runs" isFull>
+    <Page title="Runs" actions={actions} isFull>
       <RunFilters search={search} onChange={change} />
-      <Panel title="All runs" aside={query.data && plural(total, "run")} isFlush className={styles.panel}>
+      <Panel title={title} aside={query.data && plural(total, "run")} isFlush className={styles.panel}>
         <Answer query={query}>
           {() =>
             runs.length > 0 ? (

@@ -1,12 +1,16 @@
 import { expect, test } from "vitest";
 import { filterOf, isFiltered, toggleState } from "./filter";
 
-const NONE = { q: "", workflow: "", state: "", cause: "", from: "", to: "" };
+const NONE = { q: "", workflow: "", state: "", cause: "", from: "", to: "", unresolved: "" };
 
 test("an empty search asks for everything", () => {
   expect(filterOf(NONE)).toEqual({});
   expect(isFiltered(NONE)).toBe(false);
   expect(isFiltered({ ...NONE, state: "nonsense", from: "soon" })).toBe(false);
+});
+
+test("unresolved failures are a filter", () => {
+  expect(filterOf({ ...NONE, unresolved: "true" })).toEqual({ unresolved: true });
 });
 
 test("a day is a whole day", () => {

@@ -17,16 +17,19 @@ export interface RunSearch {
   /** Days, as `2026-01-05`. */
   from: string;
   to: string;
+  /** "true": only failed runs that need a person. */
+  unresolved: string;
 }
 
 /** What to ask the server for: days are whole, in the time zone of the reader. */
-export function filterOf({ q, workflow, state, cause, from, to }: RunSearch): RunFilter {
+export function filterOf({ q, workflow, state, cause, from, to, unresolved }: RunSearch): RunFilter {
   const filter: RunFilter = {};
   if (q !== "") filter.q = q;
   if (workflow !== "") filter.workflow = workflow;
   const states = statesOf(state);
   if (states.length > 0) filter.state = states;
   if (cause !== "") filter.cause = cause;
+  if (unresolved === "true") filter.unresolved = true;
   if (isDay(from)) filter.from = new Date(`${from}T00:00:00`).toISOString();
   if (isDay(to)) filter.to = new Date(`${to}T23:59:59.999`).toISOString();
   return filter;

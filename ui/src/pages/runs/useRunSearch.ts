@@ -2,13 +2,13 @@ import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useCallback, useMemo } from "react";
 import type { RunSearch } from "./filter";
 
+const NAMES = ["q", "workflow", "state", "cause", "from", "to", "unresolved"] as const;
+
 /** The filters in the address; an empty one is left out of it. */
 export function useRunSearch(): [search: RunSearch, change: (part: Partial<RunSearch>) => void] {
   const found = useSearch({ strict: false }) as Record<string, unknown>;
   const navigate = useNavigate();
-  const [q, workflow, state, cause, from, to] = ["q", "workflow", "state", "cause", "from", "to"].map((name) =>
-    String(found[name] ?? ""),
-  );
+  const [q, workflow, state, cause, from, to, unresolved] = NAMES.map((name) => String(found[name] ?? ""));
   const search = useMemo(
     () => ({
       q: q ?? "",
@@ -17,8 +17,9 @@ export function useRunSearch(): [search: RunSearch, change: (part: Partial<RunSe
       cause: cause ?? "",
       from: from ?? "",
       to: to ?? "",
+      unresolved: unresolved ?? "",
     }),
-    [q, workflow, state, cause, from, to],
+    [q, workflow, state, cause, from, to, unresolved],
   );
   const change = useCallback(
     (part: Partial<RunSearch>) => {

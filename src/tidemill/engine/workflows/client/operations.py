@@ -103,6 +103,10 @@ class RunOperations:
             raise unknown_run(run)
         return row
 
+    async def dismiss(self, caller: Caller, runs: Collection[str]) -> int:
+        """Dismiss the failures of some runs of the caller's tenant; return how many have been."""
+        return await self._store.runs.dismiss(caller.tenant, runs, self._clock.now())
+
     async def load_task(self, caller: Caller, run: str, label: str) -> RunRecord:
         """Return a run with the rows of one task alone, "clean", or of one element, "clean[7]", in their order.
 

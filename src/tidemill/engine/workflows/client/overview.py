@@ -3,20 +3,18 @@
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from heapq import merge
-from itertools import groupby, islice, takewhile
+from itertools import islice
 from typing import NamedTuple
 
 from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.catalog import WatchedSchedule, WorkflowCatalog
-from tidemill.storage.run_overview import EndedCount, EndedRun, FirstFailure, OverviewQuery, hour_of, start_of
+from tidemill.storage.run_overview import EndedCount, FailedRuns, FirstFailure, OverviewQuery, hour_of, start_of
 from tidemill.storage.workflow_ports import Runs
 from tidemill.workflows.records import RunRow
 from tidemill.workflows.states import RunState
 
 SHOWN_RUNS = 20
 """Active runs of each state that are listed, oldest first."""
-STREAK_LIMIT = 20
-"""Failures in a row are counted up to this number."""
 HISTORY = 24
 """Hours in which the runs ended that are counted, with the current one."""
 HORIZON = timedelta(hours=1)
@@ -28,11 +26,10 @@ LATE_SLOT = timedelta(seconds=15)
 """A slot without a run is late after this time: a leader that is replaced needs some seconds."""
 
 
-class FailureStreak(NamedTuple):
-    """A workflow whose last runs have failed."""
+class FailedWorkflow(NamedTuple):
+    """A workflow with failed runs that need a person."""
 
-    runs: list[EndedRun]
-    """Newest first."""
+    runs: FailedRuns
     first: FirstFailure | None
     """The task of the newest that failed first."""
 
@@ -63,7 +60,7 @@ class WorkflowOverview(NamedTuple):
     oldest: list[RunRow]
     """The oldest active runs of each state, oldest first."""
     ended: list[EndedCount]
-    failing: list[FailureStreak]
+    failing: list[FailedWorkflow]
     late: list[LateSchedule]
     upcoming: list[DueSlot]
     has_more_upcoming: bool
@@ -85,17 +82,15 @@ async def read_overview(catalog: WorkflowCatalog, runs: Runs, caller: Caller) ->
     """Return what the workflows of the caller's tenant do."""
     entries, now = await catalog.entries(caller), catalog.now()
     schedules = await catalog.schedules_of(caller, entries)
-    query = OverviewQuery(caller.tenant, past_hours(now), SHOWN_RUNS, STREAK_LIMIT)
-    overview = await runs.read_overview(query, [entry.name for entry in entries])
-    streaks = _failure_streaks(overview.last_ended)
-    reasons = await runs.read_first_failures([streak[0].id for streak in streaks])
+    overview = await runs.read_overview(OverviewQuery(caller.tenant, past_hours(now), SHOWN_RUNS))
+    reasons = await runs.read_first_failures([one.id for one in overview.failed])
     upcoming = list(islice(_upcoming_slots(schedules, now), UPCOMING_LIMIT + 1))
     return WorkflowOverview(
         at=now,
         active=overview.active,
         oldest=overview.oldest,
         ended=overview.ended,
-        failing=[FailureStreak(streak, reasons.get(streak[0].id)) for streak in streaks],
+        failing=[FailedWorkflow(one, reasons.get(one.id)) for one in overview.failed],
         late=[late for one in schedules if (late := _find_late_slots(one, now)) is not None],
         upcoming=upcoming[:UPCOMING_LIMIT],
         has_more_upcoming=len(upcoming) > UPCOMING_LIMIT,
@@ -105,13 +100,6 @@ async def read_overview(catalog: WorkflowCatalog, runs: Runs, caller: Caller) ->
 def past_hours(now: datetime) -> range:
     """Return the hours whose ended runs are counted."""
     return range(hour_of(now) - HISTORY + 1, hour_of(now) + 1)
-
-
-def _failure_streaks(ended: Iterable[EndedRun]) -> list[list[EndedRun]]:
-    """Return the last failed runs of each workflow whose last run has failed, newest first."""
-    runs_by_workflow = groupby(ended, key=lambda one: one.workflow)
-    streaks = (list(takewhile(lambda one: one.state is RunState.FAILED, runs)) for _, runs in runs_by_workflow)
-    return [streak for streak in streaks if streak]
 
 
 def _upcoming_slots(schedules: Iterable[WatchedSchedule], now: datetime) -> Iterator[DueSlot]:

@@ -182,6 +182,7 @@ class WorkflowClient(RunOperations):
         tag: str = "",
         cause: str = "",
         key: str = "",
+        unresolved: bool = False,
         after: RunPosition | None = None,
         limit: int = 50,
     ) -> RunPage:
@@ -201,6 +202,7 @@ class WorkflowClient(RunOperations):
             text=text,
             cause=cause,
             key=key,
+            is_unresolved=unresolved,
             after=None if after is None else after._replace(created_at=clamp_to_calendar(after.created_at)),
             limit=limit,
         )
