@@ -1,4 +1,4 @@
-"""Which failed runs need a person, as SQL spells it: a partial index serves a query only if both say the same.
+"""Failed runs that need a person, as SQL spells them: a partial index serves a query only if both say the same.
 
 A failed run is unresolved until it is retried, cleared or dismissed. A retry leaves the state, and a dismissal counts
 for the end that it saw. A later success about the same resolves it as well: that of the next slot for a schedule, that

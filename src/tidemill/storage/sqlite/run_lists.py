@@ -34,13 +34,7 @@ class ListStatements(NamedTuple):
 
 def build_statements(query: RunQuery) -> ListStatements:
     """Return the statements for a query."""
-    table, conditions = "runs", ["tenant = :tenant"]
-    if query.is_active_only:  # these are few, and have an index of their own
-        table = "runs INDEXED BY runs_active"
-        conditions.append(f"state IN {STATE_FRAGMENTS['active_runs']}")
-    if query.is_unresolved:
-        table = "runs INDEXED BY runs_unresolved"
-        conditions.append(unresolved_condition("runs"))
+    table, conditions = _choose_index(query)
     if query.workflows is not None:
         is_one = len(query.workflows) == 1  # it has an index in the order of the list
         conditions.append("workflow = :workflow" if is_one else "workflow IN (SELECT value FROM json_each(:workflows))")
@@ -76,3 +70,13 @@ def build_statements(query: RunQuery) -> ListStatements:
         "limit": query.limit,
     }
     return ListStatements(page, f"SELECT count(*) FROM {table} WHERE {selection}", values)
+
+
+def _choose_index(query: RunQuery) -> tuple[str, list[str]]:
+    """Return the table with the index to read, and the conditions that the index needs."""
+    conditions = ["tenant = :tenant"]
+    if query.is_unresolved:
+        return "runs INDEXED BY runs_unresolved", [*conditions, unresolved_condition("runs")]
+    if query.is_active_only:  # these are few, and have an index of their own
+        return "runs INDEXED BY runs_active", [*conditions, f"state IN {STATE_FRAGMENTS['active_runs']}"]
+    return "runs", conditions
