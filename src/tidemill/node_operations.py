@@ -253,7 +253,7 @@ class NodeOperations:
         what `dedup` says, or the id of a backfill. `unresolved` leaves the failed runs that need a person.
         """
         name, api = None if workflow is None else name_of(workflow), self._api(self._caller(tenant))
-        fields = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
+        fields: dict[str, object] = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
         fields |= {"tag": tag, "cause": cause, "key": key, "unresolved": unresolved}
         return [AsyncRun(api, one.id, one) for one in await api.collect(list_runs, fields, limit)]
 

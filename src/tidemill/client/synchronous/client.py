@@ -125,7 +125,7 @@ class Client(Operations):
         what `dedup` says, or the id of a backfill. `unresolved` leaves the failed runs that need a person.
         """
         name = None if workflow is None else name_of(workflow)
-        fields = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
+        fields: dict[str, object] = {"workflow": name, "state": state, "since": since, "until": until, "text": text}
         fields |= {"tag": tag, "cause": cause, "key": key, "unresolved": unresolved}
         return [Run(self._api, one.id, one) for one in self._api.collect(list_runs, fields, limit)]
 
