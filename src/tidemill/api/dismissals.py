@@ -1,16 +1,11 @@
 """Dismissals: failures that need no person, of one run or of all that match."""
 
-from functools import partial
-
 from tidemill.access.principal import Permission, Principal
-from tidemill.api.errors import require_offset
 from tidemill.api.operation import POST, Message, operation
-from tidemill.api.paging import MAX_LIMIT
-from tidemill.api.run_filters import Cause, Key, Since, Tag, Text, Until, WorkflowName
+from tidemill.api.run_filters import Cause, Key, Since, Tag, Text, Until, WorkflowName, created_between
 from tidemill.api.runs import RunInfo, read_info
 from tidemill.api.services import Services
 from tidemill.kernel.errors import RequestError
-from tidemill.storage.run_lists import EARLIEST, LATEST, RunPosition
 from tidemill.workflows.states import RunState
 
 
@@ -45,29 +40,9 @@ async def dismiss_runs(
     key: Key = "",
 ) -> DismissedRuns:
     """Dismiss the failures of all runs that match: those that the list of unresolved runs has."""
-    start, end = require_offset("from", since) or EARLIEST, require_offset("to", until) or LATEST
-    number, after = 0, None
-    find = partial(
-        services.workflows.list_runs,
-        caller,
-        workflow=workflow,
-        since=start,
-        until=end,
-        text=text,
-        tag=tag,
-        cause=cause,
-        key=key,
-        unresolved=True,
-        limit=MAX_LIMIT,
+    chosen = {"workflow": workflow, "q": text, "tag": tag, "cause": cause, "key": key, "from": since, "to": until}
+    number = await services.workflows.dismiss_all(
+        caller, workflow=workflow, text=text, tag=tag, cause=cause, key=key, **created_between(since, until)
     )
-    while True:
-        found = await find(after=after)
-        if not found.runs:
-            break
-        number += await services.workflows.dismiss(caller, [row.id for row in found.runs])
-        after = RunPosition(found.runs[-1].created_at, found.runs[-1].id)
-    times = {name: time.isoformat() for name, time in (("from", since), ("to", until)) if time is not None}
-    filters = {"workflow": workflow, "q": text, "tag": tag, "cause": cause, "key": key} | times
-    given = {name: value for name, value in filters.items() if value}
-    await services.access.audit.record(caller, "run.dismiss", "runs", {**given, "number": number})
+    await services.access.audit.record_selection(caller, "run.dismiss", "runs", chosen, number)
     return DismissedRuns(number=number)

@@ -1,13 +1,14 @@
 """The filters of lists of runs, and the cursors of their pages."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
+from tidemill.api.errors import require_offset
 from tidemill.api.fields import Positional, WireName
 from tidemill.api.paging import decode_cursor, encode_cursor
-from tidemill.storage.run_lists import RunPage, RunPosition
+from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage, RunPosition
 from tidemill.workflows.states import RunState
 
 WorkflowName = Annotated[str | None, Meta(description="Only runs of this workflow."), Positional()]
@@ -37,6 +38,11 @@ Unresolved = Annotated[
         "success about the same, such as that of the next slot of a schedule."
     ),
 ]
+
+
+def created_between(since: datetime | None, until: datetime | None) -> dict[str, Any]:
+    """Return the range of times, for `list_runs` of the service; InvalidRequestError for one without a zone."""
+    return {"since": require_offset("from", since) or EARLIEST, "until": require_offset("to", until) or LATEST}
 
 
 def next_position(page: RunPage, limit: int) -> str | None:

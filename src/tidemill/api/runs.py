@@ -12,7 +12,6 @@ from msgspec.structs import asdict, replace
 
 from tidemill.access.principal import Permission, Principal
 from tidemill.annotations.codec import to_plain
-from tidemill.api.errors import require_offset
 from tidemill.api.etags import check_etag
 from tidemill.api.fields import Header, Positional, WireName
 from tidemill.api.operation import GET, POST, PUT, Message, RequestKey, StreamForm, StreamItem, operation
@@ -27,13 +26,14 @@ from tidemill.api.run_filters import (
     Unresolved,
     Until,
     WorkflowName,
+    created_between,
     decode_position,
     next_position,
 )
 from tidemill.api.services import Services
 from tidemill.api.tasks import TaskInfo, TaskLogLine, read_tasks
 from tidemill.kernel.errors import RequestError, after_change
-from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage
+from tidemill.storage.run_lists import RunPage
 from tidemill.storage.tables.requests import FIRE_PREFIX
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import EventRow, RunRecord, RunRow
@@ -336,8 +336,7 @@ async def list_runs(
         unresolved=unresolved,
         text=text,
         states=state or (),
-        since=require_offset("from", since) or EARLIEST,
-        until=require_offset("to", until) or LATEST,
+        **created_between(since, until),
         after=decode_position(page.cursor),
         limit=page.limit + 1,
     )

@@ -55,6 +55,13 @@ class AuditLog:
         await self._entries.append(entry)
         self._publish(entry)
 
+    async def record_selection(
+        self, principal: Principal, action: str, target: str, filters: Mapping[str, Any], number: int
+    ) -> None:
+        """Write one entry on a change of all that some filters select, with the filters that were given."""
+        given = {name: str(value) for name, value in filters.items() if value}
+        await self.record(principal, action, target, {**given, "number": number})
+
     def prepare(self, principal: Principal, action: str, target: str) -> PendingEntry:
         """Return the entry on a change with which the store writes it."""
         return PendingEntry(partial(self._make_entry, principal, action, target), self._publish)

@@ -63,6 +63,7 @@ from tidemill.workflows.slots import BackfillPlan
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
 
+BATCH = 500  # runs that are dismissed in one transaction
 SEARCH_LIMIT = 10_000  # runs searched for a part of an id
 
 
@@ -207,6 +208,14 @@ class WorkflowClient(RunOperations):
             limit=limit,
         )
         return await self._store.runs.list_page(query)
+
+    async def dismiss_all(self, caller: Caller, **filters: Any) -> int:
+        """Dismiss the unresolved failures that match the filters of `list_runs`; return how many there were."""
+        number, after = 0, None
+        while (found := await self.list_runs(caller, **filters, unresolved=True, after=after, limit=BATCH)).runs:
+            number += await self.dismiss(caller, [row.id for row in found.runs])
+            after = RunPosition(found.runs[-1].created_at, found.runs[-1].id)
+        return number
 
     async def count_task_states(self, runs: Collection[RunRow]) -> list[TaskStateCount]:
         """Return how many task runs of each task of listed runs are in each state, by run and task."""
