@@ -22,6 +22,7 @@ from tidemill.engine.graphs.metrics import GRAPH_METRICS, ReaderMetrics, count_f
 from tidemill.engine.graphs.partitions.shared import SharedPartitions
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.engine.loop_watch import LoopWatch
 from tidemill.engine.registry import Registry
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.engine import WorkflowEngine
@@ -113,6 +114,7 @@ class Node(NodeOperations):
         self._standby = StandbyLoads(runtime, self._scheduler, self._ownership)
         self._packages = self._make_packages()
         self._graph_client = self._make_graph_client()
+        self._loop_watch = self._make_loop_watch(store) if parts.watches_loop else None
         self.event_feed = self._make_event_feed(tasks)
         self._restored_tenants: set[str] = set()
         self._is_open = self._was_opened = False
@@ -160,7 +162,6 @@ class Node(NodeOperations):
             pools=PoolSizes(self._run_store.pools, pools, parts.assumed_pools),
             sharing=StoreSharing(is_shared=is_shared, on_begun=None if ownership is None else ownership.start_sharing),
             substitutes_executor=parts.substitutes_executor,
-            make_heartbeat_store=partial(make_store, with_absolute_path(address)) if is_shared and address else None,
         )
         service = WorkflowEngine(
             runtime,
@@ -207,6 +208,17 @@ class Node(NodeOperations):
         )
         self._metrics.register(Collector(service, PackageService.samples))
         return service
+
+    def _make_loop_watch(self, address: str | None) -> LoopWatch:
+        leases, ownership = self._workflows.held_leases(), self._ownership
+        make_other = None if address is None else partial(make_store, with_absolute_path(address))
+        return LoopWatch(
+            self.settings,
+            leases if ownership is None else [*leases, ownership.held],
+            None if self._is_single_node else make_other,
+            self._workflows.metrics.increment,
+            self._workflows.attempts.on_loop_blocked,
+        )
 
     def _make_event_feed(self, tasks: TaskScope) -> EventFeed:
         return EventFeed(
@@ -271,6 +283,8 @@ class Node(NodeOperations):
         self._was_opened = True
         await self._run_store.open()
         await self._graph_runtime.tasks.open()
+        if self._loop_watch is not None:
+            self._loop_watch.start()
         self._is_open = True
         try:
             await self._start()
@@ -334,6 +348,8 @@ class Node(NodeOperations):
             await self._workflows.subscriptions.drain(self.settings.unload_timeout)
             await self._graph_runtime.tasks.close(self.settings.unload_timeout)
             await self._packages.remove_copies()
+            if self._loop_watch is not None:
+                await self._loop_watch.close(self.settings.unload_timeout)
             if self._ownership is not None:
                 self._ownership.close()
             await self._run_store.close()

@@ -44,6 +44,8 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     """What records spans; None: as the settings say."""
     make_launchers: Callable[[Settings, Clock], Sequence[AttemptLauncher]] = make_launchers
     """Makes the launchers of remote attempts, as the settings say."""
+    watches_loop: bool = True
+    """Whether a thread watches the event loop; on a virtual clock no lease runs out."""
     substitutes_executor: bool = False
     """Whether tasks that name an unknown executor run at the node's own."""
 

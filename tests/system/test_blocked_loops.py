@@ -3,6 +3,7 @@
 import signal
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,11 @@ from tests.system.workflow_nodes import (
     specs,
     until,
 )
+from tidemill.engine.workflows.leader.election import LEASE_NAME
+from tidemill.storage.graph_ports import PartKey, PartOwner
 from tidemill.storage.store import Store
-from tidemill.telemetry.events import LEADERSHIP_LOST, LOOP_BLOCKED
+from tidemill.storage.workflow_ports import Lease
+from tidemill.telemetry.events import LEADERSHIP_LOST, LEADERSHIP_WON, LOOP_BLOCKED, LOOP_GIVEN_UP
 
 TIMEOUT = timedelta(seconds=2)
 SETTINGS = {
@@ -36,15 +40,28 @@ SILENCE = 5.0  # seconds until another one plans, after the loop of the leader s
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Fleet]:
-    """Two nodes on one store that soon give up what is silent."""
+    """A store for nodes that soon give up what is silent."""
     address = f"sqlite:///{tmp_path / 'tidemill.db'}"
     if request.param == "postgresql":
         server: PostgresServer = request.getfixturevalue("postgres")
         address = await server.fresh_store()
     async with fleet_on(address, tmp_path) as fleet:
-        for _ in range(2):
-            await fleet.add(workflows=["greedy", "patient"], settings=SETTINGS)
         yield fleet
+
+
+async def add_nodes(fleet: Fleet, **settings: str) -> None:
+    """Start two nodes; the first one leads and owns the reactor."""
+    for _ in range(2):
+        await fleet.add(workflows=["greedy", "patient", "market"], settings=SETTINGS | settings)
+    assert await fleet.leader() is fleet.nodes[0]
+
+
+async def terms(store: Store) -> tuple[Lease, PartOwner]:
+    """Return who leads, and who owns the reactor, each with the epoch."""
+    lease = await store.leases.current(LEASE_NAME)
+    [owner] = await store.part_owners.owners_of([PartKey("public", "reactor", "market")])
+    assert lease is not None
+    return lease, owner._replace(renewals=0)
 
 
 async def block(fleet: Fleet) -> tuple[NodeProcess, NodeProcess, str]:
@@ -83,13 +100,50 @@ async def outlast(store: Store, run: str, timeouts: int) -> None:
     await until(is_renewed, "the attempt is kept alive")
 
 
-async def test_a_task_that_blocks_the_loop_is_alive(fleet: Fleet, tmp_path: Path) -> None:
-    """W-11, W-9: it and what else runs there are begun once, however long it blocks; only the office goes."""
+async def test_a_blocked_loop_costs_neither_leadership_nor_reactors(fleet: Fleet, tmp_path: Path) -> None:
+    """D11: a thread renews both for longer than they last; and the log names the task, its file and its line."""
+    await add_nodes(fleet)
     async with opened(fleet.address) as store:
+        before = await terms(store)
         hog, other, run = await block(fleet)
+        await outlast(store, run, 2)
+        assert await terms(store) == before
+        fleet.let_go()
+        await all_ended(store)
+        await see_renewals(store)
+        assert await terms(store) == before
+        assert hog.is_in_office
+        assert [line for line in other.said if line["what"] == LEADERSHIP_WON] == []
+        metrics = await hog.metrics()
+        assert metrics["loop_blocked_total"] == 1
+        assert metrics["loop_blocked_seconds_total"] > TIMEOUT.total_seconds()
+        await fleet.stop()
+        assert {record.run.state for record in await check_everything(fleet)} == {"success"}
+    log = (tmp_path / f"node {fleet.all.index(hog)}").read_text()
+    assert LOOP_BLOCKED in log
+
+
+async def see_renewals(store: Store, number: int = 3) -> None:
+    """Wait until the owner of the reactor has renewed it a few times."""
+    part = PartKey("public", "reactor", "market")
+    [first] = await store.part_owners.owners_of([part])
+
+    async def are_seen() -> bool:
+        [now] = await store.part_owners.owners_of([part])
+        return now.renewals >= first.renewals + number
+
+    await until(are_seen, "the node renews what it owns")
+
+
+async def test_a_loop_that_is_blocked_for_too_long_costs_its_leadership(fleet: Fleet, tmp_path: Path) -> None:
+    """W-11, W-9, D11: after the limit another node leads and owns; the attempts go on, and each was started once."""
+    await add_nodes(fleet, blocked_loop_limit="500ms")
+    async with opened(fleet.address) as store:
+        (_, owner), (hog, other, run) = await terms(store), await block(fleet)
         [execution] = hogs(fleet)
         await fleet.next_leader(execution.begin, SILENCE, but=hog)
-        await outlast(store, run, 2)
+        await until(partial(is_owned_elsewhere, store, owner), "another node owns the reactor")
+        await outlast(store, run, 1)
         fleet.let_go()
         await all_ended(store)
         await hog.hear(LEADERSHIP_LOST, after=execution.begin)
@@ -99,16 +153,25 @@ async def test_a_task_that_blocks_the_loop_is_alive(fleet: Fleet, tmp_path: Path
         await fleet.stop()
         assert [one.number for one in executions(fleet.notes(), {})] == [1, 1]
         assert {record.run.state for record in await check_everything(fleet)} == {"success"}
-        assert LOOP_BLOCKED in (tmp_path / f"node {fleet.all.index(hog)}").read_text()
+        assert LOOP_GIVEN_UP in (tmp_path / f"node {fleet.all.index(hog)}").read_text()
+
+
+async def is_owned_elsewhere(store: Store, before: PartOwner) -> bool:
+    """Return whether another node has acquired the reactor."""
+    return (await terms(store))[1].epoch > before.epoch
 
 
 async def test_a_frozen_process_falls_silent_although_its_loop_was_blocked(fleet: Fleet) -> None:
-    """W-11: a stopped process sends no heartbeat; what it ran is given away, and its late report is refused."""
+    """W-11, D11: a stopped process renews nothing: others lead, own and run; its late report is refused."""
+    await add_nodes(fleet)
     async with opened(fleet.address) as store:
-        hog, other, run = await block(fleet)
+        (lease, owner), (hog, other, run) = await terms(store), await block(fleet)
         await outlast(store, run, 1)
-        hog.signal(signal.SIGSTOP)
+        assert await terms(store) == (lease, owner)
+        stopped_at = hog.signal(signal.SIGSTOP)
         try:
+            await fleet.next_leader(stopped_at, SILENCE, but=hog)
+            await until(partial(is_owned_elsewhere, store, owner), "another node owns the reactor")
             await until(lambda: len(hogs(fleet)) == 2, "the task was begun elsewhere")
         finally:
             hog.signal(signal.SIGCONT)

@@ -275,6 +275,30 @@ def test_a_run_and_a_firing_that_fail_are_told_with_their_place(folder: Path, tm
         assert sum("firing failed" in line for line in dev.lines) <= rounds + 1
 
 
+HOG = """import threading, pathlib
+import tidemill as tm
+
+flow = tm.Workflow("flow", schedule=tm.Every("1s"))
+
+
+@flow.task
+async def hog() -> None:
+    while not pathlib.Path({gate!r}).exists():
+        threading.Event().wait(0.02)
+"""
+
+
+def test_what_blocks_the_loop_is_told_while_it_does(folder: Path, tmp_path: Path) -> None:
+    """D11: with its line, before the task awaits or ends."""
+    gate = tmp_path / "gate"
+    (folder / "flow.py").write_text(HOG.format(gate=str(gate)))
+    with DevSession(folder, tmp_path / "scratch") as dev:
+        _, line = dev.wait_for("blocks the event loop")
+        assert re.search(r"  flow\.hog  blocks the event loop, .* \(flow\.py:(9|10)\)$", line), line
+        gate.touch()
+        dev.wait_for("it blocked the event loop of its node for")
+
+
 def test_ctrl_c_on_a_terminal_ends_it_and_leaves_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

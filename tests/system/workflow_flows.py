@@ -108,6 +108,18 @@ async def hog(ctx: tm.Context) -> str:
         return ctx.token
 
 
+# -- market: a durable reactor, which one node owns
+
+
+@tm.passthrough
+def price(event: float) -> float:
+    """Return the price."""
+    return event
+
+
+market = tm.Reactor("market", [price])
+
+
 # -- mute: its first attempt holds the interpreter lock until the release pipe is opened
 
 mute = tm.Workflow("mute")

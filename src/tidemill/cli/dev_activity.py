@@ -233,7 +233,7 @@ RecordHandler = Callable[[logging.LogRecord], None]
 
 
 class _LogForwarder(logging.Handler):
-    """Passes log records from any thread to the event loop."""
+    """Passes log records from any thread to the event loop; what blocks the loop is reported at once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, handle_record: RecordHandler) -> None:
         super().__init__()
@@ -241,6 +241,9 @@ class _LogForwarder(logging.Handler):
         self._handle_record = handle_record
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.msg == events.LOOP_BLOCKED:
+            self._handle_record(record)
+            return
         with suppress(RuntimeError):  # the loop is closed: a thread outlived it
             self._loop.call_soon_threadsafe(self._handle_record, record)
 

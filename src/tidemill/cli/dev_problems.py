@@ -38,6 +38,8 @@ _SENTENCES = {
     events.COMPONENT_CRASHED: "stopped, and will be started again",
     events.COMPONENT_RESTARTED: "started again",
     events.SCHEDULE_SLOTS_DROPPED: "some missed slots get no run, see `catchup` and `limit` of the schedule",
+    events.LOOP_BLOCKED: "blocks the event loop, so that everything else here waits: make it a plain `def`, await a "
+    "library that does not block, or give it executor='subprocess'",
     events.EVENT_DEAD_LETTERED: "an event cannot be processed, and is kept as a dead letter",
 }
 """What some events mean; the others are named after what they mean."""
@@ -113,7 +115,7 @@ def _event_text(record: logging.LogRecord) -> str:
 
 def _other_fields(record: logging.LogRecord) -> str:
     """Return the fields that no other part of the line shows, such as a number."""
-    shown = {*SUBJECT_FIELDS, *REASON_FIELDS, "attempt", "run", "task", "place", "firing", "tenant"}
+    shown = {*SUBJECT_FIELDS, *REASON_FIELDS, "attempt", "run", "task", "place", "firing", "tenant", "node"}
     return format_with_fields("", {name: value for name, value in extra_fields(record).items() if name not in shown})
 
 

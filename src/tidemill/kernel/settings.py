@@ -86,6 +86,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_interval: float = _CappedDefault(15.0)
     heartbeat_timeout: float = 90.0
     lease_ttl: float = 3.0
+    blocked_loop_warning: float = 1.0
+    blocked_loop_limit: float = 30.0
     watchdog_interval: float = 5.0
     task_max_recoveries: int = 3
     checkpoint_interval: float = 0.2

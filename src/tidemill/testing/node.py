@@ -137,6 +137,7 @@ class TestNode(Node):
             clock=self.clock,
             liveness=_CrashedNodes(self),
             is_single_node=True,
+            watches_loop=False,
             make_launchers=lambda _settings, _clock: (),
         )
 

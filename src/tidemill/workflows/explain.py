@@ -69,6 +69,8 @@ class ExplainContext(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing can be written to the store at the moment, if that is known."""
     stuck_pids: Mapping[tuple[str, int], int] = {}
     """Of the task runs whose lease has expired although their process lives on this host: the pid."""
+    loop_blocks: Mapping[tuple[str, int], str] = {}
+    """Of the task runs whose attempt has blocked the event loop of this node: a sentence about it."""
     pending_poll_seconds: Mapping[tuple[str, int], float] = {}
     """Of the task runs whose poll is being called: the seconds since the call began."""
 
@@ -213,6 +215,11 @@ class _Explainer:
     # -- decided tasks
 
     def _explain_row(self, row: TaskRow) -> Iterator[str]:
+        yield from self._explain_state(row)
+        if (block := self._context.loop_blocks.get((row.task, row.index))) is not None:
+            yield block
+
+    def _explain_state(self, row: TaskRow) -> Iterator[str]:
         match row.state:
             case TaskState.SCHEDULED:
                 yield from self._why_unclaimed(row)

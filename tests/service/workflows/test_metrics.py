@@ -1,6 +1,7 @@
 """Every metric of the workflow engine is caused by something."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -42,7 +43,7 @@ def tells(*names: str) -> Callable[[Story], Story]:
     return declare
 
 
-def risen(node: tm.testing.TestNode) -> set[str]:
+def risen(node: tm.Node) -> set[str]:
     """Return the metrics that are not 0."""
     return {name for name, value in node.metrics().items() if value}
 
@@ -147,6 +148,19 @@ async def frozen(_: pytest.MonkeyPatch) -> set[str]:
             await lose_overdue(node)
         blocked.go.set()
         await node.advance("20s")
+        return risen(node)
+
+
+@tells("loop_blocked_total", "loop_blocked_seconds_total")
+async def blocked_loop(_: pytest.MonkeyPatch) -> set[str]:
+    flow, pause = tm.Workflow("greedy"), threading.Event()
+
+    @flow.task
+    async def hog() -> None:
+        pause.wait(0.2)  # blocks the event loop
+
+    async with tm.Node(load=[flow], settings={"blocked_loop_warning": "20ms"}) as node:
+        await (await node.start("greedy")).wait(20)
         return risen(node)
 
 

@@ -19,6 +19,8 @@ DOCUMENTED = {
     "heartbeat_interval": 15.0,
     "heartbeat_timeout": 90.0,
     "lease_ttl": 3.0,
+    "blocked_loop_warning": 1.0,
+    "blocked_loop_limit": 30.0,
     "watchdog_interval": 5.0,
     "task_max_recoveries": 3,
     "checkpoint_interval": 0.2,

@@ -54,7 +54,8 @@ def dev(
 
     with exit_on_error():
         root, pools = _resolve_root(path), parse_pools(pool)
-        settings = Settings.read({"packages": None, "unfinished": str(unfinished)})  # only this folder
+        given = {"packages": None, "unfinished": str(unfinished)}  # only this folder
+        settings = Settings.read(given, file={"blocked_loop_warning": "200ms"})
         address = store or default_store_address(root)
         node = Node(
             address, settings=settings, executor=executor, concurrency=concurrency or DEFAULT_CONCURRENCY, pools=pools

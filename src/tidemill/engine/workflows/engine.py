@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 
+from tidemill.engine.loop_watch import HeldLeases
 from tidemill.engine.tasks import TaskScope, wait_until
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
@@ -175,8 +176,11 @@ class WorkflowEngine:
             self._stop_leading(self.leader.coordinator)
         await asyncio.gather(self.election.resign(), self.deregister())  # one commit, or one wait for a dead store
         await self._tasks.close(max(grace, deadline - monotonic()))
-        await self.heartbeats.close(timeout)
         self.client.close()
+
+    def held_leases(self) -> list[HeldLeases]:
+        """Return what the watch of the loop renews while the loop is blocked."""
+        return [self.heartbeats.held, self._presence.held, *([self.election.held] if self.owner.plans else [])]
 
     def stop_claiming(self) -> None:
         """Start no further attempt here, and hand back those that have not started."""
@@ -190,7 +194,7 @@ class WorkflowEngine:
 
     async def deregister(self) -> None:
         """Delete this node's owner row, unless attempts of it are still claimed."""
-        store = self.runtime.store
+        store, self._presence.is_registered = self.runtime.store, False
         try:
             if not await store.runs.list_claimed_by([self.owner.id]):
                 await store.owners.delete([self.owner.id])

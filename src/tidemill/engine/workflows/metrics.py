@@ -73,6 +73,8 @@ WORKFLOW_METRICS = (
         _OF_SUBSCRIPTIONS,
     ),
     Metric("heartbeat_errors_total", "counter", "heartbeats that the store did not accept"),
+    Metric("loop_blocked_total", "counter", "times that code blocked the event loop for `blocked_loop_warning`"),
+    Metric("loop_blocked_seconds_total", "counter", "seconds for which it blocked the event loop at these times"),
     Metric("runs_pruned_total", "counter", "runs deleted because they were older than the retention"),
 )
 

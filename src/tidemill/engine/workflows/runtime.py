@@ -6,6 +6,7 @@ from random import Random
 
 import msgspec
 
+from tidemill.engine.loop_watch import LoopBlock
 from tidemill.engine.tasks import TaskScope
 from tidemill.engine.workflows.executors.interface import Executor
 from tidemill.engine.workflows.metrics import WorkflowMetrics
@@ -14,13 +15,12 @@ from tidemill.engine.workflows.spans import run_span
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
-from tidemill.storage.store import Store
 from tidemill.storage.tables.pools import Pools
 from tidemill.storage.workflow_ports import Owner, WorkflowStore
 from tidemill.telemetry import events
 from tidemill.telemetry.node_events import NodeEvents
 from tidemill.telemetry.tracing import NoSpans, SpanRecorder
-from tidemill.workflows.records import RunRow
+from tidemill.workflows.records import AttemptKey, RunRow
 from tidemill.workflows.spec import TaskSpec
 
 STORE_RETRY = Backoff(0.05, 1.0)
@@ -114,8 +114,8 @@ class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
     """The executors of this node, by name; the engine makes them."""
     substitutes_executor: bool = False
     """Whether tasks that name an unknown executor run at the default one."""
-    make_heartbeat_store: Callable[[], Store] | None = None
-    """Makes another store of the same address, not opened yet; None if no other node could claim this node's tasks."""
+    loop_blocks: dict[AttemptKey, LoopBlock] = {}
+    """How attempts of this node have blocked its event loop, oldest first; a few of the last."""
     rng: Random = msgspec.field(default_factory=Random)
     """The source of the jitter of retries."""
 

@@ -97,7 +97,6 @@ async def kill_engine(engine: WorkflowEngine, timeout: float) -> None:
     if engine.leader.coordinator is not None:
         engine.leader.coordinator.is_closed = True
     await engine.runtime.tasks.close(timeout)
-    await engine.heartbeats.close(timeout)
     for executor in engine.executors.values():
         await executor.close(timeout)
     engine.client.close()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
+from tidemill.engine.loop_watch import HeldLeases
 from tidemill.engine.silence import SilenceWatch
 from tidemill.engine.tasks import FOREVER, TaskScope, Wakeup
 from tidemill.graphs.definition import Reactor
@@ -185,6 +186,11 @@ class ReactorOwnership:
                     await self.renew()
         finally:
             self._is_renewing = False
+
+    @property
+    def held(self) -> HeldLeases:
+        """The ownership of all parts; what the node has lost meanwhile shows when the event loop renews it."""
+        return HeldLeases(self._ttl / 3, lambda: bool(self.fences), lambda store: store.part_owners.renew(self.owner))
 
     async def renew(self) -> None:
         """Renew the ownership of all parts, and report those that another node has acquired."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tidemill.access.principal import Caller
 from tidemill.annotations.codec import decode_untyped
+from tidemill.engine.loop_watch import describe_block
 from tidemill.engine.workflows.client.nodes import list_nodes
 from tidemill.engine.workflows.client.values import ClearResult, ElementPage
 from tidemill.engine.workflows.executors.code import VersionCache
@@ -43,7 +44,17 @@ from tidemill.workflows.clearing import (
 from tidemill.workflows.definition import WORKER_EXECUTOR
 from tidemill.workflows.explain import ExplainContext, WorkerView, explain_task, explain_waiting
 from tidemill.workflows.lookup import pinned_note, resolve_task, split_element, unknown_run, unknown_task
-from tidemill.workflows.records import AttemptRow, EventRow, RunRecord, RunRow, TaskError, TaskKey, TaskRow, VersionKey
+from tidemill.workflows.records import (
+    AttemptKey,
+    AttemptRow,
+    EventRow,
+    RunRecord,
+    RunRow,
+    TaskError,
+    TaskKey,
+    TaskRow,
+    VersionKey,
+)
 from tidemill.workflows.result import RunResult, build_run_result, last_errors
 from tidemill.workflows.run_draft import TaskRef
 from tidemill.workflows.spec import WorkflowSpec
@@ -232,6 +243,7 @@ class RunOperations:
             await self._with_code_notes(context, record),
             write_blocker=blocker,
             stuck_pids=stuck,
+            loop_blocks=self._loop_blocks(record),
             workers=await self._workers_for(record),
         )
         spec, problem = await self._load_spec_or_problem(record)
@@ -283,6 +295,12 @@ class RunOperations:
             for row in silent
             if (owner := owners.get(row.claimed_by or "")) is not None and self._runtime.liveness.is_running(owner)
         }
+
+    def _loop_blocks(self, record: RunRecord) -> dict[TaskRef, str]:
+        """Return how current attempts of a run have blocked the event loop of this node."""
+        blocks = self._runtime.loop_blocks
+        keys = [AttemptKey(record.run.id, row.task, row.index, row.attempt) for row in record.tasks] if blocks else []
+        return {(key.task, key.element): describe_block(blocks[key]) for key in keys if key in blocks}
 
     async def _failed_attempts(self, record: RunRecord) -> list[AttemptRow]:
         """Read the attempts of a run if one of its tasks has failed."""

@@ -11,10 +11,12 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from tidemill.engine.loop_watch import HeldLeases
 from tidemill.engine.silence import SilenceWatch
 from tidemill.engine.tasks import FOREVER, Wakeup, run_forever
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.kernel.errors import StoreError
+from tidemill.storage.store import Store
 from tidemill.telemetry import events
 from tidemill.workflows.change import LeaderFence
 
@@ -53,6 +55,17 @@ class LeaderElector:
     def _ttl(self) -> float:
         """The length of a term in seconds. A node that has the store to itself never renews its term."""
         return self._shared_ttl if self._sharing.is_shared else FOREVER
+
+    @property
+    def held(self) -> HeldLeases:
+        """The lease of the term."""
+        return HeldLeases(self._shared_ttl / 3, lambda: self.term is not None, self._renew_on)
+
+    async def _renew_on(self, store: Store) -> None:
+        """Renew the term on a thread, while the event loop is blocked."""
+        term, renewed_at = self.term, self._clock.monotonic()
+        if term is not None and await store.leases.renew(LEASE_NAME, term.epoch, self._ttl):
+            self._renewed_at = renewed_at
 
     def renew_soon(self) -> None:
         """Renew the term now: its length has changed."""
@@ -152,5 +165,5 @@ class LeaderElector:
         finally:
             self.is_using_store = False
         if is_renewed:
-            self._renewed_at = renewed_at
+            self._renewed_at = max(self._renewed_at, renewed_at)
         return is_renewed

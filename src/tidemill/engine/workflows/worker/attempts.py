@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from tidemill.engine.loop_watch import LoopBlock, describe_block
 from tidemill.engine.tasks import Wakeup
+from tidemill.engine.workflows.executors.attempt_output import echo_to_logging
 from tidemill.engine.workflows.executors.interface import (
     AttemptListener,
     AttemptRequest,
@@ -38,6 +40,9 @@ from tidemill.workflows.run_draft import RunDraft, TaskRef
 from tidemill.workflows.spec import WorkflowSpec
 
 logger = logging.getLogger(__name__)
+
+LOOP_BLOCKS_LIMIT = 100
+"""The number of attempts that have blocked the event loop, as kept for `why`."""
 
 
 class TracedAttempt(NamedTuple):
@@ -119,6 +124,7 @@ class LocalAttempts(AttemptListener):
         self._metrics = runtime.metrics
         self._spans = runtime.spans
         self._tasks = runtime.tasks
+        self._loop_blocks = runtime.loop_blocks
 
     def observe(self, leader: AttemptObserver | None) -> None:
         """Let the leader act on what happens to attempts; None if another node leads from now on."""
@@ -265,6 +271,19 @@ class LocalAttempts(AttemptListener):
             return await self._apply_until_written(attempt, lambda draft: draft.mark_started(key))
         finally:
             self.reports_in_flight -= 1
+
+    def on_loop_blocked(self, block: LoopBlock) -> None:
+        """Tell the log of an attempt, and `why`, that its task has blocked the event loop of this node."""
+        key = next((one for one in self.claimed if str(one) == block.task), None)
+        if key is None:
+            return
+        self._loop_blocks.pop(key, None)
+        self._loop_blocks[key] = block
+        if len(self._loop_blocks) > LOOP_BLOCKS_LIMIT:
+            del self._loop_blocks[next(iter(self._loop_blocks))]
+        record = LogRecord(at=self._clock.now(), message=describe_block(block), level="warning")
+        self.task_logs.add(key, [record])
+        echo_to_logging(key, record)
 
     def on_log(self, key: AttemptKey, records: Sequence[LogRecord]) -> None:
         """Store the log records of an attempt; those of an abandoned one are dropped."""
