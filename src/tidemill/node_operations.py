@@ -42,7 +42,7 @@ from tidemill.packages.status import PackageStatus
 from tidemill.packages.uploads import PackageUploads
 from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 from tidemill.telemetry.metrics import Metrics
 from tidemill.telemetry.node_events import NodeEvents
 from tidemill.telemetry.tracing import SpanRecorder, TraceContext, trace_scope
@@ -68,7 +68,7 @@ class NodeOperations:
     _metrics: Metrics
     _node_events: NodeEvents
     _operations: LocalRouter
-    _owner: Owner
+    _owner: NodeRow
     spans: SpanRecorder
     _packages: PackageService
     _run_store: Store

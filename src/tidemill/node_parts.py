@@ -18,7 +18,7 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.kernel.urls import mask_password
 from tidemill.storage.node_kinds import NodeKind
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 from tidemill.telemetry.tracing import SpanRecorder
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class NodeParts(msgspec.Struct, frozen=True, kw_only=True):
     substitutes_executor: bool = False
     """Whether tasks that name an unknown executor run at the node's own."""
 
-    def make_owner(self, concurrency: int) -> Owner:
+    def make_owner(self, concurrency: int) -> NodeRow:
         """Return the identity of a new node in this process."""
         now, labels = self.clock.now(), self.labels
         return current_owner(now, kind=self.kind, name=self.name, labels=labels, concurrency=concurrency)

@@ -6,7 +6,7 @@ from tests.architecture.sources import house, listing
 LIMITS = {
     "source lines": 102_000,  # new functions add lines: raised from 98,500 for those that first users miss
     "source files": 720,
-    "files of at most 60 lines": 175,
+    "files of at most 60 lines": 160,
     "twins": 12,
     "files of one verb of reactors": 9,
     "methods on one object": 74,

@@ -27,7 +27,7 @@ from tidemill.storage.graph_ports import JournalTrim
 from tidemill.storage.sqlite.run_rows import to_micros
 from tidemill.storage.store import Store
 from tidemill.storage.tables.schedules import ScheduleCursor
-from tidemill.storage.workflow_ports import Lease, Owner
+from tidemill.storage.workflow_ports import Lease, NodeRow
 from tidemill.workflows.change import Refused
 
 
@@ -159,7 +159,7 @@ async def test_owners_of_version_8_are_nodes_of_programs(database: ContractDatab
     store = database.store()
     await store.open()
     (beat,) = await store.owners.list_beats()
-    assert beat.owner == Owner(id="n1", host="h", boot="b", pid=7, started="x", at=NOON, kind="embedded", name="n1")
+    assert beat.owner == NodeRow(id="n1", host="h", boot="b", pid=7, started="x", at=NOON, kind="embedded", name="n1")
     assert beat.at == NOON
     await store.close()
 

@@ -16,11 +16,11 @@ from tidemill.storage.tables.backfills import Backfill
 from tidemill.storage.tables.logs import LogChunk
 from tidemill.storage.tables.schedules import ScheduleCursor
 from tidemill.storage.tables.versions import LoadedVersion, WorkflowVersion
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 
-OWNER = Owner(id="n1", host="h", boot="b", pid=2**31, started="12345", at=NOON)
+OWNER = NodeRow(id="n1", host="h", boot="b", pid=2**31, started="12345", at=NOON)
 BACKFILL = Backfill(id="b1", tenant="public", workflow="flow", limit=4, created_at=NOON)
 VERSION = WorkflowVersion(key=VersionKey("public", "flow", "v1"), spec=b'{"name": "\xc3\xa9"}', seen_at=NOON)
 

@@ -7,7 +7,7 @@ import pytest
 from tests.remote.scripted_units import Cluster, RemoteTestNode, begin, end
 from tests.remote.test_failure_matrix import open_node, outcomes, start
 from tests.service.workflows.faults import troubles
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 from tidemill.workflows.states import RunState
 
 
@@ -81,5 +81,5 @@ async def test_a_node_that_is_gone_from_another_host_leaves_its_pending_units(
         assert (cluster.launched, cluster.deleted, troubles(node)) == ([key], [], {})
 
 
-def _is_never_dead(_liveness: object, _owner: Owner) -> bool:
+def _is_never_dead(_liveness: object, _owner: NodeRow) -> bool:
     return False

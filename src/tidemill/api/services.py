@@ -10,7 +10,7 @@ from tidemill.kernel.errors import RequestError
 if TYPE_CHECKING:
     from tidemill.engine.access.services import AccessServices
     from tidemill.engine.graphs.client.graph_client import GraphClient
-    from tidemill.engine.graphs.client.stored_dead_letters import StoredDeadLetters
+    from tidemill.engine.graphs.client.listed_values import StoredDeadLetters
     from tidemill.engine.workflows.client.catalog import WorkflowCatalog
     from tidemill.engine.workflows.client.workflow_client import WorkflowClient
     from tidemill.kernel.settings import Settings
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidemill.packages.published import PublishedPackages
     from tidemill.packages.service import PackageService
     from tidemill.storage.store import Store
-    from tidemill.storage.workflow_ports import Owner
+    from tidemill.storage.workflow_ports import NodeRow
     from tidemill.telemetry.metrics import Metrics
 
 
@@ -52,7 +52,7 @@ class Services:
         self._node = node
 
     @property
-    def owner(self) -> "Owner":
+    def owner(self) -> "NodeRow":
         """The node, as its store knows it."""
         self._require_node()
         return self.workflows.owner
@@ -71,7 +71,7 @@ class Services:
     @property
     def dead_letters(self) -> "GraphClient | StoredDeadLetters":
         """The dead letters of the node; without one, those in the store."""
-        from tidemill.engine.graphs.client.stored_dead_letters import StoredDeadLetters  # on use: help needs no engine
+        from tidemill.engine.graphs.client.listed_values import StoredDeadLetters  # on use: help needs no engine
 
         return StoredDeadLetters(self.store) if self._node is None else self._node.graphs
 

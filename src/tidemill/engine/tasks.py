@@ -78,6 +78,11 @@ class TaskScope:
     def __len__(self) -> int:
         return len(self._running)
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the tasks that run."""
+        return [task.get_name() for task in self._running]
+
 
 async def _run_into_future(work: Coroutine[Any, Any, Result], outcome: "asyncio.Future[Result]") -> None:
     try:

@@ -347,7 +347,7 @@ class Reactor:
         return f"<reactor '{self.name}' of {', '.join(self.accumulator_names)}>"
 
 
-class NodeDefinition(msgspec.Struct, frozen=True, kw_only=True):
+class GraphNodeDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """One function of a graph, as declared."""
 
     function: AuthorFunction

@@ -13,7 +13,7 @@ import msgspec
 
 from tidemill.annotations.class_conversion import find_mismatches, find_unconvertible
 from tidemill.annotations.variants import NoneType, admits, expand_variants, full_name, label
-from tidemill.graphs.definition import Accumulator, AccumulatorKind, NodeDefinition
+from tidemill.graphs.definition import Accumulator, AccumulatorKind, GraphNodeDefinition
 
 LOOP_REMEDY = "feed a window or a batch instead"
 
@@ -23,7 +23,7 @@ _LOOP_ENDING_KINDS = (AccumulatorKind.WINDOW, AccumulatorKind.BATCH)
 class Feed(msgspec.Struct, frozen=True):
     """A node whose results are pushed into an accumulator."""
 
-    node: NodeDefinition
+    node: GraphNodeDefinition
     accumulator: str
     position: int
     """The position of the result among the values of its graph."""
@@ -49,7 +49,7 @@ def ends_loop(accumulator: Accumulator) -> bool:
     return accumulator.kind in _LOOP_ENDING_KINDS
 
 
-def find_misfits(node: NodeDefinition, target: Accumulator) -> Iterator[str]:
+def find_misfits(node: GraphNodeDefinition, target: Accumulator) -> Iterator[str]:
     """Yield why values of a node do not fit the accumulator that it feeds."""
     returns, event_type = node.function.signature().returns, target.event_type
     takes = f"window '{target.name}' holds" if target.is_window else f"accumulator '{target.name}' takes"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
 from tidemill.annotations.signatures import MISSING, AuthorFunction, Parameter, caller_location
 from tidemill.graphs.compiler import CompiledGraph, compile_graph
-from tidemill.graphs.definition import Accumulator, NodeDefinition, Reactor
+from tidemill.graphs.definition import Accumulator, GraphNodeDefinition, Reactor
 from tidemill.graphs.direct_call import build_direct_call
 from tidemill.graphs.wiring import wire
 from tidemill.kernel.errors import DefinitionError
@@ -25,7 +25,7 @@ class CallGraph(Protocol):
         """Run the graph once on its inputs, which are given by name."""
 
 
-class NodeReference(NamedTuple):
+class GraphNodeReference(NamedTuple):
     """A node of a graph, `maker.place`, to name it elsewhere."""
 
     graph: "Graph"
@@ -52,7 +52,7 @@ class Graph:
         self.name = name
         self.reactor = reactor
         self.location = caller_location()
-        self.nodes: list[NodeDefinition] = []
+        self.nodes: list[GraphNodeDefinition] = []
         self._compiled: CompiledGraph | None = None
         self._direct_function: Callable[..., GraphCall] | None = None
         self.__call__: CallGraph = self._build_and_call
@@ -100,17 +100,17 @@ class Graph:
             captured = AuthorFunction.capture(function, depth=2)
         except TypeError as error:
             raise DefinitionError.single(f"graph '{self.name}'", str(error), self.location) from error
-        self.nodes.append(NodeDefinition(function=captured, **options))
+        self.nodes.append(GraphNodeDefinition(function=captured, **options))
         self._compiled = self._direct_function = None
         self.__call__ = self._build_and_call
         return function
 
-    def __getattr__(self, name: str) -> NodeReference:
+    def __getattr__(self, name: str) -> GraphNodeReference:
         """Return a reference to a node. The graph's own attributes come first: `tm.on_output(graph, "name")`."""
         if name.startswith("_") or name in Graph.__slots__:  # a copy that is being made has no nodes yet
             raise AttributeError(name)
         if any(node.name == name for node in self.nodes):
-            return NodeReference(self, name)
+            return GraphNodeReference(self, name)
         known = [node.name for node in self.nodes]
         raise AttributeError(f"graph '{self.name}' has no node '{name}'{did_you_mean(name, known)}")
 

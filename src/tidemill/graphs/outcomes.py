@@ -69,7 +69,7 @@ def to_jsonable(value: Any, describe_unknown: Callable[[Any], Any] = repr) -> An
         return f"<{type(value).__name__}>"
 
 
-class NodeOfGraph(Protocol):
+class GraphNode(Protocol):
     """A node as its graph names it: `maker.place`."""
 
     @property
@@ -93,7 +93,7 @@ class HasOutputs(Protocol):
         """The results of the terminal nodes that ran, by name."""
 
 
-def find_output(results: Mapping[str, HasOutputs], node: Callable[..., Any] | NodeOfGraph | str, whole: str) -> Any:
+def find_output(results: Mapping[str, HasOutputs], node: Callable[..., Any] | GraphNode | str, whole: str) -> Any:
     """Return what a node returned; RequestError unless exactly one graph has an output of this node.
 
     A result that has no name, "", is that of the right graph.

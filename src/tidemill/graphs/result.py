@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
-from tidemill.graphs.outcomes import NodeOfGraph, find_output, to_jsonable
+from tidemill.graphs.outcomes import GraphNode, find_output, to_jsonable
 from tidemill.graphs.result_layout import ResultLayout
 from tidemill.kernel.author_errors import TRACEBACK_LIMIT, describe, format_traceback, shorten
 from tidemill.kernel.errors import OperationError
@@ -96,7 +96,7 @@ class GraphResult(msgspec.Struct, frozen=True, eq=False):
     @overload
     def output(self, node: Callable[..., Output], /) -> Output: ...
     @overload
-    def output(self, node: NodeOfGraph | str, /) -> Any: ...
+    def output(self, node: GraphNode | str, /) -> Any: ...
     def output(self, node: Any, /) -> Any:
         """Return what a terminal node returned. Name it by its function: type checkers know the type then.
 
@@ -173,7 +173,7 @@ class Firing(msgspec.Struct, frozen=True, eq=False):
     @overload
     def output(self, node: Callable[..., Output], /) -> Output: ...
     @overload
-    def output(self, node: NodeOfGraph | str, /) -> Any: ...
+    def output(self, node: GraphNode | str, /) -> Any: ...
     def output(self, node: Any, /) -> Any:
         """Return what a terminal node returned. Name it by its function: type checkers know the type then.
 

@@ -11,7 +11,7 @@ from zlib import crc32
 import msgspec
 
 from tidemill.annotations.codec import encode_msgpack
-from tidemill.graphs.subscription import NodeOutput, Subscription
+from tidemill.graphs.subscription import GraphNodeOutput, Subscription
 
 NamedBoundary = tuple[str, bytes]
 """The name of an accumulator, and one of its boundaries."""
@@ -41,7 +41,7 @@ class StoredOutput(msgspec.Struct, frozen=True, array_like=True):
     """A value that was not yet delivered to a workflow that subscribes to its node."""
 
     to: Subscription
-    output: NodeOutput
+    output: GraphNodeOutput
 
 
 class StoredOutboxEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -32,7 +32,7 @@ class FailedDelivery(NamedTuple):
     attempts: int
 
 
-class NodeOutput(msgspec.Struct, frozen=True, array_like=True):
+class GraphNodeOutput(msgspec.Struct, frozen=True, array_like=True):
     """A value that a node returned, as msgpack."""
 
     variant: str
@@ -40,7 +40,7 @@ class NodeOutput(msgspec.Struct, frozen=True, array_like=True):
     value: bytes
 
     @classmethod
-    def encode(cls, value: Any, declared: Sequence[type] | None) -> "NodeOutput":
+    def encode(cls, value: Any, declared: Sequence[type] | None) -> "GraphNodeOutput":
         """Encode a value of a node that returns these classes; None for any.
 
         What msgspec does not know is described: the workflow then refuses it, or gets the description.

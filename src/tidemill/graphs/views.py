@@ -8,7 +8,7 @@ import msgspec
 
 from tidemill.annotations.declared import to_declared
 from tidemill.graphs.key_forms import key_to_json
-from tidemill.graphs.outcomes import NodeOfGraph, Receipt, find_output, to_jsonable
+from tidemill.graphs.outcomes import GraphNode, Receipt, find_output, to_jsonable
 from tidemill.graphs.state import AccumulatorState, ReactorState
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class GraphResultView(msgspec.Struct, frozen=True, kw_only=True):
     @overload
     def output(self, node: Callable[..., Output], /) -> Output: ...
     @overload
-    def output(self, node: NodeOfGraph | str, /) -> Any: ...
+    def output(self, node: GraphNode | str, /) -> Any: ...
     def output(self, node: Any, /) -> Any:
         """Return what a terminal node returned. Name it by its function: the output has the type that this declares.
 
@@ -115,7 +115,7 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
     @overload
     def output(self, node: Callable[..., Output], /) -> Output: ...
     @overload
-    def output(self, node: NodeOfGraph | str, /) -> Any: ...
+    def output(self, node: GraphNode | str, /) -> Any: ...
     def output(self, node: Any, /) -> Any:
         """Return what a terminal node returned. Name it by its function: the output has the type that this declares.
 

@@ -34,7 +34,7 @@ from tidemill.annotations.variants import (
     strip_none,
     union_members,
 )
-from tidemill.graphs.definition import Accumulator, NodeDefinition, Reactor
+from tidemill.graphs.definition import Accumulator, GraphNodeDefinition, Reactor
 from tidemill.graphs.feeds import LOOP_REMEDY, ends_loop, find_misfits
 from tidemill.graphs.routes import find_unreachable
 from tidemill.graphs.wiring_model import Edge, GraphInput, InputOrigin, WiredNode, Wiring
@@ -42,7 +42,7 @@ from tidemill.kernel.errors import DefinitionError, Problem
 from tidemill.kernel.suggestions import did_you_mean
 
 
-def wire(name: str, nodes: Sequence[NodeDefinition], reactor: Reactor | None) -> Wiring:
+def wire(name: str, nodes: Sequence[GraphNodeDefinition], reactor: Reactor | None) -> Wiring:
     """Wire a graph, or raise one DefinitionError with every problem found."""
     return _Wirer(name, nodes, reactor).wire()
 
@@ -51,7 +51,7 @@ class _Wirer(msgspec.Struct):
     """Wires one graph: names first, then edges, then checks of the whole."""
 
     name: str
-    nodes: Sequence[NodeDefinition]
+    nodes: Sequence[GraphNodeDefinition]
     reactor: Reactor | None
     problems: list[Problem] = msgspec.field(default_factory=list)
     signatures: dict[str, Signature] = msgspec.field(default_factory=dict)
@@ -82,18 +82,18 @@ class _Wirer(msgspec.Struct):
             reactor=self.reactor.name if self.reactor else None,
         )
 
-    def _add_problem(self, node: NodeDefinition, message: str, parameter: str | None = None) -> None:
+    def _add_problem(self, node: GraphNodeDefinition, message: str, parameter: str | None = None) -> None:
         self.problems.append(
             Problem(message=message, location=node.function.location, node=node.name, parameter=parameter)
         )
 
-    def _distinct_nodes(self) -> list[NodeDefinition]:
+    def _distinct_nodes(self) -> list[GraphNodeDefinition]:
         return list({node.name: node for node in self.nodes}.values())
 
     def _read_signatures(self) -> None:
         if not self.nodes:
             self.problems.append(Problem(message="a graph needs at least one node"))
-        seen: dict[str, NodeDefinition] = {}
+        seen: dict[str, GraphNodeDefinition] = {}
         for node in self.nodes:
             if node.name in seen:
                 self._add_problem(
@@ -108,12 +108,12 @@ class _Wirer(msgspec.Struct):
             self.signatures[node.name] = signature
             self.return_variants[node.name] = self._read_return_variants(node, signature)
 
-    def _read_return_variants(self, node: NodeDefinition, signature: Signature) -> tuple[Variant, ...] | None:
+    def _read_return_variants(self, node: GraphNodeDefinition, signature: Signature) -> tuple[Variant, ...] | None:
         variants = expand_variants(signature.returns)
         self._check_distinct(node, variants or (), f"node '{node.name}' returns")
         return variants
 
-    def _check_distinct(self, node: NodeDefinition, variants: Sequence[Variant], producer: str) -> None:
+    def _check_distinct(self, node: GraphNodeDefinition, variants: Sequence[Variant], producer: str) -> None:
         for one, other in find_clashes(variants):
             self._add_problem(
                 node,
@@ -123,13 +123,13 @@ class _Wirer(msgspec.Struct):
 
     # -- edges
 
-    def _wire_node(self, node: NodeDefinition) -> WiredNode:
+    def _wire_node(self, node: GraphNodeDefinition) -> WiredNode:
         edges = [self._build_edge(node, parameter) for parameter in self.signatures[node.name].parameters]
         variants = self.return_variants[node.name]
         classes = None if variants is None else tuple(dict.fromkeys(one.cls for one in variants))
         return WiredNode(node=node, edges=tuple(edge for edge in edges if edge), classes=classes)
 
-    def _build_edge(self, node: NodeDefinition, parameter: Parameter) -> Edge | None:
+    def _build_edge(self, node: GraphNodeDefinition, parameter: Parameter) -> Edge | None:
         if Context in union_members(parameter.annotation):
             return Edge(parameter=parameter, origin=InputOrigin.CONTEXT, source="context", optional=False)
         if parameter.name in self.return_variants:
@@ -148,13 +148,15 @@ class _Wirer(msgspec.Struct):
         )
         return None
 
-    def _build_node_edge(self, node: NodeDefinition, parameter: Parameter) -> Edge:
+    def _build_node_edge(self, node: GraphNodeDefinition, parameter: Parameter) -> Edge:
         admitted = self._admitted_classes(
             node, parameter, self.return_variants[parameter.name], f"node '{parameter.name}' returns"
         )
         return _make_edge(InputOrigin.NODE, parameter, admitted)
 
-    def _build_accumulator_edge(self, node: NodeDefinition, parameter: Parameter, accumulator: Accumulator) -> Edge:
+    def _build_accumulator_edge(
+        self, node: GraphNodeDefinition, parameter: Parameter, accumulator: Accumulator
+    ) -> Edge:
         variants = expand_variants(self.emitted_types[accumulator.name])
         admitted = self._admitted_classes(node, parameter, variants, f"accumulator '{accumulator.name}' emits")
         if admitted is not None:
@@ -163,7 +165,7 @@ class _Wirer(msgspec.Struct):
             self._check_convertible(node, parameter, accumulator)
         return _make_edge(InputOrigin.INPUT, parameter, admitted)
 
-    def _check_convertible(self, node: NodeDefinition, parameter: Parameter, accumulator: Accumulator) -> None:
+    def _check_convertible(self, node: GraphNodeDefinition, parameter: Parameter, accumulator: Accumulator) -> None:
         """Report a class that the reactor's package also has, if the two differ or cannot be converted."""
         emitted = accumulator.boundary_type
         reasons = [
@@ -200,7 +202,7 @@ class _Wirer(msgspec.Struct):
             typed = [annotation for annotation in annotations if not is_untyped(annotation)]
             self.open_inputs[name] = reduce(or_, typed) if typed else Any
 
-    def _build_open_edge(self, node: NodeDefinition, parameter: Parameter) -> Edge:
+    def _build_open_edge(self, node: GraphNodeDefinition, parameter: Parameter) -> Edge:
         variants = expand_variants(strip_none(self.open_inputs[parameter.name])) or ()
         admitted = self._admitted_classes(node, parameter, variants, "the nodes that take it declare")
         rejected = [
@@ -217,7 +219,7 @@ class _Wirer(msgspec.Struct):
         return _make_edge(InputOrigin.INPUT, parameter, admitted)
 
     def _admitted_classes(
-        self, node: NodeDefinition, parameter: Parameter, produced: tuple[Variant, ...] | None, producer: str
+        self, node: GraphNodeDefinition, parameter: Parameter, produced: tuple[Variant, ...] | None, producer: str
     ) -> tuple[type, ...] | None:
         if produced is None or is_untyped(parameter.annotation):
             return None
@@ -258,10 +260,10 @@ class _Wirer(msgspec.Struct):
                         f"parameter '{one.name}: {variant.label}', or declare ignores=[{variant.label}]",
                     )
 
-    def _is_ignored(self, node: NodeDefinition, variant: Variant) -> bool:
+    def _is_ignored(self, node: GraphNodeDefinition, variant: Variant) -> bool:
         return any(admits(ignored, variant) for ignored in node.ignores)
 
-    def _check_ignores(self, node: NodeDefinition) -> None:
+    def _check_ignores(self, node: GraphNodeDefinition) -> None:
         variants = self.return_variants[node.name]
         for ignored in node.ignores:
             if variants is not None and not any(admits(ignored, variant) for variant in variants):

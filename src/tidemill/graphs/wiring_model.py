@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tidemill.annotations.signatures import Parameter
-from tidemill.graphs.definition import NodeDefinition
+from tidemill.graphs.definition import GraphNodeDefinition
 
 
 class InputOrigin(Enum):
@@ -37,7 +37,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 class WiredNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node with its edges, and the classes its result can have (None: any)."""
 
-    node: NodeDefinition
+    node: GraphNodeDefinition
     edges: tuple[Edge, ...]
     classes: tuple[type, ...] | None
 

@@ -265,7 +265,7 @@ class Leases(Protocol):
         """Return the holder of a lease, even of an expired one; None if it has none."""
 
 
-class Owner(msgspec.Struct, frozen=True, kw_only=True):
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """A process that claims work, with what identifies it on its host."""
 
     id: str
@@ -296,10 +296,10 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind == "worker"
 
 
-class OwnerBeat(NamedTuple):
+class NodeBeat(NamedTuple):
     """An owner, and when it was last written."""
 
-    owner: Owner
+    owner: NodeRow
     at: datetime
     """By the store's clock."""
     age: float
@@ -309,13 +309,13 @@ class OwnerBeat(NamedTuple):
 class Owners(Protocol):
     """Processes that claim work."""
 
-    async def upsert(self, owner: Owner) -> None:
+    async def upsert(self, owner: NodeRow) -> None:
         """Write an owner, in place of the one with its id, with the store's time as its last beat."""
 
-    async def list_all(self) -> list[Owner]:
+    async def list_all(self) -> list[NodeRow]:
         """Return all owners, oldest first."""
 
-    async def list_beats(self) -> list[OwnerBeat]:
+    async def list_beats(self) -> list[NodeBeat]:
         """Return all owners with their last beats, oldest owner first."""
 
     async def delete(self, ids: Collection[str]) -> None:

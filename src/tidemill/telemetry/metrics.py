@@ -137,6 +137,16 @@ class Metrics:
                 if self._parts[sample.name].grows:
                     self._totals[sample.name, sample.labels] += sample.value
 
+    @property
+    def total_count(self) -> int:
+        """How many totals of removed collectors are kept."""
+        return len(self._totals)
+
+    @property
+    def collector_count(self) -> int:
+        """How many collectors there are."""
+        return len(self._collectors)
+
     def samples(self, tenant: str | None = None) -> list[Sample]:
         """Return all current samples; with a tenant, those of the whole node and those of the tenant."""
         samples = [Sample(name, value, labels) for (name, labels), value in self._totals.items()]

@@ -29,7 +29,7 @@ from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
 from tidemill.node_parts import NodeParts, make_memory_store, with_absolute_path
 from tidemill.storage.sqlite.memory import MemoryDatabase
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 from tidemill.testing.faults.deploy_steps import abandon_deploys
 from tidemill.testing.faults.engines import Disconnector, RunFaults, crash_graphs, kill_engine
 from tidemill.testing.faults.executors import FaultyExecutor
@@ -360,7 +360,7 @@ class _CrashedNodes(HostLiveness):
     def __init__(self, node: TestNode) -> None:
         self._node = node
 
-    def is_dead(self, owner: Owner) -> bool:
+    def is_dead(self, owner: NodeRow) -> bool:
         predecessor = self._node._predecessor
         while predecessor is not None:
             if predecessor._workflows.owner.id == owner.id:

@@ -4,6 +4,7 @@ A kind is a subclass of `FiringTrigger`, and the function that authors call. Eac
 the engine and the packages know the interface, and no kind by name.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 from msgspec.structs import fields, replace
 
+from tidemill.kernel.abstract import AbstractStructMeta
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.workflows.cel_types import ANY, CelType, map_of, record_of, type_of
 from tidemill.workflows.definition import Expression
@@ -63,7 +65,7 @@ class Observed(NamedTuple):
     node: str | None = None
 
 
-class FiringTrigger(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+class FiringTrigger(msgspec.Struct, metaclass=AbstractStructMeta, frozen=True, eq=False, kw_only=True):
     """A trigger by which a reactor starts a workflow."""
 
     kind: ClassVar[str]
@@ -85,39 +87,39 @@ class FiringTrigger(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return None
 
     @property
+    @abstractmethod
     def subject(self) -> str:
         """What it observes, in one word."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def title(self) -> str:
         """What its author wrote, without options."""
-        raise NotImplementedError
 
     @property
     def expressions(self) -> Mapping[str, Expression | None]:
         """Its expressions by option."""
         return {"when": self.when}
 
+    @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Return what it declares, as texts and numbers by name, for packages and for the API."""
-        raise NotImplementedError
 
+    @abstractmethod
     def observe(self, tenant: str) -> Observed:
         """Return what it observes, as a trigger of this tenant."""
-        raise NotImplementedError
 
+    @abstractmethod
     def variables(self, params: ParamsClass | None) -> dict[str, CelType]:
         """Return the types of the variables of its expressions, as far as they are known."""
-        raise NotImplementedError
 
+    @abstractmethod
     def find_problems(self, params: ParamsClass | None) -> Iterator[str]:
         """Yield what keeps it from starting a workflow, besides its expressions."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decision(self, params: ParamsClass | None) -> Decide:
         """Return the decision of a trigger of a workflow that passed its checks."""
-        raise NotImplementedError
 
 
 def select_firing_triggers(triggers: Iterable[object]) -> list[FiringTrigger]:

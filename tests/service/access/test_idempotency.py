@@ -11,7 +11,7 @@ from tidemill.engine.access.idempotency import ANSWER_LIFETIME, IdempotentReques
 from tidemill.engine.workflows.process_identity import HostLiveness, current_owner
 from tidemill.kernel.clock import VirtualClock
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 
 ROUTE = "POST /api/v1/workflows/report/runs"
 OWNER, TTL = "first", 3.0
@@ -23,7 +23,7 @@ class KnownDeaths(HostLiveness):
     def __init__(self) -> None:
         self.dead: set[str] = set()
 
-    def is_dead(self, owner: Owner) -> bool:
+    def is_dead(self, owner: NodeRow) -> bool:
         return owner.id in self.dead
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tidemill as tm
 from tests.service.keyed_samples import Order, keyed, order, running_partitions
-from tidemill.engine.graphs.partitions import front_path
+from tidemill.engine.graphs.push_paths import by_partition
 from tidemill.graphs.keys import check_key, partition_of
 
 PARTITIONS = 4
@@ -177,7 +177,7 @@ async def test_a_handle_of_a_closed_node_says_so() -> None:
 
 async def test_a_handle_remembers_a_limited_number_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """G-1: more keys than that are pushed as well."""
-    monkeypatch.setattr(front_path, "MAX_KNOWN_HANDLES", 3)
+    monkeypatch.setattr(by_partition, "MAX_KNOWN_HANDLES", 3)
     sample = keyed()
     async with tm.testing.node(load=sample.load) as node:
         push = node.handle("placed")

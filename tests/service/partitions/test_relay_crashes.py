@@ -11,9 +11,8 @@ import tidemill as tm
 from tests.service.keyed_samples import PARTITIONS, Order, keyed, order
 from tidemill.access.principal import Caller
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
-from tidemill.engine.graphs.partitions.relay_sink import RelaySink, SourceMark, WentBackError
+from tidemill.engine.graphs.partitions.relay_sink import RelaySink, SourceMark, WentBackError, sendable_forms
 from tidemill.engine.graphs.partitions.relays import ReaderListener, SourceRelays
-from tidemill.engine.graphs.partitions.unsendable import sendable_forms
 from tidemill.graphs.pushes import RelayProgress
 from tidemill.kernel.errors import OperationError, RequestError, StoreError
 from tidemill.storage.graph_ports import PartKey

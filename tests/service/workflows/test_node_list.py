@@ -8,7 +8,7 @@ import tidemill as tm
 from tests.service.workflows.faults import QUICK, Neighbour, blocked_flow, store_of
 from tests.service.workflows.test_shared_stores import advance, gated
 from tidemill.api.nodes import NodeSummary
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 
 TIMEOUT = 90  # seconds without a beat after which a node counts as silent
 
@@ -18,7 +18,7 @@ async def nodes_of(node: tm.testing.TestNode) -> dict[str, NodeSummary]:
     return {load.owner.id: NodeSummary.of_load(load) for load in await node.probe.workflows.client.nodes()}
 
 
-def stranger(node: tm.testing.TestNode, id: str) -> Owner:
+def stranger(node: tm.testing.TestNode, id: str) -> NodeRow:
     """Return an owner on another host, of which nothing is known but its beats."""
     return replace(node.probe.workflows.owner, id=id, host="elsewhere pid:[1]", kind="server", name=f"server-{id}")
 

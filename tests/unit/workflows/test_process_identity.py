@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tidemill.engine.workflows import process_identity
 from tidemill.engine.workflows.process_identity import HostLiveness, current_owner
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -40,12 +40,12 @@ def unused_pid() -> int:
 
 
 @pytest.fixture
-def here() -> Owner:
+def here() -> NodeRow:
     """Return this process as an owner."""
     return current_owner(NOW)
 
 
-def test_what_can_be_seen(here: Owner) -> None:
+def test_what_can_be_seen(here: NodeRow) -> None:
     """W-12: a process is dead if it is gone or its pid was reused; of other hosts nothing is known."""
     liveness = HostLiveness()
     assert not liveness.is_dead(here)
@@ -56,14 +56,14 @@ def test_what_can_be_seen(here: Owner) -> None:
 
 
 @pytest.mark.usefixtures("hidden")
-def test_one_that_lives_where_it_is_not_shown(here: Owner) -> None:
+def test_one_that_lives_where_it_is_not_shown(here: NodeRow) -> None:
     """W-12: without a start time a process is not known to be dead; a missing one is."""
     liveness = HostLiveness()
     assert not liveness.is_dead(replace(here, started="4711"))
     assert liveness.is_dead(replace(here, pid=unused_pid()))
 
 
-def test_one_that_could_not_tell_when_it_began(here: Owner) -> None:
+def test_one_that_could_not_tell_when_it_began(here: NodeRow) -> None:
     """W-12: it may be the one that is seen now."""
     liveness = HostLiveness()
     assert not liveness.is_dead(replace(here, started="unknown"))

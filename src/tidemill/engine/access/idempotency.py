@@ -21,7 +21,7 @@ from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.kernel.ids import derive_sortable_id, new_instance_id
 from tidemill.kernel.limits import WORD_RULE, is_word
 from tidemill.storage.tables.requests import RequestRecord, RequestRecords
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ NO_OWNER, LOST_OWNER = "", "lost"
 class _Call(msgspec.Struct, frozen=True, array_like=True):
     """The call that handles a request, as it is stored. A call that takes long renews it."""
 
-    process: Owner
+    process: NodeRow
     id: str
     renewals: int = 0
 
@@ -87,7 +87,7 @@ class IdempotentRequests:
         clock: Clock,
         *,
         ttl: float,
-        owner: Owner | None = None,
+        owner: NodeRow | None = None,
         liveness: ProcessLiveness | None = None,
     ) -> None:
         self._records = records

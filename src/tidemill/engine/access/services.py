@@ -21,7 +21,7 @@ from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 from tidemill.telemetry.node_events import NodeEvents
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class AccessServices:
         clock: Clock,
         settings: Settings,
         *,
-        owner: Owner | None = None,
+        owner: NodeRow | None = None,
         liveness: ProcessLiveness | None = None,
         node_events: NodeEvents | None = None,
         given: GivenValues | None = None,

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.workflow_ports import Owner, Owners
+from tidemill.storage.workflow_ports import NodeRow, Owners
 from tidemill.telemetry import events
 from tidemill.telemetry.node_events import NodeEvents
 
@@ -42,7 +42,7 @@ class NodeListSampler(Sampler):
         self._owners = owners
         self._node_events = node_events
         self._clock = clock
-        self._known: dict[str, Owner] = {}
+        self._known: dict[str, NodeRow] = {}
 
     async def start(self) -> None:
         self._known = await self._read()
@@ -55,17 +55,17 @@ class NodeListSampler(Sampler):
             except StoreError as error:  # the next comparison finds what this one has missed
                 logger.debug(events.EVENTS_UNREADABLE, extra={"error": str(error)})
 
-    async def _read(self) -> dict[str, Owner]:
+    async def _read(self) -> dict[str, NodeRow]:
         return {owner.id: owner for owner in await self._owners.list_all()}
 
-    def _compare(self, found: dict[str, Owner]) -> None:
+    def _compare(self, found: dict[str, NodeRow]) -> None:
         known, self._known = self._known, found
         for joined in sorted(found.keys() - known.keys()):
             self._publish(events.NODE_JOINED, found[joined])
         for left in sorted(known.keys() - found.keys()):
             self._publish(events.NODE_LEFT, known[left])
 
-    def _publish(self, event: str, owner: Owner) -> None:
+    def _publish(self, event: str, owner: NodeRow) -> None:
         self._node_events.publish(event, None, node=owner.id, name=owner.name, kind=owner.kind)
 
 

@@ -6,8 +6,8 @@ from weakref import WeakValueDictionary
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError
-from tidemill.engine.graphs.partitions.front_path import FrontPath
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
+from tidemill.engine.graphs.push_paths.by_partition import FrontPath
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph, not_shared_error
 from tidemill.engine.registry import Key

@@ -14,7 +14,7 @@ from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.outcomes import DeadLetter
 from tidemill.graphs.result import Firing
-from tidemill.graphs.subscription import FailedDelivery, NodeOutput, Subscription
+from tidemill.graphs.subscription import FailedDelivery, GraphNodeOutput, Subscription
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.telemetry import events
@@ -45,7 +45,7 @@ class FiringSubscribers(Protocol):
         tenant: str,
         subscription: Subscription,
         firing: Firing,
-        output: NodeOutput | None,
+        output: GraphNodeOutput | None,
         done: DeliveryCallback,
         trace: TraceContext | None = None,
     ) -> None:
@@ -54,7 +54,9 @@ class FiringSubscribers(Protocol):
         Deliveries to one subscription keep their order. `trace` is the span of the push that led to the firing.
         """
 
-    async def start(self, tenant: str, subscription: Subscription, firing: Firing, output: NodeOutput | None) -> Any:
+    async def start(
+        self, tenant: str, subscription: Subscription, firing: Firing, output: GraphNodeOutput | None
+    ) -> Any:
         """Start the run of a firing that could not be delivered; return its handle, or None if it starts none now."""
 
 
@@ -72,13 +74,19 @@ class NoSubscribers(FiringSubscribers):
         tenant: str,  # noqa: ARG002
         subscription: Subscription,  # noqa: ARG002
         firing: Firing,  # noqa: ARG002
-        output: NodeOutput | None,  # noqa: ARG002
+        output: GraphNodeOutput | None,  # noqa: ARG002
         done: DeliveryCallback,  # noqa: ARG002
         trace: TraceContext | None = None,  # noqa: ARG002
     ) -> None:
         raise AssertionError("there are no subscribers to deliver to")
 
-    async def start(self, tenant: str, subscription: Subscription, firing: Firing, output: NodeOutput | None) -> Any:  # noqa: ARG002
+    async def start(
+        self,
+        tenant: str,  # noqa: ARG002
+        subscription: Subscription,  # noqa: ARG002
+        firing: Firing,  # noqa: ARG002
+        output: GraphNodeOutput | None,  # noqa: ARG002
+    ) -> Any:
         raise AssertionError("there are no subscribers to start runs of")
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.activation import Activation
+from tidemill.engine.graphs.activation import Activation, drain_and_stop, run_all_with_timeout
 from tidemill.engine.graphs.checkpoints.key_restore import attach_key_loaders
 from tidemill.engine.graphs.checkpoints.restore import StateRestorer
 from tidemill.engine.graphs.checkpoints.state_reader import (
@@ -39,7 +39,6 @@ from tidemill.engine.graphs.staging import (
     reactor_in_use_error,
     subscriber_name,
 )
-from tidemill.engine.graphs.stopping import drain_and_stop, run_all_with_timeout
 from tidemill.engine.registry import Key, Registry
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Reactor
@@ -59,7 +58,7 @@ class GraphScheduler(LoadedGraphs):
         self.runtime = runtime
         self._store = store
         self._registry = registry
-        self._metrics = metrics
+        self.metrics = metrics
         self.activation = Activation(self, runtime)
         self.sharing: PartitionSharing = OwnPartitions(self, runtime, ReaderMetrics(metrics))
         """Decides which partitions of keyed reactors run here."""
@@ -303,7 +302,7 @@ class GraphScheduler(LoadedGraphs):
             if (tenant, one.name) not in self._accumulators:
                 self._add_accumulator(one)
         reactor.start()
-        self._metrics.register(reactor_collector(reactor))
+        self.metrics.register(reactor_collector(reactor))
         if not reactor.definition.is_partition:
             self._register(tenant, reactor.definition, managed.endpoints)
         self._publish(events.REACTOR_LOADED, tenant, name)
@@ -320,7 +319,7 @@ class GraphScheduler(LoadedGraphs):
 
     def _add_accumulator(self, running: RunningAccumulator) -> None:
         self._accumulators[running.tenant, running.name] = running
-        self._metrics.register(accumulator_collector(running))
+        self.metrics.register(accumulator_collector(running))
         running.is_inactive = True
         running.start()
 
@@ -376,11 +375,11 @@ class GraphScheduler(LoadedGraphs):
         await drain_and_stop(self.runtime, managed, leaving)
         await self._save_and_forget(managed.reactor)
         for one in leaving:
-            self._metrics.retire(accumulator_collector(one))
+            self.metrics.retire(accumulator_collector(one))
             self._drop_accumulator(tenant, one.name)
             one.emitter.departed_reactors.clear()
             one.redirect_handles(partial(self.accumulator, tenant, one.name))
-        self._metrics.retire(reactor_collector(managed.reactor))
+        self.metrics.retire(reactor_collector(managed.reactor))
         del self._managed[tenant, managed.reactor.name]
         return leaving
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from tidemill.kernel.ids import new_instance_id
 from tidemill.kernel.processes import read_process
 from tidemill.storage.node_kinds import NodeKind
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 
 _UNKNOWN_START_TIME = "unknown"
 """The start time of a process that exists but is not visible in /proc."""
@@ -24,23 +24,23 @@ _UNKNOWN_START_TIME = "unknown"
 class ProcessLiveness(Protocol):
     """Decides whether an owner's process is gone."""
 
-    def is_dead(self, owner: Owner) -> bool:
+    def is_dead(self, owner: NodeRow) -> bool:
         """Return True only if the owner will certainly never write again."""
 
-    def is_running(self, owner: Owner) -> bool:
+    def is_running(self, owner: NodeRow) -> bool:
         """Return True only if the owner's process certainly runs: it is there, and it is not stopped."""
 
 
 class HostLiveness(ProcessLiveness):
     """Decides for processes of this host and pid namespace; all others count as alive."""
 
-    def is_dead(self, owner: Owner) -> bool:
+    def is_dead(self, owner: NodeRow) -> bool:
         if not _is_visible(owner):
             return False
         started = _process_start_time(owner.pid)
         return not started or (started != owner.started and _UNKNOWN_START_TIME not in (started, owner.started))
 
-    def is_running(self, owner: Owner) -> bool:
+    def is_running(self, owner: NodeRow) -> bool:
         """Return whether the process runs; False for another node of this process, of which that says nothing."""
         if not _is_visible(owner) or owner.pid == os.getpid():
             return False
@@ -50,7 +50,7 @@ class HostLiveness(ProcessLiveness):
         return process.started == owner.started
 
 
-def _is_visible(owner: Owner) -> bool:
+def _is_visible(owner: NodeRow) -> bool:
     """Return whether the processes of an owner's host and boot can be seen from here."""
     return (owner.host, owner.boot) == (_host_id(), _boot_id())
 
@@ -62,10 +62,10 @@ def current_owner(
     name: str | None = None,
     labels: tuple[str, ...] = (),
     concurrency: int = 0,
-) -> Owner:
+) -> NodeRow:
     """Return a new owner for a node in this process; by default its name is that of the host, with the pid."""
     pid = os.getpid()
-    return Owner(
+    return NodeRow(
         id=new_instance_id(),
         host=_host_id(),
         boot=_boot_id(),

@@ -16,7 +16,7 @@ from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.storage.tables.pools import Pools
-from tidemill.storage.workflow_ports import Owner, WorkflowStore
+from tidemill.storage.workflow_ports import NodeRow, WorkflowStore
 from tidemill.telemetry import events
 from tidemill.telemetry.node_events import NodeEvents
 from tidemill.telemetry.tracing import NoSpans, SpanRecorder
@@ -98,7 +98,7 @@ class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
     """The collaborators and settings of the workflow engine on one node."""
 
     store: WorkflowStore
-    owner: Owner
+    owner: NodeRow
     clock: Clock
     settings: Settings
     metrics: WorkflowMetrics = msgspec.field(default_factory=WorkflowMetrics)

@@ -23,7 +23,7 @@ from tidemill.packages.status import PackageKey
 from tidemill.storage.store import Store
 from tidemill.storage.tables.packages import LoadedPackage, LoadPhase
 from tidemill.storage.tables.schedules import ScheduleKey
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 
 _DOWNGRADE_HINT = "allow_downgrade=True, as an argument or as a setting,"
 
@@ -31,7 +31,7 @@ _DOWNGRADE_HINT = "allow_downgrade=True, as an argument or as a setting,"
 class InstallRecords:
     """Writes the records of this node, and cleans up those of dead nodes."""
 
-    def __init__(self, store: Store, owner: Owner, liveness: ProcessLiveness, clock: Clock) -> None:
+    def __init__(self, store: Store, owner: NodeRow, liveness: ProcessLiveness, clock: Clock) -> None:
         self._store = store
         self._owner = owner
         self._liveness = liveness

@@ -11,7 +11,7 @@ from tidemill.storage.postgres.errors import check_timezones
 from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.postgres.writes import PostgresUnit, StatementRows
 from tidemill.storage.queries import Queries
-from tidemill.storage.workflow_ports import Owner, OwnerBeat, Owners
+from tidemill.storage.workflow_ports import NodeBeat, NodeRow, Owners
 
 
 class PostgresNotes(PostgresTable, Notes):
@@ -43,16 +43,16 @@ class PostgresOwners(PostgresTable, Owners):
         super().__init__(database, committer, queries)
         self._now = now
 
-    async def upsert(self, owner: Owner) -> None:
+    async def upsert(self, owner: NodeRow) -> None:
         check_timezones(owner)
         process = (owner.id, owner.host, owner.boot, owner.pid, owner.started, owner.at)
         row = (*process, owner.kind, owner.name, list(owner.labels), owner.concurrency, self._now())
         await self._write(StatementRows(self._queries.upsert_owner, [row]))
 
-    async def list_all(self) -> list[Owner]:
+    async def list_all(self) -> list[NodeRow]:
         return [beat.owner for beat in await self.list_beats()]
 
-    async def list_beats(self) -> list[OwnerBeat]:
+    async def list_beats(self) -> list[NodeBeat]:
         return [_decode_beat(dict(row)) for row in await self._read(self._queries.owners, self._now())]
 
     async def delete(self, ids: Collection[str]) -> None:
@@ -63,6 +63,6 @@ class PostgresOwners(PostgresTable, Owners):
         )
 
 
-def _decode_beat(row: dict[str, Any]) -> OwnerBeat:
+def _decode_beat(row: dict[str, Any]) -> NodeBeat:
     at, age = row.pop("beat_at"), row.pop("age")
-    return OwnerBeat(Owner(**row | {"labels": tuple(row["labels"])}), at, age)
+    return NodeBeat(NodeRow(**row | {"labels": tuple(row["labels"])}), at, age)

@@ -11,7 +11,7 @@ from tidemill.storage.note_ports import Notes, RunNote
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
 from tidemill.storage.sqlite.run_rows import from_micros, to_micros
-from tidemill.storage.workflow_ports import Owner, OwnerBeat, Owners
+from tidemill.storage.workflow_ports import NodeBeat, NodeRow, Owners
 
 
 class SqliteNotes(SqliteTable, Notes):
@@ -48,16 +48,16 @@ class SqliteOwners(SqliteTable, Owners):
         super().__init__(database, committer, queries)
         self._now = now
 
-    async def upsert(self, owner: Owner) -> None:
+    async def upsert(self, owner: NodeRow) -> None:
         process = (owner.id, owner.host, owner.boot, owner.pid, owner.started, to_micros(owner.at))
         labels, beat_at = json.dumps(owner.labels), to_micros(self._now())
         row = (*process, owner.kind, owner.name, labels, owner.concurrency, beat_at)
         await self._execute_many(self._queries.upsert_owner, [row])
 
-    async def list_all(self) -> list[Owner]:
+    async def list_all(self) -> list[NodeRow]:
         return [beat.owner for beat in await self.list_beats()]
 
-    async def list_beats(self) -> list[OwnerBeat]:
+    async def list_beats(self) -> list[NodeBeat]:
         rows, now = await self._fetch_all(self._queries.all_owners), self._now()
         return [_decode_beat(row, now) for row in rows]
 
@@ -71,9 +71,9 @@ class SqliteOwners(SqliteTable, Owners):
         await self._write(write)
 
 
-def _decode_beat(row: Any, now: datetime) -> OwnerBeat:
+def _decode_beat(row: Any, now: datetime) -> NodeBeat:
     id_, host, boot, pid, started, at, kind, name, labels, concurrency, beat_at = row
-    owner = Owner(
+    owner = NodeRow(
         id=id_,
         host=host,
         boot=boot,
@@ -85,4 +85,4 @@ def _decode_beat(row: Any, now: datetime) -> OwnerBeat:
         labels=tuple(json.loads(labels)),
         concurrency=concurrency,
     )
-    return OwnerBeat(owner, from_micros(beat_at), (to_micros(now) - beat_at) / 1_000_000)
+    return NodeBeat(owner, from_micros(beat_at), (to_micros(now) - beat_at) / 1_000_000)

@@ -99,15 +99,15 @@ class GraphProbe:
 
     def task_names(self) -> list[str]:
         """Return the names of the node's background tasks."""
-        return [task.get_name() for task in self._scheduler.runtime.tasks._running]
+        return self._scheduler.runtime.tasks.names
 
     def metric_total_count(self) -> int:
         """Return how many totals of removed collectors the node keeps."""
-        return len(self._scheduler._metrics._totals)
+        return self._scheduler.metrics.total_count
 
     def collector_count(self) -> int:
         """Return how many metrics collectors the node has."""
-        return len(self._scheduler._metrics._collectors)
+        return self._scheduler.metrics.collector_count
 
     async def write_checkpoint(self) -> None:
         """Write the pending changes now."""

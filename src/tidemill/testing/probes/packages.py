@@ -82,11 +82,11 @@ class PackageProbe:
             "pending cleanups": self.pending_cleanups,
             "running": self.running_keys(),
             "bound": {name: self.subscribers(name, tenant) for name in self._service.registry.reactors(tenant)},
-            "tasks": sorted(task.get_name() for task in tasks._running),
-            "workflow tasks": sorted(task.get_name() for task in engine.runtime.tasks._running),
+            "tasks": sorted(tasks.names),
+            "workflow tasks": sorted(engine.runtime.tasks.names),
             "current": sorted(engine.versions.current),
-            "schedules": sorted(schedules._watched),
-            "triggers": sorted(triggers._loops),
+            "schedules": sorted(schedules.watched_keys),
+            "triggers": sorted(triggers.watched_keys),
         }
 
     # -- actions

@@ -17,7 +17,7 @@ from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.engine.workflows.worker.heartbeats import Heartbeats
 from tidemill.node import Node
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 from tidemill.workflows.records import AttemptKey, VersionKey
 from tidemill.workflows.run_draft import TaskRef
 
@@ -79,14 +79,14 @@ class WorkflowProbe:
 
     def timer_count(self) -> int:
         """Return how many timers the coordinator holds, including outdated ones."""
-        return len(self.coordinator.timers._heap)
+        return len(self.coordinator.timers)
 
     def grant_slot(self, run: str, ref: TaskRef, executor: str) -> None:
         """Grant an executor slot to a task of a run, whatever its state."""
         active = self.coordinator.active_runs[run]
         active.grants[ref] = None
         self.coordinator.slots.executor_slots.reserve_for(run, ref, (executor, COMMON_SLOTS), active.run.tenant)
-        self.coordinator._enqueue(active)
+        self.coordinator.enqueue(active)
 
     @property
     def starter(self) -> RunStarter:
@@ -101,7 +101,7 @@ class WorkflowProbe:
     # -- working
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> NodeRow:
         """The identity under which the node claims."""
         return self.engine.owner
 
@@ -153,11 +153,11 @@ class WorkflowProbe:
 
     def logging_attempts(self) -> set[AttemptKey]:
         """Return the attempts that the log writer tracks."""
-        return {*self.attempts.task_logs.attempts, *self.attempts.task_logs._chunk_numbers}
+        return self.attempts.task_logs.tracked
 
     def cached_runners(self) -> int:
         """Return for how many versions the client caches a decoder of outputs."""
-        return len(self.client._runners._entries)
+        return len(self.client.runners)
 
     def notify_remote_change(self) -> None:
         """Behave as if the store had reported a change by another process."""

@@ -14,7 +14,7 @@ from tidemill.engine.graphs.durability.write_health import WriteHealth
 from tidemill.engine.graphs.firing.commands import FiringCommands
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
-from tidemill.engine.graphs.firing.host import FiringHost
+from tidemill.engine.graphs.host import FiringHost
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.tasks import TaskScope
 from tidemill.graphs.inputs import FiringInputs

@@ -15,9 +15,9 @@ import msgspec
 from tidemill.annotations.codec import Codec, UnstorableError, build_codec, encode_msgpack
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.engine.graphs.durability.journal import JournalStep, JournalWriter, StepKind
-from tidemill.engine.graphs.firing.fast_path import SequenceCounter
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
+from tidemill.engine.graphs.push_paths.one_graph import SequenceCounter
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator, AccumulatorKind
 from tidemill.graphs.keys import decode_key, encode_key

@@ -26,8 +26,8 @@ from tidemill.engine.graphs.accumulators.dead_event_log import DeadEventLog
 from tidemill.engine.graphs.accumulators.emit import Emitter, PendingReceipt, resolve_receipt
 from tidemill.engine.graphs.accumulators.kind import Kind
 from tidemill.engine.graphs.dead_letters import BatchedEvents, DeadLetterQueue, ReplayedEvent
-from tidemill.engine.graphs.firing.fast_path import BYTES_CLASSES
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
+from tidemill.engine.graphs.push_paths.one_graph import BYTES_CLASSES
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import AccumulatorHealth

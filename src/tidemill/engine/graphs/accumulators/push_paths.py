@@ -12,8 +12,8 @@ from typing import Any
 
 from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.ingest import EventIngest, accepts_all
-from tidemill.engine.graphs.firing.fast_path import BYTES_CLASSES, FastPath, FastPathSource, FastPathState
-from tidemill.engine.graphs.firing.push_loop import LoopEnd, PushLoop, build_push_loop, decline_next, has_push_loop
+from tidemill.engine.graphs.push_paths.loop import LoopEnd, PushLoop, build_push_loop, decline_next, has_push_loop
+from tidemill.engine.graphs.push_paths.one_graph import BYTES_CLASSES, FastPath, FastPathSource, FastPathState
 from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import PushHandle, PushSummary, ReceiptTally, list_events
 from tidemill.kernel.errors import PushStoppedError, RequestError

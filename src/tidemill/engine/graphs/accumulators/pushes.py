@@ -20,7 +20,7 @@ from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.producers import KnownProducers
 from tidemill.engine.graphs.accumulators.push_paths import PushPaths
 from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT, JournalStep
-from tidemill.engine.graphs.firing.push_loop import decline_next
+from tidemill.engine.graphs.push_paths.loop import decline_next
 from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptTally, encode_runs
 from tidemill.storage.graph_ports import StoredPush

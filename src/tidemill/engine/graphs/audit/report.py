@@ -4,7 +4,7 @@ The checks change nothing and need only rows, so that a command, a test or a ser
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import get_args
 
@@ -19,16 +19,16 @@ from tidemill.engine.audit_findings import (
     problem_finding,
 )
 from tidemill.engine.graphs.audit.journals import JournalAudit
-from tidemill.engine.graphs.audit.keys import audit_keys
 from tidemill.engine.graphs.audit.parts import CLOCK_SKEW_TOLERANCE, audit_consistency, audit_history
-from tidemill.engine.graphs.audit.recoveries import audit_recoveries
 from tidemill.engine.graphs.checkpoints.dead_letter_store import decode_payload
-from tidemill.engine.graphs.checkpoints.double_writes import find_double_writes, group_by_journal
+from tidemill.engine.graphs.checkpoints.double_writes import find_double_writes, group_by_journal, is_double_write
 from tidemill.engine.graphs.checkpoints.part_history import PartHistory, read_histories
+from tidemill.engine.graphs.durability.checksums import is_key_intact
 from tidemill.engine.graphs.durability.journal_blocks import JournalEntry, unpack_blocks
+from tidemill.graphs.keys import decode_key
 from tidemill.storage.graph_ports import JournalKey, PartKey, PartKind, SnapshotPart
 from tidemill.storage.store import Store
-from tidemill.storage.tables.graphs import StoredDeadLetter
+from tidemill.storage.tables.graphs import StoredDeadLetter, StoredRecovery
 
 ORPHAN_AGE_LIMIT = timedelta(days=7)  # age from which dead letters of an unknown component are reported
 
@@ -186,3 +186,48 @@ def _audit_pauses(
                 f"it is paused, and its newest snapshot is {format_timespan(age)} old.",
                 "It does not fire until it is resumed.",
             )
+
+
+KEYS_PER_PAGE = 1000
+
+
+async def audit_keys(store: Store, reactors: Iterable[PartKey]) -> list[Finding]:
+    """Check the snapshots of all keys, page by page: there may be millions."""
+    findings = []
+    for reactor in sorted(reactors):
+        damaged = await _find_damaged(store, reactor)
+        if damaged:
+            subject = f"reactor {reactor.tenant}/{reactor.name}"
+            counted = format_count(len(damaged), "key has", "keys have")
+            findings.append(
+                problem_finding(
+                    subject,
+                    f"{counted} a damaged snapshot, such as {decode_key(damaged[0])!r}.",
+                    "A key without an intact one starts empty; another continues from its newest intact one.",
+                    "Check the disk, and restore a backup if these keys matter.",
+                )
+            )
+    return findings
+
+
+async def _find_damaged(store: Store, reactor: PartKey) -> list[bytes]:
+    damaged: dict[bytes, None] = {}
+    after = b""
+    while keys := await store.key_snapshots.list_keys(reactor, after, KEYS_PER_PAGE):
+        after = keys[-1]
+        rows = await store.key_snapshots.read(reactor, keys)
+        damaged |= dict.fromkeys(row.key for row in rows if not is_key_intact(row))
+    return list(damaged)
+
+
+def audit_recoveries(restored: Sequence[StoredRecovery]) -> Iterator[Finding]:
+    """Yield a finding for each component and reason of incomplete restores, with the time of the newest."""
+    newest = {(one.tenant, one.component, one.name, one.reason): one for one in restored}
+    for one in newest.values():
+        subject = f"{one.component} {one.tenant}/{one.name}"
+        restored_at = f"It was restored so at {format_time(one.at)}"
+        if is_double_write(one.reason):
+            advice = "compare it with its sources, and restore a backup if that matters."
+            yield problem_finding(subject, f"{one.reason}.", f"{restored_at}:", advice)
+        else:
+            yield note_finding(subject, f"{one.reason}.", f"{restored_at}.")

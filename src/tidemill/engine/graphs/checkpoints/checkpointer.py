@@ -27,8 +27,7 @@ from tidemill.engine.graphs.durability.backend import (
 )
 from tidemill.engine.graphs.durability.journal import Journal
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
-from tidemill.engine.graphs.durability.pending_writes import PendingWrites
-from tidemill.engine.graphs.durability.write_health import StallWatch
+from tidemill.engine.graphs.durability.write_health import PendingWrites, StallWatch
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.tasks import TaskScope
 from tidemill.graphs.definition import Reactor

@@ -10,7 +10,7 @@ from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.dead_letters import BatchedEvents
 from tidemill.engine.graphs.durability.backend import CodecLookup, DeadLetterStore
-from tidemill.engine.graphs.durability.pending_writes import PendingWrites
+from tidemill.engine.graphs.durability.write_health import PendingWrites
 from tidemill.engine.graphs.firing.firing_log import FiringRecord, format_firing_id
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.reactors.outbox import FailedStart
@@ -19,7 +19,7 @@ from tidemill.graphs.inputs import FiringInputs
 from tidemill.graphs.keys import decode_key, encode_key
 from tidemill.graphs.outcomes import DeadLetter, DeadLetterKind, to_jsonable
 from tidemill.graphs.partitions import PartitionName
-from tidemill.graphs.subscription import NodeOutput, Subscription
+from tidemill.graphs.subscription import GraphNodeOutput, Subscription
 from tidemill.storage.graph_ports import PartKind
 from tidemill.storage.tables.graphs import StoredDeadLetter
 
@@ -46,7 +46,7 @@ class StoredStart(msgspec.Struct, frozen=True, array_like=True):
 
     at: float
     subscription: Subscription
-    output: NodeOutput | None
+    output: GraphNodeOutput | None
 
 
 DecodedDeadLetter = tuple[StoredDeadLetter, DeadLetterPayload]

@@ -48,7 +48,7 @@ from tidemill.graphs.snapshot import (
     StoredFiring,
     StoredOutboxEntry,
 )
-from tidemill.graphs.subscription import NodeOutput, Subscription
+from tidemill.graphs.subscription import GraphNodeOutput, Subscription
 from tidemill.storage.graph_ports import PartKey, SnapshotPart
 from tidemill.telemetry import events
 
@@ -385,7 +385,7 @@ def _pending_firing(firing: StoredFiring, decoder: NamedDecoder) -> PendingFirin
 def _outbox_entry(stored: StoredOutboxEntry, decoder: NamedDecoder, tenant: str) -> OutboxEntry:
     inputs = decoder.decode_values(stored.inputs)
     record = FiringRecord(stored.series, stored.number, stored.at, stored.at, inputs, {}, key=_key_of(stored))
-    undelivered: dict[Subscription, NodeOutput | None] = {Subscription(tenant, name): None for name in stored.to}
+    undelivered: dict[Subscription, GraphNodeOutput | None] = {Subscription(tenant, name): None for name in stored.to}
     undelivered |= {one.to: one.output for one in stored.outputs}
     return OutboxEntry(record, undelivered, is_stored=True)
 

@@ -12,9 +12,8 @@ import msgspec
 
 from tidemill.access.principal import Caller
 from tidemill.engine.graphs.client.describe_graph import describe_graph
-from tidemill.engine.graphs.client.health_report import report_silence
 from tidemill.engine.graphs.client.routing import OperationRouter
-from tidemill.engine.graphs.client.values import FiringPage, HealthReport, KnownFiring
+from tidemill.engine.graphs.client.values import FiringPage, HealthReport, KnownFiring, report_silence
 from tidemill.engine.graphs.dead_letters import check_editable, find_by_end
 from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.loaded_graphs import check_whole, partition_named_error

@@ -25,7 +25,8 @@ from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.keys.keyed_ingest import KeyedEvent
 from tidemill.engine.graphs.partitions.membership import ClusterView
-from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor, RoutedEvent
+from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
+from tidemill.engine.graphs.push_paths.by_partition import RoutedEvent
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.outcomes import DeadLetter, Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, RelayProgress

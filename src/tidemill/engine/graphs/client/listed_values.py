@@ -6,10 +6,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from tidemill.access.principal import Caller
+from tidemill.engine.graphs.checkpoints.dead_letter_store import to_plain_dead_letter
+from tidemill.engine.graphs.dead_letters import find_by_end
 from tidemill.graphs.outcomes import DeadLetter
 from tidemill.graphs.state import ReactorState
 from tidemill.graphs.views import FiringView
 from tidemill.kernel.limits import LISTED_VALUE_LIMIT
+from tidemill.storage.store import Store
 
 _encode = msgspec.json.Encoder().encode
 
@@ -56,3 +60,22 @@ def to_listed_firing(one: FiringView) -> FiringView:
         for name, result in one.results.items()
     }
     return replace(one, inputs=inputs, results=results, omitted=omitted.sizes) if omitted.sizes else one
+
+
+class StoredDeadLetters:
+    """Reads the dead letters of a caller's tenant from a store, newest first."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def all_dead_letters(self, caller: Caller) -> list[DeadLetter]:
+        """Return all dead letters, without large values."""
+        return [to_listed_dead_letter(one) for one in await self._read(caller)]
+
+    async def whole_dead_letter(self, caller: Caller, end: str) -> DeadLetter:
+        """Return the dead letter whose id ends so, with all its values."""
+        return find_by_end(await self._read(caller), end)
+
+    async def _read(self, caller: Caller) -> list[DeadLetter]:
+        rows = await self._store.dead_letters.list_all()
+        return [to_plain_dead_letter(row) for row in reversed(rows) if row.tenant == caller.tenant]

@@ -13,9 +13,14 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.client.health_report import report_health
 from tidemill.engine.graphs.client.listed_values import to_listed_dead_letter, to_listed_firing, to_listed_state
-from tidemill.engine.graphs.client.values import FiringPage, HealthReport, KnownFiring, ReactorObservation
+from tidemill.engine.graphs.client.values import (
+    FiringPage,
+    HealthReport,
+    KnownFiring,
+    ReactorObservation,
+    report_health,
+)
 from tidemill.engine.graphs.dead_letters import DeadLetterQueue, find_dead_letter
 from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT

@@ -8,7 +8,7 @@ from tidemill.engine.graphs.client.keyed_operations import KeyedOperations, Part
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.part_operations import AnyPartition
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
-from tidemill.engine.graphs.partitions.unsendable import is_unsendable, sendable_forms
+from tidemill.engine.graphs.partitions.relay_sink import is_unsendable, sendable_forms
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.graphs.outcomes import Receipt, Rejection
 from tidemill.kernel.errors import RequestError, StoreError

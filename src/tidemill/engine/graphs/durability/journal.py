@@ -19,8 +19,7 @@ import msgspec
 
 from tidemill.engine.graphs.durability.journal_blocks import pack_block
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
-from tidemill.engine.graphs.durability.pending_writes import PendingWrites
-from tidemill.engine.graphs.durability.write_health import StallWatch, WriteHealth
+from tidemill.engine.graphs.durability.write_health import PendingWrites, StallWatch, WriteHealth
 from tidemill.graphs.outcomes import Receipt
 from tidemill.kernel.errors import FencedError, OperationError, StoreError
 from tidemill.storage.graph_ports import JournalBlock, JournalKey, PartFence, PartKey, StoredPush, fenced_error

@@ -21,7 +21,7 @@ from tidemill.graphs.definition import Reactor
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.storage.graph_ports import PartFence, PartKey, PartOwner, PartOwners, fenced_error
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 from tidemill.telemetry import events
 
 logger = logging.getLogger(__name__)
@@ -60,9 +60,9 @@ class ReactorOwnership:
     def __init__(
         self,
         part_owners: PartOwners,
-        is_dead: Callable[[Owner], bool],
+        is_dead: Callable[[NodeRow], bool],
         *,
-        owner: Owner,
+        owner: NodeRow,
         ttl: float,
         is_shared: bool,
         clock: Clock,
@@ -217,13 +217,13 @@ class ReactorOwnership:
             listener.on_lost(lost)
 
 
-def _encode_owner(owner: Owner) -> str:
+def _encode_owner(owner: NodeRow) -> str:
     """Return an owner as it is stored: with what identifies its process, so that any node can tell if it is gone."""
     return msgspec.json.encode(owner).decode()
 
 
-def _decode_owner(text: str) -> Owner:
-    return msgspec.json.decode(text, type=Owner)
+def _decode_owner(text: str) -> NodeRow:
+    return msgspec.json.decode(text, type=NodeRow)
 
 
 def _owned_elsewhere(found: PartOwner, keys: Collection[PartKey]) -> ReactorOwnedError:

@@ -14,22 +14,22 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tidemill.engine.graphs.firing.broad_path import (
+from tidemill.engine.graphs.firing.firing_log import BroadBurst, BurstMaker, ChangeBurst, FiringLog, FiringRecord
+from tidemill.engine.graphs.firing.firing_results import FiringResults
+from tidemill.engine.graphs.firing.graph_caller import GraphCaller, PendingFiring
+from tidemill.engine.graphs.host import FiringHost
+from tidemill.engine.graphs.push_paths.many_graphs import (
     BroadFiringFailure,
     BroadPath,
     BroadPathTarget,
     may_fire_broadly,
 )
-from tidemill.engine.graphs.firing.fast_path import (
+from tidemill.engine.graphs.push_paths.one_graph import (
     FastFiringFailure,
     FastPathState,
     FastPathTarget,
     find_fast_graph,
 )
-from tidemill.engine.graphs.firing.firing_log import BroadBurst, BurstMaker, ChangeBurst, FiringLog, FiringRecord
-from tidemill.engine.graphs.firing.firing_results import FiringResults
-from tidemill.engine.graphs.firing.graph_caller import GraphCaller, PendingFiring
-from tidemill.engine.graphs.firing.host import FiringHost
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.inputs import FiringInputs, Inputs
 from tidemill.graphs.result import GraphResult

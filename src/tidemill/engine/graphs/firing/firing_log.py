@@ -9,6 +9,7 @@ Firings of graphs that are replaced become plain values: the log outlives versio
 """
 
 import asyncio
+from abc import abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,11 +17,12 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from tidemill.engine.graphs.firing.fast_path import FastEntry
+from tidemill.engine.graphs.push_paths.one_graph import FastEntry
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.result import Firing, GraphResult, PlainValues
 from tidemill.graphs.result_layout import ResultLayout
 from tidemill.graphs.state import Latency
+from tidemill.kernel.abstract import AbstractStructMeta
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.ids import new_instance_id
@@ -91,7 +93,7 @@ class FiringRecord(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, snapshot=snapshot, results=results, is_plain=True)
 
 
-class Burst(msgspec.Struct):
+class Burst(msgspec.Struct, metaclass=AbstractStructMeta):
     """A run of fast firings, one entry each."""
 
     series: str
@@ -109,9 +111,9 @@ class Burst(msgspec.Struct):
         """Return how long the newest firings took, at most `limit` of them."""
         return [entry[3] - entry[2] for entry in self.entries[max(0, len(self.entries) - limit) :]]
 
+    @abstractmethod
     def records(self, start: int) -> Iterator[FiringRecord]:
         """Rebuild the firings, oldest first, from the one at position `start` on."""
-        raise NotImplementedError
 
     def record_at(self, position: int) -> FiringRecord:
         """Rebuild one firing."""

@@ -23,12 +23,12 @@ from typing import Any
 import msgspec
 
 from tidemill.engine.graphs.firing.fast_firings import FastFirings
-from tidemill.engine.graphs.firing.fast_path import CHECKPOINTED, DIRTY, FastPathState
 from tidemill.engine.graphs.firing.firing_log import FiringRecord
 from tidemill.engine.graphs.firing.firing_results import FiringResults, Retries
 from tidemill.engine.graphs.firing.graph_caller import GraphCaller, PendingFiring
-from tidemill.engine.graphs.firing.host import FiringHost
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
+from tidemill.engine.graphs.host import FiringHost
+from tidemill.engine.graphs.push_paths.one_graph import CHECKPOINTED, DIRTY, FastPathState
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.tasks import cancel_and_wait
 from tidemill.graphs.compiler import CompiledGraph

@@ -16,7 +16,7 @@ import msgspec
 from tidemill.engine.graphs.dead_letters import DeadLetterQueue
 from tidemill.engine.graphs.firing.firing_log import FiringLog, FiringRecord
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
-from tidemill.engine.graphs.firing.host import FiringHost
+from tidemill.engine.graphs.host import FiringHost
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.result import SKIPPED, Firing, GraphResult

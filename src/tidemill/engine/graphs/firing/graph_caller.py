@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from tidemill.engine.graphs.firing.broad_path import ContextMaker
-from tidemill.engine.graphs.firing.fast_path import FastPathState
 from tidemill.engine.graphs.firing.firing_log import FiringLog
-from tidemill.engine.graphs.firing.host import FiringHost
+from tidemill.engine.graphs.host import FiringHost
+from tidemill.engine.graphs.push_paths.many_graphs import ContextMaker
+from tidemill.engine.graphs.push_paths.one_graph import FastPathState
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.context import ContextOrigin, FiringContext
 from tidemill.graphs.inputs import FiringInputs, SourceBoundary

@@ -19,10 +19,10 @@ from tidemill.engine.graphs.accumulators.pushes import AuthorCall, Pushes
 from tidemill.engine.graphs.dead_letters import BatchedEvents, ReplayedEvent
 from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
-from tidemill.engine.graphs.firing.push_loop import PushLoop, decline_next, has_push_loop
 from tidemill.engine.graphs.keys.key_states import KeyState, KeyStates
-from tidemill.engine.graphs.keys.keyed_fast_path import KeyedFastPath, KeyedSource, build_keyed_loop
 from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
+from tidemill.engine.graphs.push_paths.by_key import KeyedFastPath, KeyedSource, KeyedTarget, build_keyed_loop
+from tidemill.engine.graphs.push_paths.loop import PushLoop, decline_next, has_push_loop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.graphs.definition import Accumulator
@@ -350,7 +350,7 @@ class KeyedPaths(PushPaths):
         assert isinstance(target, KeyedFiringLoop)
         decides = not target.inputs.needs_all and bool(target.inputs.criteria_mask >> index & 1)
         if decides and target.fast.graph is not None:
-            self.fast_path.open_to_keys(self._keyed_source(), index, target, target.fast.graph)
+            self.fast_path.open_to_keys(self._keyed_source(), index, _as_target(target), target.fast.graph)
 
     def build_push_loop(self) -> PushLoop:
         graph = self.fast_path.graph
@@ -358,7 +358,7 @@ class KeyedPaths(PushPaths):
             return decline_next  # the key of an event may have to be read from the store
         ((target, index),) = self._keyed.emitter.targets
         assert isinstance(target, KeyedFiringLoop)
-        return build_keyed_loop(self._keyed_source(), index, target, graph)
+        return build_keyed_loop(self._keyed_source(), index, _as_target(target), graph)
 
     def _keyed_source(self) -> KeyedSource:
         return KeyedSource(
@@ -390,6 +390,11 @@ class KeyedPaths(PushPaths):
         keyed.check_queue_space()
         receipt = self.slow_receipt = keyed.queue_rejection() or keyed.process_now(selected[0])
         return receipt.sequence if receipt.outcome == "emitted" else None
+
+
+def _as_target(loop: KeyedFiringLoop) -> KeyedTarget:
+    """Return a reactor as the end of a fast path."""
+    return KeyedTarget(loop.fast.target, loop.keys.active)
 
 
 class KeyedPushes(Pushes):

@@ -9,26 +9,19 @@ from functools import partial
 from typing import Any
 
 from tidemill.engine.graphs.firing.fast_firings import FastFirings
-from tidemill.engine.graphs.firing.fast_path import DIRTY, FastFiringFailure
 from tidemill.engine.graphs.firing.firing_log import BurstMaker, FiringRecord, KeyedBurst
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
-from tidemill.engine.graphs.firing.host import FiringHost
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
+from tidemill.engine.graphs.host import FiringHost
 from tidemill.engine.graphs.keys.key_states import KeyState, KeyStates
+from tidemill.engine.graphs.push_paths.by_key import KeyedFiringFailure
+from tidemill.engine.graphs.push_paths.one_graph import DIRTY, FastFiringFailure
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.inputs import FiringInputs
 from tidemill.graphs.keys import Key
 from tidemill.graphs.result import GraphResult
-
-
-class KeyedFiringFailure(FastFiringFailure):
-    """A fast firing of a keyed reactor that raised."""
-
-    __slots__ = ("key_state",)
-
-    key_state: KeyState
 
 
 class KeyedQueueGate(QueueGate):

@@ -1,65 +1,17 @@
 """A keyed reactor on one node: its declaration, its partitions, and the partition of each event."""
 
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
-from tidemill.annotations.strict_validation import StrictTypeValidator
-from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.engine.graphs.durability.ownership import reactor_part_keys
 from tidemill.engine.graphs.keys.keyed_reactor import require_key
+from tidemill.engine.graphs.push_paths.by_partition import EventPartitioner
 from tidemill.engine.registry import Key
 from tidemill.graphs.compiler import CompiledGraph
-from tidemill.graphs.definition import Accumulator, Reactor
+from tidemill.graphs.definition import Reactor
 from tidemill.graphs.keys import partition_of
 from tidemill.graphs.partitions import PartitionName, partition_reactor
 from tidemill.storage.graph_ports import PartKey
-
-
-class RoutedEvent(NamedTuple):
-    """An event, and the partition that takes it."""
-
-    partition: int
-    event: Any
-    """The validated event; one that is not valid is as it was pushed, and its partition dead-letters it."""
-    key: Any = None
-    """None if the event is not valid."""
-
-
-class EventPartitioner:
-    """Finds the partition of each event of one accumulator."""
-
-    def __init__(self, reactor: Reactor, accumulator: Accumulator) -> None:
-        validator = StrictTypeValidator if accumulator.extra == "forbid" else TypeValidator
-        self.accumulator = accumulator
-        self.validator = validator(accumulator.event_type)
-        self.read_key = reactor.key_reader(accumulator)
-        self._partitions = reactor.partitions
-        self._known: dict[Any, int] = {}  # the hash is computed in Python: a dictionary is faster
-
-    def route(self, event: Any, encoding: str = "json") -> RoutedEvent:
-        """Return the partition of an event. Events without a valid key go to the first one."""
-        try:
-            if isinstance(event, bytes | bytearray | memoryview):
-                value = self.validator.decode(bytes(event), encoding)
-            else:
-                value = self.validator.validate(event)
-            key = self.read_key(value)
-            return RoutedEvent(self.partition_of(key), value, key)
-        except TypeMismatchError:
-            return RoutedEvent(0, event)
-
-    def partition_of(self, key: Any) -> int:
-        """Return the partition of a key."""
-        number = self._known.get(key)
-        if number is None:
-            if len(self._known) >= MAX_KNOWN_KEYS:
-                self._known.clear()
-            number = self._known[key] = partition_of(key, self._partitions)
-        return number
-
-
-MAX_KNOWN_KEYS = 10_000
-"""Keys whose partitions are remembered for each accumulator."""
 
 
 class PartitionedReactor:

@@ -14,7 +14,7 @@ twice, and none is taken for a repeated one.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -24,8 +24,9 @@ from msgspec.structs import replace
 from tidemill.engine.graphs.durability.checksums import is_part_intact, snapshot_part
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
-from tidemill.engine.graphs.partitions.unsendable import is_unsendable, sendable_forms
+from tidemill.engine.graphs.push_paths.by_partition import EventPartitioner
 from tidemill.engine.graphs.runtime import GraphRuntime
+from tidemill.graphs.outcomes import to_jsonable
 from tidemill.graphs.pushes import RelayProgress
 from tidemill.graphs.snapshot import DIGEST_SIZE, AccumulatorPart, encode_stored
 from tidemill.kernel.clock import Clock
@@ -317,3 +318,29 @@ class RelaySink:
         while self._marks and self._marks[0].number <= limit:
             self.stored = self._marks.popleft()
         return self.stored
+
+
+MAX_SHOWN = 1_000  # characters of an event in its dead letter
+
+
+def is_unsendable(error: Exception) -> bool:
+    """Return whether an error says that an event cannot be sent, now or later."""
+    return isinstance(error, RequestError) and error.code == "invalid_value"
+
+
+def sendable_forms(partitioner: EventPartitioner, event: Any, encoding: str) -> Iterator[Any]:
+    """Return forms of an event to send, the best one first; the last one can be sent, and becomes a dead letter."""
+    if (reduced := _reduce(partitioner.route(event, encoding).event)) is not None:
+        yield reduced
+    shown = msgspec.json.encode(to_jsonable(event)).decode()[:MAX_SHOWN]
+    text = f"cannot be sent to the node of its partition: {shown}"
+    takes_any_bytes = partitioner.validator.exact_class is bytes  # others decode them, and find no value in the text
+    yield {"error": text} if takes_any_bytes else text.encode()
+
+
+def _reduce(event: Any) -> Any:
+    """Return a validated event as plain values; None if its annotation names a class that msgpack does not know."""
+    try:
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(event))
+    except (TypeError, ValueError, OverflowError):
+        return None

@@ -25,7 +25,7 @@ from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.supervisor import Supervised
 from tidemill.graphs.result import SKIPPED, GraphResult
-from tidemill.graphs.subscription import FailedDelivery, NodeOutput, Subscription
+from tidemill.graphs.subscription import FailedDelivery, GraphNodeOutput, Subscription
 from tidemill.kernel.errors import OperationError
 from tidemill.telemetry.tracing import CURRENT_TRACE, TraceContext
 
@@ -36,7 +36,7 @@ class OutboxEntry(msgspec.Struct, eq=False):
     """A firing that is being delivered."""
 
     record: FiringRecord
-    undelivered: dict[Subscription, NodeOutput | None]
+    undelivered: dict[Subscription, GraphNodeOutput | None]
     """The subscriptions that have not received it; one to a node with the value that it is to receive."""
     is_stored: bool = False
     in_delivery: set[Subscription] = msgspec.field(default_factory=set)
@@ -50,7 +50,7 @@ class FailedStart(msgspec.Struct, frozen=True):
 
     record: FiringRecord
     subscription: Subscription
-    output: NodeOutput | None
+    output: GraphNodeOutput | None
 
 
 class Outbox:
@@ -99,7 +99,7 @@ class Outbox:
         self._firing_loop.request_checkpoint()
         self._deliver_when_stored(entry)
 
-    def _output_for(self, subscription: Subscription, record: FiringRecord) -> NodeOutput | None:
+    def _output_for(self, subscription: Subscription, record: FiringRecord) -> GraphNodeOutput | None:
         """Return the value that the node of a subscription returned, if its graph was called and succeeded."""
         if subscription.graph is None or subscription.node is None:
             return None
@@ -109,7 +109,7 @@ class Outbox:
             return None
         nodes = () if graph is None else graph.wiring.nodes
         declared = next((one.classes for one in nodes if one.name == subscription.node), None)
-        return NodeOutput.encode(value, declared)
+        return GraphNodeOutput.encode(value, declared)
 
     def _deliver_when_stored(self, entry: OutboxEntry) -> None:
         if self._reactor.durability.is_durable:
@@ -206,6 +206,6 @@ def _find_output(result: GraphResult, node: str) -> Any:
     return None if value is SKIPPED else value
 
 
-def _is_taken(subscription: Subscription, output: NodeOutput | None, record: FiringRecord) -> bool:
+def _is_taken(subscription: Subscription, output: GraphNodeOutput | None, record: FiringRecord) -> bool:
     """Return whether an attempt of a firing has something for a subscription."""
     return record.attempt == 1 if subscription.node is None else output is not None

@@ -15,7 +15,7 @@ from tidemill.engine.graphs.durability.backend import declared_policy
 from tidemill.engine.graphs.durability.write_health import WriteHealth
 from tidemill.engine.graphs.firing.commands import FiringCommands
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
-from tidemill.engine.graphs.firing.host import FiringHost
+from tidemill.engine.graphs.host import FiringHost
 from tidemill.engine.graphs.reactors.feed_outbox import FeedOutbox
 from tidemill.engine.graphs.reactors.outbox import FailedStart, Outbox
 from tidemill.engine.graphs.runtime import GraphRuntime

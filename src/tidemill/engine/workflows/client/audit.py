@@ -12,7 +12,7 @@ from tidemill.engine.audit_findings import Finding, format_timespan, note_findin
 from tidemill.engine.workflows.process_identity import HostLiveness
 from tidemill.engine.workflows.versions import LoadedCode, code_note, read_loaded_code
 from tidemill.storage.tables.versions import Versions, WorkflowVersion
-from tidemill.storage.workflow_ports import Owner, WorkflowStore
+from tidemill.storage.workflow_ports import NodeRow, WorkflowStore
 from tidemill.workflows.definition import WORKER_EXECUTOR
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import EventRow, RunRecord, TaskRow
@@ -65,7 +65,7 @@ def audit_run(
             yield from _audit_wait(record, row, now)
 
 
-def _audit_nodes(active: int, alive: Collection[Owner]) -> Iterator[Finding]:
+def _audit_nodes(active: int, alive: Collection[NodeRow]) -> Iterator[Finding]:
     """Check that a node runs if there are active runs."""
     if active and not alive:
         runs = "1 run has" if active == 1 else f"{active:,} runs have"

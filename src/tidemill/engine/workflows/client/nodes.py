@@ -6,13 +6,13 @@ from typing import NamedTuple
 from tidemill.engine.workflows.leader.election import LEASE_NAME
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.storage.node_kinds import NodeState
-from tidemill.storage.workflow_ports import Lease, Owner, OwnerBeat
+from tidemill.storage.workflow_ports import Lease, NodeBeat, NodeRow
 
 
 class NodeLoad(NamedTuple):
     """A node, whether it lives, and how much it has to do."""
 
-    owner: Owner
+    owner: NodeRow
     state: NodeState
     leads: bool
     """Whether it plans the runs of the store."""
@@ -48,7 +48,7 @@ async def list_nodes(runtime: WorkflowRuntime) -> list[NodeLoad]:
     return [_to_load(runtime, beat, leader, claims) for beat in await store.owners.list_beats()]
 
 
-def _to_load(runtime: WorkflowRuntime, beat: OwnerBeat, leader: str | None, claims: dict[str, int]) -> NodeLoad:
+def _to_load(runtime: WorkflowRuntime, beat: NodeBeat, leader: str | None, claims: dict[str, int]) -> NodeLoad:
     owner, state = beat.owner, _node_state(runtime, beat)
     return NodeLoad(
         owner=owner,
@@ -59,7 +59,7 @@ def _to_load(runtime: WorkflowRuntime, beat: OwnerBeat, leader: str | None, clai
     )
 
 
-def _node_state(runtime: WorkflowRuntime, beat: OwnerBeat) -> NodeState:
+def _node_state(runtime: WorkflowRuntime, beat: NodeBeat) -> NodeState:
     """Return what is known about a node. Only a process of this host is known to be gone."""
     if beat.owner.id == runtime.owner.id:
         return "alive"

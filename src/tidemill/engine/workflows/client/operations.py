@@ -88,7 +88,7 @@ class RunOperations:
         self._clock = runtime.clock
         self._versions = versions
         self._leader = leader
-        self._runners: VersionCache[TaskRunner] = VersionCache(versions.loaded, TaskRunner)
+        self.runners: VersionCache[TaskRunner] = VersionCache(versions.loaded, TaskRunner)
 
     # -- reading
 
@@ -192,7 +192,7 @@ class RunOperations:
     ) -> tuple[dict[TaskKey, Any], dict[TaskKey, TaskError]]:
         """Return the decoded outputs of tasks, and the errors of those that cannot be decoded."""
         version = record.run.version_key
-        runner = self._runners.get(*version) if version in self._versions.loaded and not is_plain else None
+        runner = self.runners.get(*version) if version in self._versions.loaded and not is_plain else None
         values: dict[TaskKey, Any] = {}
         unreadable: dict[TaskKey, TaskError] = {}
         succeeded = {(row.task, row.index): row for row in record.tasks if row.state is TaskState.SUCCESS}

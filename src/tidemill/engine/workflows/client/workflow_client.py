@@ -54,7 +54,7 @@ from tidemill.storage.run_lists import (
     clamp_to_calendar,
 )
 from tidemill.storage.tables.backfills import Backfill, BackfillPage
-from tidemill.storage.workflow_ports import Owner, RunFilter
+from tidemill.storage.workflow_ports import NodeRow, RunFilter
 from tidemill.workflows.definition import Trigger
 from tidemill.workflows.lookup import unknown_run
 from tidemill.workflows.records import RunRow, TaskKey
@@ -392,7 +392,7 @@ class WorkflowClient(RunOperations):
     # -- nodes
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> NodeRow:
         """The process of this client, as the store knows it."""
         return self._runtime.owner
 

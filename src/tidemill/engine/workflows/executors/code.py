@@ -171,6 +171,9 @@ class VersionCache(Generic[Value]):
         self._build = build
         self._entries: dict[VersionKey, tuple[Workflow, Value]] = {}
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def get(self, tenant: str, workflow: str, version: str) -> Value:
         """Return the value of a version, building it if needed; OperationError if the version is not loaded."""
         value = self.find(VersionKey(tenant, workflow, version))

@@ -130,7 +130,7 @@ class RunCoordinator(AttemptObserver):
         if not active.is_busy:  # else others can use the slot while the change is written
             self.slots.keep_freed(active, (key.task, key.element))
         active.requests.append(RunRequest(lambda draft: draft.apply_result(key, result, budgets), report=(key, result)))
-        self._enqueue(active)
+        self.enqueue(active)
         return True
 
     def begin(self, key: AttemptKey) -> "asyncio.Future[bool] | None":
@@ -152,14 +152,14 @@ class RunCoordinator(AttemptObserver):
     def _request(self, active: ActiveRun, request: RunRequest) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         active.requests.append(request._replace(future=future))
-        self._enqueue(active)
+        self.enqueue(active)
         return future
 
     def replan(self, run: str) -> None:
         """Plan a run: something about it may have changed, if only the time."""
         if (active := self._find(run)) is not None and REPLAN not in active.requests:
             active.requests.append(REPLAN)
-            self._enqueue(active)
+            self.enqueue(active)
 
     def mark_stale(self, run: str) -> None:
         """Read a run again: another process has changed it."""
@@ -203,7 +203,7 @@ class RunCoordinator(AttemptObserver):
         for active in self.slots.assign():
             if not active.is_busy:  # else its next change claims them
                 active.requests.append(RunRequest(None, decides_nothing=True))
-                self._enqueue(active)
+                self.enqueue(active)
 
     def apply_pauses(self, paused: set[tuple[str, str]]) -> None:
         """Set which workflows are paused; runs and tasks of resumed ones continue."""
@@ -218,7 +218,7 @@ class RunCoordinator(AttemptObserver):
 
     # -- one change after the other
 
-    def _enqueue(self, active: ActiveRun) -> None:
+    def enqueue(self, active: ActiveRun) -> None:
         """Process a run at the end of this turn of the loop, so that one change holds all requests of the turn."""
         if not active.is_busy and (active.requests or active.grants) and not self.is_closed:
             active.is_busy = True

@@ -28,7 +28,7 @@ from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.kernel.clock import StepDetector
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.workflow_ports import Owner
+from tidemill.storage.workflow_ports import NodeRow
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import Lost
 from tidemill.workflows.records import AttemptKey, TaskKey, TaskRow
@@ -217,7 +217,7 @@ class TaskReaper:
             return
         kept_alive = self._attempts.kept_alive() if expired else set()
         running = await self._list_running_owners() if expired else {}
-        stuck: dict[AttemptKey, Owner] = {}
+        stuck: dict[AttemptKey, NodeRow] = {}
         for key, row in expired:
             attempt, owner = AttemptKey(*key, row.attempt), running.get(row.claimed_by or "")
             if row.claimed_by == self._attempts.owner.id and attempt in kept_alive:
@@ -233,12 +233,12 @@ class TaskReaper:
         is_unbegun = row.state is TaskState.QUEUED and self._adoption.is_remote(row)
         return is_unbegun and row.claimed_by != self._attempts.owner.id and await self._adoption.adopt(attempt, row)
 
-    async def _list_running_owners(self) -> dict[str, Owner]:
+    async def _list_running_owners(self) -> dict[str, NodeRow]:
         """Return the owners whose process certainly runs, and runs author code, by id."""
         owners = await self._store.owners.list_all()
         return {owner.id: owner for owner in owners if not owner.is_worker and self._liveness.is_running(owner)}
 
-    def _report_stuck(self, stuck: dict[AttemptKey, Owner]) -> None:
+    def _report_stuck(self, stuck: dict[AttemptKey, NodeRow]) -> None:
         """Log each attempt that has become stuck: its process is silent, but lives, and may still report."""
         for attempt in stuck.keys() - self._stuck:
             extra = {"attempt": str(attempt), "pid": stuck[attempt].pid, "owner": stuck[attempt].id}

@@ -47,6 +47,10 @@ class RunTimers:
             heappush(self._heap, (first, run))
             self._on_earlier_timer()
 
+    def __len__(self) -> int:
+        """Return how many timers are held, outdated ones included."""
+        return len(self._heap)
+
     def cancel(self, run: str) -> None:
         """Remove the timer of a run."""
         self._next_by_run.pop(run, None)

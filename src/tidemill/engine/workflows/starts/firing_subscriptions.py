@@ -20,7 +20,7 @@ from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, Star
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.graphs.outcomes import to_jsonable
 from tidemill.graphs.result import Firing
-from tidemill.graphs.subscription import FailedDelivery, NodeOutput, Subscription
+from tidemill.graphs.subscription import FailedDelivery, GraphNodeOutput, Subscription
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe, is_cancelled_here
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
@@ -47,7 +47,7 @@ QueueKey = tuple[Subscription, ReactorKey]
 
 class _Delivery(NamedTuple):
     firing: Firing
-    output: NodeOutput | None
+    output: GraphNodeOutput | None
     done: Done
     trace: TraceContext | None = None
 
@@ -147,7 +147,7 @@ class FiringSubscriptions:
         tenant: str,
         subscription: Subscription,
         firing: Firing,
-        output: NodeOutput | None,
+        output: GraphNodeOutput | None,
         done: Done,
         trace: TraceContext | None = None,
     ) -> None:
@@ -199,7 +199,9 @@ class FiringSubscriptions:
         except WorkflowPausedError:  # a firing during a pause starts no run, not even later
             return
 
-    async def start(self, tenant: str, subscription: Subscription, firing: Firing, output: NodeOutput | None) -> Any:
+    async def start(
+        self, tenant: str, subscription: Subscription, firing: Firing, output: GraphNodeOutput | None
+    ) -> Any:
         """Start the run of a firing that failed for good, now; return its handle, or None if it starts none.
 
         OperationError if it fails again; RequestError while its workflow is paused, suppressed or not subscribed.

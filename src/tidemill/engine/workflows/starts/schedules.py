@@ -9,6 +9,7 @@ times, and later slots wait meanwhile. Then it is dropped and the schedule conti
 """
 
 import logging
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -87,6 +88,11 @@ class ScheduleRunner(DueWork):
         self._metrics = runtime.metrics
         self._steps = StepDetector(runtime.clock)
         self._watched: dict[ScheduleKey, _WatchedSchedule] = {}
+
+    @property
+    def watched_keys(self) -> Collection[ScheduleKey]:
+        """The schedules that it follows."""
+        return self._watched.keys()
 
     @property
     def next_time(self) -> datetime | None:

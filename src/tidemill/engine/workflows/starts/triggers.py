@@ -6,7 +6,7 @@ run of every workflow that names it, unless a run with the same params is still 
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 from tidemill.engine.guarded_call import GuardedCall
@@ -52,6 +52,11 @@ class TriggerPollers(DueWork):
         self._calls_in_flight = 0
         self._loops: dict[tuple[str, str], tuple[Trigger, asyncio.Task[None]]] = {}
         self._streaks = FailureStreaks()
+
+    @property
+    def watched_keys(self) -> Collection[tuple[str, str]]:
+        """The triggers that it polls."""
+        return self._loops.keys()
 
     @property
     def next_time(self) -> datetime | None:

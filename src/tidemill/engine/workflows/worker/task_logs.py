@@ -42,6 +42,11 @@ class TaskLogWriter:
         self._chunk_numbers: dict[AttemptKey, int] = {}
 
     @property
+    def tracked(self) -> set[AttemptKey]:
+        """The attempts that it knows of: with records to write, or with chunks that it has written."""
+        return {*self.attempts, *self._chunk_numbers}
+
+    @property
     def is_backing_off(self) -> bool:
         """Whether the writer waits before it retries a failed write."""
         return self._store_retry.waiting > 0

@@ -1,17 +1,38 @@
 """The fast path of a keyed accumulator: the generated function looks the key up, and runs the graph on its cache."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from tidemill.engine.graphs.firing.fast_path import FastPath, FastPathSource, OneEvent, PushWriter
-from tidemill.engine.graphs.firing.push_loop import EventLoop, PushLoop
-from tidemill.engine.graphs.keys.key_states import KeyState
-from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringFailure, KeyedFiringLoop
+from tidemill.engine.graphs.push_paths.loop import EventLoop, PushLoop
+from tidemill.engine.graphs.push_paths.one_graph import (
+    FastFiringFailure,
+    FastPath,
+    FastPathSource,
+    FastPathTarget,
+    OneEvent,
+    PushWriter,
+)
 from tidemill.graphs.compiler import CompiledGraph, GeneratedFunction
-from tidemill.graphs.keys import PLAIN_CLASSES, KeyReader, is_plain_tuple
+from tidemill.graphs.keys import PLAIN_CLASSES, Key, KeyReader, is_plain_tuple
 from tidemill.telemetry.log_context import FIRING_ON_STACK
+
+
+class KeyedFiringFailure(FastFiringFailure):
+    """A fast firing of a keyed reactor that raised."""
+
+    __slots__ = ("key_state",)
+
+    key_state: Any
+
+
+class KeyedTarget(msgspec.Struct, frozen=True):
+    """A keyed reactor at the end of a fast path."""
+
+    target: FastPathTarget
+    active: Mapping[Key, Any]
+    """The states of the keys that are in memory. The generated function reads `cache` and `is_fast` of one."""
 
 
 class KeyedSource(msgspec.Struct, frozen=True):
@@ -20,23 +41,23 @@ class KeyedSource(msgspec.Struct, frozen=True):
     source: FastPathSource
     read_key: KeyReader
     """Called unchecked: an event whose key is not active takes the slow path, which checks it."""
-    dead_letter: Callable[[KeyState, Any, BaseException], None]
-    emit_slow: Callable[[KeyState, Any, Any], int | None]
+    dead_letter: Callable[[Any, Any, BaseException], None]
+    emit_slow: Callable[[Any, Any, Any], int | None]
 
 
 class KeyedFastPath(FastPath):
     """The callable that users hold of a keyed accumulator."""
 
-    def open_to_keys(self, keyed: KeyedSource, index: int, loop: KeyedFiringLoop, graph: CompiledGraph) -> None:
+    def open_to_keys(self, keyed: KeyedSource, index: int, target: KeyedTarget, graph: CompiledGraph) -> None:
         """Run events of active keys straight through one graph from now on."""
-        writer = _KeyedPushWriter(graph, keyed, index, loop, OneEvent)
+        writer = _KeyedPushWriter(graph, keyed, index, target, OneEvent)
         self.open_to_function(_build(writer, f"{graph.name} pushed by {keyed.source.name}"))
         self.graph = graph
 
 
-def build_keyed_loop(keyed: KeyedSource, index: int, loop: KeyedFiringLoop, graph: CompiledGraph) -> PushLoop:
+def build_keyed_loop(keyed: KeyedSource, index: int, target: KeyedTarget, graph: CompiledGraph) -> PushLoop:
     """Write and compile the push loop from a keyed accumulator through one graph."""
-    writer = _KeyedPushWriter(graph, keyed, index, loop, EventLoop)
+    writer = _KeyedPushWriter(graph, keyed, index, target, EventLoop)
     return _build(writer, f"{graph.name} pushed many times by {keyed.source.name}").function
 
 
@@ -44,13 +65,13 @@ class _KeyedPushWriter(PushWriter):
     """Writes the graph's body between the code that looks the key up and the code that logs the firing."""
 
     def __init__(
-        self, graph: CompiledGraph, keyed: KeyedSource, index: int, loop: KeyedFiringLoop, shape: type[OneEvent]
+        self, graph: CompiledGraph, keyed: KeyedSource, index: int, target: KeyedTarget, shape: type[OneEvent]
     ) -> None:
-        super().__init__(graph.wiring, keyed.source, index, loop.fast.target, shape)
+        super().__init__(graph.wiring, keyed.source, index, target.target, shape)
         self.keyed = keyed
-        self.loop = loop
+        self.target = target.target
         code = self.code
-        self.active = code.bind_value("active", loop.keys.active)
+        self.active = code.bind_value("active", target.active)
         self.cache = code.unique_name("cache")
         self.key, self.key_state = code.unique_name("key"), code.unique_name("key_state")
 
@@ -105,13 +126,13 @@ class _KeyedPushWriter(PushWriter):
 def _build(writer: _KeyedPushWriter, title: str) -> GeneratedFunction:
     """Write and compile a function, and bind what it calls when a firing fails."""
     generated = GeneratedFunction.build(writer.write_function(), title)
-    index, loop = writer.index, writer.loop
+    index, target = writer.index, writer.target
 
-    def failed(key_state: KeyState, boundary: Any, started: float, error: BaseException) -> None:
+    def failed(key_state: Any, boundary: Any, started: float, error: BaseException) -> None:
         failure = KeyedFiringFailure(index, boundary, started, error, generated)
         failure.key_state = key_state
-        loop.fast.fail(failure)
+        target.fail_fast_firing(failure)
 
-    describe = loop.fast.target.describe_fast_firing
+    describe = target.describe_fast_firing
     generated.function.__globals__.update({writer.firing.failed: failed, FIRING_ON_STACK: describe})
     return generated

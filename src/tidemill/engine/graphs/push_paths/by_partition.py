@@ -1,17 +1,18 @@
-"""The front path: the callable that hot loops hold of a keyed reactor's accumulator, which finds the partition.
+"""The path by partition: the callable that hot loops hold of a keyed reactor's accumulator, which finds the partition.
 
 It knows the handle of the partition for each key that it has seen, so that an event of such a key costs a look into a
 dictionary. What it knows ends when a partition stops here, and when the reactor is replaced by a newer version.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from tidemill.annotations.validation import TypeValidator
-from tidemill.engine.graphs.firing.fast_path import BYTES_TYPES, FastPath
-from tidemill.engine.graphs.partitions.partitioned import EventPartitioner, PartitionedReactor
-from tidemill.graphs.keys import PLAIN_CLASSES, Key, KeyReader, is_plain_tuple
+from tidemill.annotations.strict_validation import StrictTypeValidator
+from tidemill.annotations.validation import TypeMismatchError, TypeValidator
+from tidemill.engine.graphs.push_paths.one_graph import BYTES_TYPES, FastPath
+from tidemill.graphs.definition import Accumulator, Reactor
+from tidemill.graphs.keys import PLAIN_CLASSES, Key, KeyReader, is_plain_tuple, partition_of
 from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.pushes import PushHandle, PushSummary, ReceiptTally, list_events
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
@@ -19,6 +20,9 @@ from tidemill.kernel.errors import PushStoppedError, RequestError
 
 MAX_KNOWN_HANDLES = 100_000
 """Keys whose handles are remembered for each accumulator: as many as a node keeps in memory by default."""
+
+MAX_KNOWN_KEYS = 10_000
+"""Keys whose partitions are remembered for each accumulator."""
 
 BY_KEY_SOURCE = """
 def push(event):
@@ -40,6 +44,56 @@ def push(event):
 """
 
 
+class RoutedEvent(NamedTuple):
+    """An event, and the partition that takes it."""
+
+    partition: int
+    event: Any
+    """The validated event; one that is not valid is as it was pushed, and its partition dead-letters it."""
+    key: Any = None
+    """None if the event is not valid."""
+
+
+class EventPartitioner:
+    """Finds the partition of each event of one accumulator."""
+
+    def __init__(self, reactor: Reactor, accumulator: Accumulator) -> None:
+        validator = StrictTypeValidator if accumulator.extra == "forbid" else TypeValidator
+        self.accumulator = accumulator
+        self.validator = validator(accumulator.event_type)
+        self.read_key = reactor.key_reader(accumulator)
+        self._partitions = reactor.partitions
+        self._known: dict[Any, int] = {}  # the hash is computed in Python: a dictionary is faster
+
+    def route(self, event: Any, encoding: str = "json") -> RoutedEvent:
+        """Return the partition of an event. Events without a valid key go to the first one."""
+        try:
+            if isinstance(event, bytes | bytearray | memoryview):
+                value = self.validator.decode(bytes(event), encoding)
+            else:
+                value = self.validator.validate(event)
+            key = self.read_key(value)
+            return RoutedEvent(self.partition_of(key), value, key)
+        except TypeMismatchError:
+            return RoutedEvent(0, event)
+
+    def partition_of(self, key: Any) -> int:
+        """Return the partition of a key."""
+        number = self._known.get(key)
+        if number is None:
+            if len(self._known) >= MAX_KNOWN_KEYS:
+                self._known.clear()
+            number = self._known[key] = partition_of(key, self._partitions)
+        return number
+
+
+class KeyedFront(Protocol):
+    """A keyed reactor, as handles see it."""
+
+    definition: Reactor
+    partitioners: dict[str, EventPartitioner]
+
+
 class HandledAccumulator(Protocol):
     """An accumulator that runs here, as handles see it."""
 
@@ -50,7 +104,9 @@ class HandledAccumulator(Protocol):
 class LoadedAccumulators(Protocol):
     """What a node has loaded, as handles see it."""
 
-    keyed_accumulators: dict[tuple[str, str], PartitionedReactor]
+    @property
+    def keyed_accumulators(self) -> Mapping[tuple[str, str], KeyedFront]:
+        """The keyed reactor of each of their accumulators."""
 
     def accumulator(self, tenant: str, name: str) -> HandledAccumulator:
         """Return a running accumulator, or raise RequestError."""
@@ -115,7 +171,7 @@ class FrontPath(FastPath):
 
     # -- what it knows
 
-    def _remember(self, keyed: PartitionedReactor, key: Key, handle: PushHandle) -> None:
+    def _remember(self, keyed: KeyedFront, key: Key, handle: PushHandle) -> None:
         if keyed.definition.partitions == 1:
             self._open_to_partition(handle)
             return

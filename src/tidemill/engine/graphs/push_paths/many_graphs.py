@@ -13,9 +13,15 @@ from typing import Any
 
 import msgspec
 
-from tidemill.engine.graphs.firing.fast_path import FastPathSource, FastPathTarget, FiringWriter, OneEvent, PushWriter
-from tidemill.engine.graphs.firing.host import FiringHost
-from tidemill.engine.graphs.firing.push_loop import EventLoop, PushLoop
+from tidemill.engine.graphs.host import FiringHost
+from tidemill.engine.graphs.push_paths.loop import EventLoop, PushLoop
+from tidemill.engine.graphs.push_paths.one_graph import (
+    FastPathSource,
+    FastPathTarget,
+    FiringWriter,
+    OneEvent,
+    PushWriter,
+)
 from tidemill.graphs.codegen import FunctionWriter, GeneratedSource
 from tidemill.graphs.compiler import CompiledGraph, GeneratedFunction
 from tidemill.graphs.context import FiringContext

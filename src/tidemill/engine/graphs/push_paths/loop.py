@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Any
 
-from tidemill.engine.graphs.firing.fast_path import FastPathSource, FastPathTarget, OneEvent, PushWriter, build_plain
+from tidemill.engine.graphs.push_paths.one_graph import (
+    FastPathSource,
+    FastPathTarget,
+    OneEvent,
+    PushWriter,
+    build_plain,
+)
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.pushes import ReceiptTally
 from tidemill.graphs.wiring_model import Wiring
