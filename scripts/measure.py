@@ -35,7 +35,7 @@ AIMS = {
     "twins": 12,
     "files of one verb of reactors": 3,
     "methods on one object": 40,
-    "methods of the public API on one object": 72,
+    "methods of the public API on one object": 75,
     "depth of inheritance": 3,
     "depth of errors": 4,
     "lines of the longest function": 40,

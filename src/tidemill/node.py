@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -18,10 +18,11 @@ from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.graphs.client.routing import LocalRouter, OperationRouter
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
-from tidemill.engine.graphs.metrics import GRAPH_METRICS, ReaderMetrics, count_firings
+from tidemill.engine.graphs.metrics import GRAPH_METRICS, FigureReader, ReaderMetrics, count_firings
 from tidemill.engine.graphs.partitions.shared import SharedPartitions
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.engine.history import History, Reading
 from tidemill.engine.loop_watch import LoopWatch
 from tidemill.engine.registry import Registry
 from tidemill.engine.tasks import TaskScope
@@ -32,7 +33,7 @@ from tidemill.engine.workflows.executors.interface import AttemptListener, Execu
 from tidemill.engine.workflows.executors.remote.executor import RemoteExecutor
 from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher
 from tidemill.engine.workflows.executors.subprocess import Subprocess
-from tidemill.engine.workflows.metrics import WORKFLOW_METRICS, WorkflowMetrics
+from tidemill.engine.workflows.metrics import GAUGES_OVER_TIME, WORKFLOW_METRICS, WorkflowMetrics
 from tidemill.engine.workflows.runtime import PoolSizes, StoreSharing, WorkflowRuntime
 from tidemill.kernel.concurrency import call_in_new_thread
 from tidemill.kernel.errors import DefinitionError, RequestError
@@ -113,7 +114,7 @@ class Node(NodeOperations):
         self._scheduler = GraphScheduler(runtime, self.registry, self._metrics, self._store)
         self._standby = StandbyLoads(runtime, self._scheduler, self._ownership)
         self._packages = self._make_packages()
-        self._graph_client = self._make_graph_client()
+        self._graph_client = self._make_graph_client(tasks)
         self._loop_watch = self._make_loop_watch(store) if parts.watches_loop else None
         self.event_feed = self._make_event_feed(tasks)
         self._restored_tenants: set[str] = set()
@@ -230,8 +231,20 @@ class Node(NodeOperations):
             tasks=tasks,
         )
 
-    def _make_graph_client(self) -> GraphClient:
-        operations = LocalRouter(self._scheduler, GraphOperations(self._scheduler, self._packages.reclaim))
+    def _make_history(self, tasks: TaskScope) -> History:
+        reactors, gauge = FigureReader(), self._workflows.metrics.gauge
+
+        def read() -> Iterator[Reading]:
+            gauges = ((name, gauge(name)) for name in GAUGES_OVER_TIME)
+            yield from (Reading((), name, value, is_counter=False) for name, value in gauges if value is not None)
+            yield from reactors.read(self._scheduler.reactors)
+
+        return History(read, self._clock, tasks)
+
+    def _make_graph_client(self, tasks: TaskScope) -> GraphClient:
+        self.history = self._make_history(tasks)
+        here = GraphOperations(self._scheduler, self._packages.reclaim, self.history)
+        operations = LocalRouter(self._scheduler, here)
         self._router: OperationRouter = operations
         if self._store is not None and self._ownership is not None:
             self._router = router = OwnerRouter(operations, self._scheduler, self._store, self._ownership)

@@ -22,6 +22,7 @@ from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.loaded_graphs import PushNow, check_whole, partition_named_error
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.engine.history import History
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.interface import AttemptRequest
@@ -74,6 +75,8 @@ class NodeOperations:
     _run_store: Store
     _scheduler: GraphScheduler
     _workflows: WorkflowEngine
+    history: History
+    """What the figures of this node were in the last day."""
 
     @cached_property
     def access(self) -> AccessServices:
@@ -326,7 +329,7 @@ class NodeOperations:
             package_registry=PackageUploads(self._packages, self._clock),
             store=self.store,
             settings=self.settings,
-            node=NodeServices(graphs=self._graph_client, packages=self._packages, metrics=self._metrics),
+            node=NodeServices(self._graph_client, self._packages, self._metrics, self.history),
         )
 
     @property

@@ -24,7 +24,10 @@ ONLY_ON_A_NODE = {
     "next_firing": "a cursor of the process",
     "state_of": "`state` of a client reads the store too",
 }
-ONLY_ON_A_CLIENT = {"watch": "a program binds a graph to what its node does"}
+ONLY_ON_A_CLIENT = {
+    "watch": "a program binds a graph to what its node does",
+    "series": "it is kept for pages, and a program counts what it needs itself",
+}
 AT_A_CLIENT = {
     "Firing": "FiringView",  # a node has values with their classes, a client has plain ones; `output` gives both types
     "list[Firing]": "list[FiringView]",

@@ -10,7 +10,7 @@ LIMITS = {
     "twins": 12,
     "files of one verb of reactors": 9,
     "methods on one object": 74,
-    "methods of the public API on one object": 73,
+    "methods of the public API on one object": 75,
     "depth of inheritance": 3,
     "depth of errors": 4,
     "lines of the longest function": 40,

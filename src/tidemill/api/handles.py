@@ -32,6 +32,7 @@ from tidemill.api.runs import (
     retry_run,
     watch_run,
 )
+from tidemill.api.series import ReactorSeries, get_reactor_series
 from tidemill.api.tasks import AttemptInfo, TaskLogLine, explain_task, list_attempts, list_logs
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.key_forms import format_key, key_to_json
@@ -226,6 +227,10 @@ class AsyncReactorHandle:
     async def timeseries(self) -> list[int]:
         """Return the firing counts of the last 60 minutes, oldest first."""
         return (await self._api.call(get_timeseries, self._fields)).per_minute
+
+    async def series(self, seconds: int = 3600) -> ReactorSeries:
+        """Return firings, durations and boundaries over time, by the second up to an hour, else by the minute."""
+        return await self._api.call(get_reactor_series, {**self._fields, "seconds": seconds})
 
     async def latency(self) -> Latency:
         """Return median and 99th percentile of the newest firings' durations, in seconds."""

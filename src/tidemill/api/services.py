@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tidemill.engine.access.services import AccessServices
     from tidemill.engine.graphs.client.graph_client import GraphClient
     from tidemill.engine.graphs.client.listed_values import StoredDeadLetters
+    from tidemill.engine.history import History
     from tidemill.engine.workflows.client.catalog import WorkflowCatalog
     from tidemill.engine.workflows.client.workflow_client import WorkflowClient
     from tidemill.kernel.settings import Settings
@@ -28,6 +29,7 @@ class NodeServices(NamedTuple):
     graphs: "GraphClient"
     packages: "PackageService"
     metrics: "Metrics"
+    history: "History"
 
 
 class Services:
@@ -84,6 +86,11 @@ class Services:
     def metrics(self) -> "Metrics":
         """The metrics of the node."""
         return self._require_node().metrics
+
+    @property
+    def history(self) -> "History":
+        """What the figures of the node were."""
+        return self._require_node().history
 
     def _require_node(self) -> NodeServices:
         if self._node is None:

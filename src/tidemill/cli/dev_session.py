@@ -57,6 +57,7 @@ async def _run_node(
     with forwarding_logs(loop, activity.handle_record):
         app, connections = make_server_app(node, has_authentication=False), connections_of(node)
         async with node, serving(app, LOOPBACK, port, connections) as url:
+            node.history.start()
             view.print_banner(url)
             if open_browser:  # on a thread: it may wait some seconds for a browser to start
                 loop.run_in_executor(None, webbrowser.open, url)

@@ -22,6 +22,7 @@ from tidemill.api import (
     runs,
     schedules,
     secrets,
+    series,
     tasks,
     tenants,
     triggers,
@@ -36,6 +37,9 @@ FAR = datetime(2090, 1, 1, tzinfo=UTC)
 
 SERVER, CODE = "running server", "is not loaded"
 """What a store without a node answers to a request that needs a running node, or the code of a workflow."""
+
+SAMPLED = frozenset({"start", "firings", "p50", "p99", "emitted", "values"})
+"""What a timer samples: it differs from door to door."""
 
 
 class Step(NamedTuple):
@@ -404,6 +408,17 @@ SCENARIOS: dict[str, Scenario] = {
         needs_node=True,
         load=make_market(),
         prepare=push_quotes,
+    ),
+    "series": Scenario(
+        [
+            Step(series.get_reactor_series, {**MARKET, "seconds": 60}, varies=SAMPLED),
+            Step(series.get_reactor_series, {**MARKET, "seconds": 7200}, varies=SAMPLED),
+            Step(series.get_reactor_series, {"name": "markt"}),
+            Step(series.get_firing_series, {"seconds": 5}, varies=SAMPLED),
+            Step(series.get_system_series, {"seconds": 5}, varies=SAMPLED),
+        ],
+        needs_node=True,
+        load=make_market(),
     ),
     "accumulators": Scenario(
         [

@@ -132,7 +132,7 @@ async def test_a_full_queue_of_one_key_leaves_room_for_the_others() -> None:
     """G-12: `capacity` is for each key, also for pushers with limited patience."""
     async with tm.testing.node(load=Market(keyed=True, strategy="sequential", capacity=2).load) as node:
         await node.reactor("market").pause()
-        operations = GraphOperations(node._scheduler, node._packages.reclaim)
+        operations = GraphOperations(node._scheduler, node._packages.reclaim, node.history)
         outcomes = [
             (await operations.push("public", "prices[0]", Tick(key, value), patience=0.0)).outcome
             for key, value in (("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2), ("b", 3))

@@ -89,6 +89,7 @@ async def test_every_operation_works_at_every_node(address: str) -> None:
             page = await client.firings(PUBLIC, "r")
             assert page.firings[0].id == fired.firing.id
             assert sum(await client.timeseries(PUBLIC, "r")) == page.kept
+            assert set((await client.courses(PUBLIC, "r", 5)).values) >= {"firings", "emitted/a"}
             assert (await client.command(PUBLIC, "r", "fire_with", {"a": 4})).state.cache == {"a": 4}
             assert (await client.command(PUBLIC, "r", "pause")).state.paused
             assert owner.reactor("r").state().paused

@@ -148,6 +148,7 @@ async def test_firings_of_all_partitions_are_listed_newest_first() -> None:
         assert (page.kept, page.has_more) == (20, True)
         assert (await node.reactor("orders").next_firing(1)).inputs["placed"].number == 0
         assert sum(await node.graph_client.timeseries(PUBLIC, "orders")) == 20
+        assert "firings" in (await node.graph_client.courses(PUBLIC, "orders", 5)).values
 
 
 @pytest.mark.parametrize("durability", ["interval", "fire", "boundary"])

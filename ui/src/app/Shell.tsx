@@ -5,6 +5,7 @@ import { Icon } from "@/design/Icon/Icon";
 import { Kbd } from "@/design/Kbd/Kbd";
 import { LiveMark } from "@/design/LiveMark/LiveMark";
 import { useShortcuts } from "@/keyboard/useShortcuts";
+import { useConnection } from "@/live/LiveProvider";
 import { CommandPalette } from "./CommandPalette";
 import { NAVIGATION } from "./navigation";
 import styles from "./Shell.module.css";
@@ -17,10 +18,12 @@ export function Shell() {
   const [overlay, setOverlay] = useState<"palette" | "help" | null>(null);
   const [isMenuOpen, setMenuOpen] = useState(false);
   const { theme } = useTheme();
+  const { state } = useConnection();
+  const isStale = state === "reconnecting" || state === "closed";
   const close = () => setOverlay(null);
   useShellShortcuts(setOverlay);
   return (
-    <div className={styles.shell} data-menu={isMenuOpen || undefined}>
+    <div className={styles.shell} data-menu={isMenuOpen || undefined} data-stale={isStale || undefined}>
       <a className={styles.skip} href="#content">
         Skip to content
       </a>

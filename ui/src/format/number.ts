@@ -13,8 +13,9 @@ export function formatCompact(value: number): string {
   return COMPACT.format(value);
 }
 
-/** "0.5/s", "93/s", "1.2K/s". */
-export function formatRate(perSecond: number): string {
+/** "0.5/s", "93/s", "1.2K/s"; "–" for what is not known. */
+export function formatRate(perSecond: number | null): string {
+  if (perSecond === null) return "–";
   if (perSecond === 0) return "0/s";
   if (perSecond < 0.1) return `${(perSecond * 60).toFixed(1)}/min`;
   return `${perSecond < 10 ? perSecond.toFixed(1) : formatCompact(Math.round(perSecond))}/s`;

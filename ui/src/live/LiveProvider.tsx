@@ -1,6 +1,8 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { createContext, type ReactNode, useContext, useEffect, useState, useSyncExternalStore } from "react";
+import { api } from "@/api/client";
 import { useNow } from "@/format/useNow";
+import { currentRate, SPAN, type Values } from "./counterHistory";
 import { Feed, type FeedEvent } from "./feed";
 import { refreshFrom } from "./refresh";
 import type { ConnectionState } from "./socket";
@@ -50,7 +52,9 @@ export function useFeedEvents(listener: (event: FeedEvent) => void): void {
 
 export interface Firings {
   /** In each of the last 60 seconds, oldest first; null where not known. */
-  history: (number | null)[];
+  history: Values;
+  /** Per second, now; null while it is not known. */
+  rate: number | null;
   /** Since the reactor was loaded; null until the feed has said it. */
   total: number | null;
 }
@@ -58,7 +62,18 @@ export interface Firings {
 /** How often a reactor fires; it moves every second. */
 export function useFirings(reactor: string): Firings {
   const { rates } = useFeed();
-  return { history: rates.history(reactor, useNow()), total: rates.total(reactor) };
+  useFilledRates();
+  const history = rates.history(reactor, useNow());
+  return { history, rate: currentRate(history), total: rates.total(reactor) };
+}
+
+/** Asks the server for the minute before the page was opened, or before the connection came back. */
+function useFilledRates(): void {
+  const { rates } = useFeed();
+  const { data } = api.useQuery("get", "/api/v1/series/firings", { params: { query: { seconds: SPAN } } });
+  useEffect(() => {
+    if (data !== undefined) rates.fill(data.values, new Date());
+  }, [data, rates]);
 }
 
 /** The newest events of the feed that people want to read, newest first. */

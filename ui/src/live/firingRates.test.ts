@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
+import { SPAN } from "./counterHistory";
 import type { FeedEvent } from "./feed";
-import { currentRate, FiringRates, SPAN } from "./firingRates";
+import { FiringRates } from "./firingRates";
 
 const START = Date.parse("2026-01-01T00:00:00Z");
 
@@ -19,10 +20,9 @@ describe("FiringRates", () => {
     rates.note(...fired(2, 5));
     const history = rates.history("market", new Date(START + 3000));
     expect(history).toHaveLength(SPAN);
-    expect(history.slice(-4)).toEqual([null, 20, 0, 5]);
+    expect(history.slice(-4)).toEqual([null, null, 0, 5]);
     expect(rates.total("market")).toBe(1005);
     expect(rates.total("other")).toBeNull();
-    expect(currentRate(history, 4)).toBeCloseTo(25 / 3);
   });
 
   it("forgets what is older than it shows, and knows nothing of other reactors", () => {
@@ -31,7 +31,7 @@ describe("FiringRates", () => {
     rates.note(...fired(0, 17));
     rates.note(...fired(SPAN + 5, 1));
     expect(rates.history("market", new Date(START + (SPAN + 6) * 1000))).toEqual([...Array(SPAN - 1).fill(0), 1]);
-    expect(currentRate(rates.history("other", new Date(START)))).toBe(0);
+    expect(rates.history("other", new Date(START + 2000)).at(-1)).toBe(0);
   });
 
   it("knows nothing of the time without a connection", () => {
@@ -43,6 +43,28 @@ describe("FiringRates", () => {
     rates.begin(new Date(START + 2000));
     rates.note(...fired(2, 5000));
     rates.note(...fired(5, 9));
-    expect(rates.history("market", new Date(START + 6000)).slice(-7)).toEqual([null, 7, null, null, null, 0, 9]);
+    expect(rates.history("market", new Date(START + 6000)).slice(-7)).toEqual([null, null, null, null, null, 0, 9]);
+  });
+
+  it("shows what the server knows of the time before, and of a lost connection", () => {
+    const rates = new FiringRates();
+    rates.fill({ market: [1, 2, null, 4] }, new Date(START));
+    expect(rates.history("market", new Date(START)).slice(-5)).toEqual([null, 1, 2, null, 4]);
+    rates.begin(new Date(START));
+    rates.note(...fired(1, 7));
+    rates.end(new Date(START + 2000));
+    rates.begin(new Date(START + 4000));
+    rates.fill({ market: [4, 5, 6, 7, 8, 9] }, new Date(START + 6000));
+    expect(rates.history("market", new Date(START + 7000)).slice(-7)).toEqual([4, 7, 6, 7, 8, 9, 0]);
+  });
+
+  it("UD-20: stands still while there is no connection", () => {
+    const rates = new FiringRates();
+    rates.begin(new Date(START));
+    for (let second = 1; second < 5; second++) rates.note(...fired(second, 70));
+    rates.end(new Date(START + 5000));
+    const kept = rates.history("market", new Date(START + 5000));
+    expect(kept.slice(-4)).toEqual([70, 70, 70, 70]);
+    expect(rates.history("market", new Date(START + 60_000))).toEqual(kept);
   });
 });

@@ -1,27 +1,27 @@
 /**
- * How often each reactor fires, second by second, counted from the feed: it costs no request.
+ * How often each reactor fires, second by second: what the server knows of the last minute, then counted from the feed,
+ * which costs no request.
  *
  * Events count when they arrive: the clock of the server may differ from that of the browser, which draws the seconds.
  */
 
+import { addAt, atSeconds, SPAN, secondOf, type Values } from "./counterHistory";
 import type { FeedEvent } from "./feed";
 
-const SECOND = 1000;
-/** Seconds that are kept. */
-export const SPAN = 60;
 /** Seconds after a lost connection in which the events that were missed arrive all at once. */
 const CATCHING_UP = 2;
 
 export class FiringRates {
   private readonly counts = new Map<string, Map<number, number>>();
   private readonly totals = new Map<string, number>();
+  private readonly filled = new Map<string, Map<number, number>>();
   /** The seconds with a connection; the last one has no end while it is there. */
   private connected: { from: number; to: number }[] = [];
 
-  /** The feed is connected: what happened before this is not known. */
+  /** The feed is connected: what happened before this is what the server says. */
   begin(now: Date): void {
     this.end(now);
-    const from = secondOf(now) + (this.connected.length > 0 ? CATCHING_UP : 0);
+    const from = secondOf(now) + (this.connected.length > 0 ? CATCHING_UP : 1);
     this.connected = [...this.connected.slice(-SPAN), { from, to: Number.POSITIVE_INFINITY }];
   }
 
@@ -35,14 +35,12 @@ export class FiringRates {
     if (event.type !== "reactor.fired") return;
     const reactor = String(event.reactor);
     this.totals.set(reactor, Number(event.total));
-    const second = secondOf(now);
-    const seconds = this.counts.get(reactor) ?? new Map<number, number>();
-    seconds.set(second, (seconds.get(second) ?? 0) + Number(event.firings));
-    for (const old of seconds.keys()) {
-      if (old >= second - SPAN - 1) break;
-      seconds.delete(old);
-    }
-    this.counts.set(reactor, seconds);
+    addAt(this.counts, reactor, secondOf(now), Number(event.firings));
+  }
+
+  /** Takes what the server knows of the seconds before now, by reactor. */
+  fill(firings: Record<string, Values>, now: Date): void {
+    for (const [reactor, values] of Object.entries(firings)) this.filled.set(reactor, atSeconds(values, now));
   }
 
   /** Firings since the reactor was loaded; null before the first of them is known. */
@@ -50,26 +48,18 @@ export class FiringRates {
     return this.totals.get(reactor) ?? null;
   }
 
-  /** Firings in each of the last full seconds, oldest first; null while the feed was not connected. */
-  history(reactor: string, now: Date): (number | null)[] {
+  /** Firings in each of the last full seconds, oldest first; null where not known. It stands still without a feed. */
+  history(reactor: string, now: Date): Values {
     const seconds = this.counts.get(reactor);
-    const first = secondOf(now) - SPAN;
-    return Array.from({ length: SPAN }, (_, index) =>
-      this.isKnown(first + index) ? (seconds?.get(first + index) ?? 0) : null,
-    );
+    const filled = this.filled.get(reactor);
+    const first = Math.min(secondOf(now), this.connected.at(-1)?.to ?? Number.POSITIVE_INFINITY) - SPAN;
+    return Array.from({ length: SPAN }, (_, index) => {
+      const second = first + index;
+      return this.isCounted(second) ? (seconds?.get(second) ?? 0) : (filled?.get(second) ?? null);
+    });
   }
 
-  private isKnown(second: number): boolean {
+  private isCounted(second: number): boolean {
     return this.connected.some(({ from, to }) => from <= second && second < to);
   }
-}
-
-/** The rate of now: the mean of the last few seconds, so that the figure is calm. */
-export function currentRate(history: (number | null)[], over = 5): number {
-  const newest = history.slice(-over).filter((count) => count !== null);
-  return newest.reduce((sum, count) => sum + count, 0) / Math.max(1, newest.length);
-}
-
-function secondOf(time: Date): number {
-  return Math.floor(time.getTime() / SECOND);
 }

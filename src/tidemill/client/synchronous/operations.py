@@ -39,6 +39,7 @@ from tidemill.api.secrets import (
     rotate_secrets,
     set_secret,
 )
+from tidemill.api.series import Series, get_firing_series, get_system_series
 from tidemill.api.system import MetricValues, SystemInfo, get_system, get_system_metrics
 from tidemill.api.tenants import Tenant, create_tenant, delete_tenant, list_tenants
 from tidemill.api.triggers import TriggerInfo, list_triggers, set_trigger_paused
@@ -220,6 +221,14 @@ class Operations:
     def reactors(self, *, limit: int | None = None) -> list[ReactorState]:
         """List the reactors by name, with their state."""
         return self._api.collect(list_reactors, {}, limit)
+
+    def firing_series(self, *, seconds: int = 60) -> Series:
+        """Return how often each reactor has fired, over time; the values are by reactor."""
+        return self._api.call(get_firing_series, {"seconds": seconds})
+
+    def system_series(self, *, seconds: int = 3600) -> Series:
+        """Return the load of this server over time; an admin of the instance sees that of all tenants."""
+        return self._api.call(get_system_series, {"seconds": seconds})
 
     def accumulators(self, *, limit: int | None = None) -> list[AccumulatorState]:
         """List the accumulators by name, with their state."""

@@ -1,15 +1,17 @@
 """Metrics of reactors and accumulators, read from their own counters when metrics are collected."""
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 
 from tidemill.engine.event_feed.samplers import FiringCount
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.engine.graphs.partitions.relays import ReaderListener
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
+from tidemill.engine.history import Reading, Subject
 from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.partitions import PartitionName
+from tidemill.graphs.state import Latency
 from tidemill.telemetry.metrics import Collector, Metric, Metrics, Sample
 
 _OF_PARTS = ("accumulator", "reactor", "tenant", "partition")
@@ -87,6 +89,62 @@ def count_firings(reactors: Iterable[RunningReactor]) -> list[FiringCount]:
         fires[key] += one.firing_loop.log.fires
         failures[key] += one.firing_loop.results.failures
     return [FiringCount(*key, count, failures[key]) for key, count in fires.items()]
+
+
+class FigureReader:
+    """Reads the figures of reactors whose history a node keeps; the most important ones first."""
+
+    def __init__(self) -> None:
+        self._fires: dict[int, int] = {}
+        """By reactor: how often it had fired. Only those that have fired since have new durations."""
+        self._turn = 0
+
+    def read(self, reactors: Iterable[RunningReactor]) -> Iterator[Reading]:
+        """Yield the figures of reactors, of their tenants, and of all."""
+        running = list(reactors)
+        yield from _sums("firings", ((one, one.firing_loop.log.fires) for one in running))
+        events: Counter[Subject] = Counter()
+        for accumulator in {one for reactor in running for one in reactor.accumulators}:
+            events.update(dict.fromkeys(((), (accumulator.tenant,)), accumulator.kind.event_count))
+        yield from (Reading(subject, "events", count) for subject, count in events.items())
+        yield from self._latencies(running)
+        emitted: Counter[tuple[Subject, str]] = Counter()
+        for reactor in running:
+            for one in reactor.accumulators:
+                subject = reactor.tenant, reactor.definition.declared_name
+                emitted[subject, EMITTED + _labels("accumulator", one)[0][1]] += one.emitter.sequence
+        yield from (Reading(*key, count) for key, count in emitted.items())
+
+    def _latencies(self, running: list[RunningReactor]) -> Iterator[Reading]:
+        """Yield median and 99th percentile of the reactors that have fired since the last reading."""
+        before, self._fires = self._fires, {id(one): one.firing_loop.log.fires for one in running}
+        found: defaultdict[Subject, list[Latency]] = defaultdict(list)
+        fired = [one for one in running if before.get(id(one), 0) < self._fires[id(one)]]
+        self._turn = 0 if self._turn + TIMED_REACTORS >= len(fired) else self._turn + TIMED_REACTORS
+        for one in fired[self._turn : self._turn + TIMED_REACTORS]:
+            latency = one.firing_loop.log.latency()
+            for subject in _subjects(one):
+                found[subject].append(latency)
+        for subject, some in found.items():
+            yield Reading(subject, "p50", sum(one.p50 for one in some) / len(some), is_counter=False)
+            yield Reading(subject, "p99", max(one.p99 for one in some), is_counter=False)
+
+
+TIMED_REACTORS = 50
+"""Reactors whose durations one reading sorts; they take turns, so that a reading ends within milliseconds."""
+EMITTED = "emitted/"
+"""What the name of the figure of an accumulator's boundaries begins with."""
+
+
+def _subjects(reactor: RunningReactor) -> tuple[Subject, ...]:
+    return (), (reactor.tenant,), (reactor.tenant, reactor.definition.declared_name)
+
+
+def _sums(name: str, values: Iterable[tuple[RunningReactor, int]]) -> Iterator[Reading]:
+    sums: Counter[Subject] = Counter()
+    for reactor, value in values:
+        sums.update(dict.fromkeys(_subjects(reactor), value))
+    return (Reading(subject, name, value) for subject, value in sums.items())
 
 
 def _read_reactor(reactor: RunningReactor) -> Iterable[Sample]:

@@ -79,6 +79,14 @@ WORKFLOW_METRICS = (
 )
 
 
+GAUGES_OVER_TIME = (
+    "runs_active",
+    "dispatch_queue_depth",
+    "scheduler_tick_seconds",
+    "scheduler_tick_lag_seconds",
+)
+"""Gauges whose history a node keeps."""
+
 CounterKey = tuple[str, tuple[tuple[str, str], ...]]
 """The name of a counter and its labels."""
 
@@ -109,6 +117,10 @@ class WorkflowMetrics:
     def set_gauge(self, name: str, value: float) -> None:
         """Set a gauge."""
         self._gauges[name] = value
+
+    def gauge(self, name: str) -> float | None:
+        """Return the value of a gauge; None if it was not set."""
+        return self._gauges.get(name)
 
     def samples(self) -> Iterator[Sample]:
         """Yield all counters, gauges and histograms as samples."""

@@ -74,11 +74,18 @@ function options(element: HTMLElement, { series, format, height, isLogarithmic }
         label: one.label,
         stroke: token(one.color),
         width: 1.5,
-        points: { show: false },
+        points: { show: true, size: 3, filter: (plot: uPlot, index: number) => lonely(plot.data[index] ?? []) },
         value: (_plot: uPlot, value: number | null) => (value === null ? "–" : format(value)),
       })),
     ],
   };
+}
+
+/** The values without a neighbour: no line leads to them. */
+function lonely(values: ArrayLike<number | null | undefined>): number[] {
+  return Array.from(values).flatMap((value, index) =>
+    value != null && values[index - 1] == null && values[index + 1] == null ? [index] : [],
+  );
 }
 
 /** The clock of a tick, with seconds where ticks are closer than a minute. */

@@ -7,7 +7,6 @@ import { FiringSparkline } from "@/design/FiringSparkline/FiringSparkline";
 import { Panel } from "@/design/Panel/Panel";
 import { StateBadge } from "@/design/StateBadge/StateBadge";
 import { formatCompact, formatRate } from "@/format/number";
-import { currentRate } from "@/live/firingRates";
 import { useFirings } from "@/live/LiveProvider";
 import styles from "./ReactorRates.module.css";
 
@@ -36,8 +35,7 @@ export function ReactorRates({ className }: { className?: string | undefined }) 
 }
 
 function Reactor({ reactor: { name, health, paused, fires } }: { reactor: Schema<"ReactorState"> }) {
-  const { history, total } = useFirings(name);
-  const rate = formatRate(currentRate(history));
+  const { rate, total } = useFirings(name);
   return (
     <li className={styles.reactor}>
       <Link to="/reactors/$name" params={{ name }} className={styles.name}>
@@ -47,7 +45,7 @@ function Reactor({ reactor: { name, health, paused, fires } }: { reactor: Schema
       <div className={styles.course}>
         <FiringSparkline name={name} />
       </div>
-      <span className={styles.rate}>{rate}</span>
+      <span className={styles.rate}>{formatRate(rate)}</span>
       <span className={styles.fires}>{formatCompact(total ?? fires)} firings</span>
     </li>
   );

@@ -103,7 +103,7 @@ function Parts({ reactor, deadLetters }: { reactor: LiveReactor; deadLetters: nu
       />
       {error !== null && <ErrorState error={error} />}
       {tab === "live" && <LiveTab reactor={reactor} graphs={graphs} />}
-      {tab === "latency" && <LatencyTab reactor={reactor} />}
+      {tab === "latency" && <LatencyTab name={reactor.state.name} />}
       {tab === "cache" && <CachePanel reactor={reactor} />}
       {tab === "dead-letters" && <DeadLettersTab name={name} />}
       {tab === "restarts" && <RestartsTab name={name} />}

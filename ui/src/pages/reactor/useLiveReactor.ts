@@ -1,13 +1,12 @@
 /** Everything that the page of a reactor shows live, in one value. */
 
-import { useCallback, useEffect, useRef, useState } from "react";
-import { client } from "@/api/client";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { api, client } from "@/api/client";
 import type { Schema } from "@/api/types";
+import { CounterHistory, currentRate, SPAN } from "@/live/counterHistory";
 import type { ConnectionState } from "@/live/socket";
 import { useReactorWatch } from "@/live/useReactorWatch";
 import { type Firing, mergeFirings, unseenBetween } from "./firings";
-import { addToHistory, type LatencyHistory } from "./latency";
-import { firstReading, nextReading, type RateReading } from "./rates";
 
 export type ReactorState = Schema<"ReactorState">;
 
@@ -18,10 +17,9 @@ export interface LiveReactor {
   reason: string | null;
   retryNow: () => void;
   /** Per second: `fires`, and the boundaries of each accumulator by its name. */
-  rates: { fires: number; emitted: Record<string, number> };
+  rates: { fires: number | null; emitted: Record<string, number> };
   /** Newest first; if the reactor fires often, some of them. */
   firings: Firing[];
-  latencies: LatencyHistory;
   /** Adds the firing of a command, which may be forgotten before the next reading. */
   addFiring: (firing: Firing) => void;
 }
@@ -30,34 +28,44 @@ export interface LiveReactor {
 export function useLiveReactor(name: string, known: ReactorState | undefined): LiveReactor | null {
   const { state: watched, lastFiring, connection, reason, retryNow } = useReactorWatch(name);
   const state = watched ?? known ?? null;
-  const rates = useRates(watched);
-  const { firings, latencies, addFiring } = useFirings(name, state?.fires, lastFiring, connection);
+  const rates = useRates(name, watched, connection === "live");
+  const { firings, addFiring } = useFirings(name, state?.fires, lastFiring, connection);
   if (state === null) return null;
-  return { state, connection, reason, retryNow, rates, firings, latencies, addFiring };
+  return { state, connection, reason, retryNow, rates, firings, addFiring };
 }
 
 const FIRES = "@fires";
 const SECOND = 1000;
 
-/** Reads the counters with each state, and once a second while nothing changes, so that rates decay. */
-function useRates(state: ReactorState | null): LiveReactor["rates"] {
-  const [reading, setReading] = useState<RateReading | null>(null);
-  const latest = useRef<ReactorState | null>(null);
-  const read = useCallback(() => {
-    const current = latest.current;
-    if (current === null) return;
-    const counters = countersOf(current);
-    const now = performance.now() / SECOND;
-    setReading((before) => (before === null ? firstReading(counters, now) : nextReading(before, counters, now)));
-  }, []);
+/** Reads the counters with each state, and once a second while nothing changes, but not without a connection. */
+function useRates(name: string, state: ReactorState | null, isLive: boolean): LiveReactor["rates"] {
+  // biome-ignore lint/correctness/useExhaustiveDependencies: each reactor has its own history
+  const history = useMemo(() => new CounterHistory(), [name]);
+  const [, setReadings] = useState(0);
+  const { data } = api.useQuery("get", "/api/v1/reactors/{name}/series", {
+    params: { path: { name }, query: { seconds: SPAN } },
+  });
   useEffect(() => {
-    latest.current = state;
+    if (data === undefined) return;
+    const now = new Date();
+    history.fill(FIRES, data.firings, now);
+    for (const [one, values] of Object.entries(data.emitted)) history.fill(one, values, now);
+    setReadings((before) => before + 1);
+  }, [data, history]);
+  useEffect(() => {
+    if (state === null || !isLive) return;
+    const read = () => {
+      history.read(countersOf(state), new Date());
+      setReadings((before) => before + 1);
+    };
     read();
     const timer = setInterval(read, SECOND);
     return () => clearInterval(timer);
-  }, [state, read]);
-  const { [FIRES]: fires = 0, ...emitted } = reading?.rates ?? {};
-  return { fires, emitted };
+  }, [state, isLive, history]);
+  const emitted = Object.keys(state?.accumulators ?? {}).map(
+    (one) => [one, currentRate(history.history(one)) ?? 0] as const,
+  );
+  return { fires: currentRate(history.history(FIRES)), emitted: Object.fromEntries(emitted) };
 }
 
 function countersOf(state: ReactorState): Record<string, number> {
@@ -71,7 +79,7 @@ const FOLLOWING = 25;
 
 /** Reads the newest firings when the reactor has fired, once a second at most. */
 function useFirings(name: string, fires: number | undefined, last: Firing | null, connection: ConnectionState) {
-  const [seen, setSeen] = useState<Seen>(NOTHING_SEEN);
+  const [firings, setFirings] = useState<Firing[]>([]);
   const isReading = useRef(false);
   const isOutdated = useRef(false);
   const hasRead = useRef(false);
@@ -79,7 +87,7 @@ function useFirings(name: string, fires: number | undefined, last: Firing | null
   const [repeats, setRepeats] = useState(0);
 
   const add = useCallback((read: Firing[]) => {
-    setSeen((before) => withFirings(before, read));
+    setFirings((before) => mergeFirings(before, read));
   }, []);
   const read = useCallback(async () => {
     if (isReading.current) {
@@ -107,11 +115,11 @@ function useFirings(name: string, fires: number | undefined, last: Firing | null
   }, [fires, repeats, connection, read]);
 
   useEffect(() => {
-    if (last !== null) setSeen((before) => (follows(last, before.firings[0]) ? withFirings(before, [last]) : before));
+    if (last !== null) setFirings((before) => (follows(last, before[0]) ? mergeFirings(before, [last]) : before));
   }, [last]);
 
   const addFiring = useCallback((firing: Firing) => add([firing]), [add]);
-  return { ...seen, addFiring };
+  return { firings, addFiring };
 }
 
 /** `null` if the server does not answer. */
@@ -123,18 +131,6 @@ async function newestFirings(name: string, limit: number): Promise<Firing[] | nu
   } catch {
     return null;
   }
-}
-
-type Seen = Pick<LiveReactor, "firings" | "latencies">;
-
-const NOTHING_SEEN: Seen = { firings: [], latencies: new Map() };
-
-function withFirings(before: Seen, read: Firing[]): Seen {
-  const firings = mergeFirings(before.firings, read);
-  if (firings === before.firings) return before;
-  const ids = new Set(before.firings.map(({ id }) => id));
-  const added = read.filter(({ id }) => !ids.has(id));
-  return { firings, latencies: addToHistory(before.latencies, added) };
 }
 
 /** Whether nothing is missing between two firings; otherwise nothing could tell what had changed. */

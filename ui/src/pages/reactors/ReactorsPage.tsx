@@ -1,5 +1,5 @@
 import { useNavigate } from "@tanstack/react-router";
-import { useCallback, useEffect } from "react";
+import { useCallback, useEffect, useRef } from "react";
 import type { Schema } from "@/api/types";
 import { useAllReactors } from "@/api/wholeLists";
 import { matchScore } from "@/app/match";
@@ -13,8 +13,9 @@ import { Table } from "@/design/Table/Table";
 import { plural } from "@/format/number";
 import { useNow } from "@/format/useNow";
 import { useListNavigation } from "@/keyboard/useListNavigation";
+import type { FeedEvent } from "@/live/feed";
+import { useFeedEvents } from "@/live/LiveProvider";
 import { COLUMNS } from "./columns";
-import { useFiringRates } from "./useFiringRates";
 
 /** All reactors: how they are, how fast they are, and what went wrong. */
 export function ReactorsPage() {
@@ -43,12 +44,17 @@ function matches({ name, subscribers, accumulators }: Schema<"ReactorState">, te
 const REFRESH = 5;
 
 function ReactorTable({ reactors, onStale }: { reactors: Schema<"ReactorState">[]; onStale: () => void }) {
-  const { rates, counters } = useFiringRates();
-  const isMoving = Object.values(rates).some((rate) => rate > 0);
+  const hasFired = useRef(false);
+  useFeedEvents(
+    useCallback((event: FeedEvent) => {
+      if (event.type === "reactor.fired") hasFired.current = true;
+    }, []),
+  );
   const period = Math.floor(useNow().getTime() / 1000 / REFRESH);
   // biome-ignore lint/correctness/useExhaustiveDependencies: only a new period reads again
   useEffect(() => {
-    if (isMoving) onStale();
+    if (hasFired.current) onStale();
+    hasFired.current = false;
   }, [period]);
   const navigate = useNavigate();
   const open = useCallback(
@@ -56,11 +62,7 @@ function ReactorTable({ reactors, onStale }: { reactors: Schema<"ReactorState">[
     [navigate, reactors],
   );
   const selected = useListNavigation(reactors.length, open);
-  const rows = reactors.map((state) => ({
-    state,
-    rate: rates[state.name] ?? 0,
-    fires: Math.max(state.fires, counters[state.name] ?? 0),
-  }));
+  const rows = reactors.map((state) => ({ state }));
   return (
     <Table label="Reactors" columns={COLUMNS} rows={rows} rowKey={({ state }) => state.name} selected={selected} />
   );

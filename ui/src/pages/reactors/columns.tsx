@@ -8,13 +8,11 @@ import { StateBadge } from "@/design/StateBadge/StateBadge";
 import type { Column } from "@/design/Table/Table";
 import { formatDuration } from "@/format/duration";
 import { formatCompact, formatCount, formatRate } from "@/format/number";
+import { useFirings } from "@/live/LiveProvider";
 import styles from "./ReactorsPage.module.css";
 
 export interface Row {
   state: Schema<"ReactorState">;
-  /** Firings per second. */
-  rate: number;
-  fires: number;
 }
 
 export const COLUMNS: Column<Row>[] = [
@@ -27,7 +25,7 @@ export const COLUMNS: Column<Row>[] = [
     ),
   },
   { header: "Health", width: "150px", cell: ({ state }) => <Health state={state} /> },
-  { header: "Rate", align: "right", width: "80px", cell: ({ rate }) => formatRate(rate) },
+  { header: "Rate", align: "right", width: "80px", cell: ({ state }) => <Rate name={state.name} /> },
   {
     header: "Last minute",
     width: "140px",
@@ -38,7 +36,7 @@ export const COLUMNS: Column<Row>[] = [
       </div>
     ),
   },
-  { header: "Firings", align: "right", width: "100px", cell: ({ fires }) => formatCount(fires) },
+  { header: "Firings", align: "right", width: "100px", cell: ({ state }) => <Fires state={state} /> },
   {
     header: "Failures",
     align: "right",
@@ -61,6 +59,14 @@ export const COLUMNS: Column<Row>[] = [
 ];
 
 type State = Row["state"];
+
+function Rate({ name }: { name: string }) {
+  return formatRate(useFirings(name).rate);
+}
+
+function Fires({ state: { name, fires } }: { state: State }) {
+  return formatCount(Math.max(fires, useFirings(name).total ?? 0));
+}
 
 function Health({ state }: { state: State }) {
   return (

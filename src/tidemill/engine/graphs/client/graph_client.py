@@ -18,6 +18,7 @@ from tidemill.engine.graphs.dead_letters import check_editable, find_by_end
 from tidemill.engine.graphs.durability.journal import MAX_SHARED_COMMIT
 from tidemill.engine.graphs.loaded_graphs import check_whole, partition_named_error
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.engine.history import Courses
 from tidemill.engine.registry import Registry
 from tidemill.graphs.graph import Graph
 from tidemill.graphs.outcomes import DeadLetter, Receipt
@@ -161,6 +162,27 @@ class GraphClient:
         """Return the firing counts of the last 60 minutes, oldest first."""
         part = self._readable_reactor(caller, name)
         return await self._at(part).timeseries(part.tenant, part.name)
+
+    async def courses(self, caller: Caller, name: str, seconds: int) -> Courses:
+        """Return the figures of a reactor over time."""
+        part = self._readable_reactor(caller, name)
+        await self._at(part).check_reactor(part.tenant, part.name)
+        return await self._at(part).courses(part.tenant, part.name, seconds)
+
+    async def all_courses(self, caller: Caller, seconds: int) -> dict[str, Courses]:
+        """Return the figures of every reactor over time, by reactor; without one whose node does not answer."""
+        names = await self._reactor_names(caller)
+        return dict(await _gather_loaded(self._known_courses(caller, name, seconds) for name in names))
+
+    async def _known_courses(self, caller: Caller, name: str, seconds: int) -> tuple[str, Courses]:
+        operations = self._at(PartKey(caller.tenant, "reactor", name))
+        try:
+            async with asyncio.timeout(REPORT_TIMEOUT):  # real time: a page waits for it
+                return name, await operations.courses(caller.tenant, name, seconds)
+        except NotFoundError:
+            raise
+        except (OperationError, RequestError, TimeoutError) as error:
+            raise NotFoundError("reactor", name, str(error)) from error
 
     async def recoveries(self, caller: Caller, name: str) -> list[Recovery]:
         """Return the recoveries of a reactor and its accumulators, newest first."""

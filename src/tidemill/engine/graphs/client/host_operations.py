@@ -11,6 +11,7 @@ from tidemill.engine.graphs.client.values import FiringPage, HealthReport, HostS
 from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.engine.history import Courses
 from tidemill.graphs.outcomes import DeadLetter
 from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.state import Recovery
@@ -61,6 +62,10 @@ class HostOperations:
     async def timeseries(self, tenant: str, name: str) -> list[list[int]]:
         """Return the firing counts of the last 60 minutes of each partition."""
         return [await self._operations.timeseries(tenant, one) for one in self._reactors(tenant, name)]
+
+    async def courses(self, tenant: str, name: str, seconds: int) -> Courses:
+        """Return the figures of the partitions over time."""
+        return await self._operations.courses(tenant, name, seconds)
 
     async def recoveries(self, tenant: str, name: str) -> list[Recovery]:
         """Return the recoveries of the partitions, and of the sources that this node reads for all of them."""

@@ -28,6 +28,7 @@ from tidemill.engine.graphs.partitions.membership import ClusterView
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.push_paths.by_partition import RoutedEvent
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.engine.history import Courses, merge_courses
 from tidemill.graphs.outcomes import DeadLetter, Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, RelayProgress
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
@@ -138,6 +139,11 @@ class KeyedOperations:
         """Return the firing counts of the last 60 minutes, oldest first."""
         found = await self._read_hosts(self._keyed(tenant, name), lambda host: host.timeseries(tenant, name))
         return [sum(counts) for counts in zip(*(one for series in found for one in series), strict=True)]
+
+    async def courses(self, tenant: str, name: str, seconds: int) -> Courses:
+        """Return the figures of a reactor over time: the sums of all hosts, and the longest durations."""
+        keyed = self._keyed(tenant, name)
+        return merge_courses(await self._read_hosts(keyed, lambda host: host.courses(tenant, name, seconds)))
 
     async def recoveries(self, tenant: str, name: str) -> list[Recovery]:
         """Return the recoveries of the partitions, newest first."""

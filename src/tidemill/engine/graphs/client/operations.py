@@ -28,6 +28,7 @@ from tidemill.engine.graphs.handle import ReactorHandle, accumulator_state
 from tidemill.engine.graphs.keys.keyed_kinds import KeyedPolling
 from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.engine.graphs.scheduler import GraphScheduler
+from tidemill.engine.history import Courses, History
 from tidemill.graphs.key_forms import key_to_json
 from tidemill.graphs.outcomes import DeadLetter, Receipt, to_jsonable
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptRun, ReceiptTally, RelayProgress
@@ -52,9 +53,10 @@ Reclaim = Callable[[str, str], Coroutine[Any, Any, None]]
 class GraphOperations:
     """What can be done with the reactors and accumulators of this node, by tenant and name."""
 
-    def __init__(self, scheduler: GraphScheduler, reclaim: Reclaim) -> None:
+    def __init__(self, scheduler: GraphScheduler, reclaim: Reclaim, history: History) -> None:
         self._scheduler = scheduler
         self._reclaim = reclaim
+        self._history = history
 
     # -- reactors
 
@@ -100,6 +102,10 @@ class GraphOperations:
     async def timeseries(self, tenant: str, name: str) -> list[int]:
         """Return the firing counts of the last 60 minutes, oldest first."""
         return self._reactor(tenant, name).timeseries()
+
+    async def courses(self, tenant: str, name: str, seconds: int) -> Courses:
+        """Return the figures of a reactor over time; of one with keys, those of the partitions of this node."""
+        return self._history.courses((tenant, name), seconds)
 
     async def recoveries(self, tenant: str, name: str) -> list[Recovery]:
         """Return the recoveries of a reactor and its accumulators, newest first."""

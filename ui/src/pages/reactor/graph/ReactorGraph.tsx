@@ -54,7 +54,7 @@ const Drawing = memo(function Drawing({ reactor, structure, firing, selected, on
     reactorNode(reactor),
     ...structure.nodes.map((box): GraphNode => {
       const found = activity.get(box.id);
-      const figures = isDense ? null : figuresOf(found, reactor.rates.fires);
+      const figures = isDense ? null : figuresOf(found, reactor.rates.fires ?? 0);
       const isActive = route.active.has(box.id);
       const [width, height] = sizeOf(box);
       return {

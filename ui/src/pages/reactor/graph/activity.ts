@@ -52,9 +52,9 @@ export function isOnRoute({ source, target }: Wire, { active }: Route): boolean 
 /** How often something passes a wire, per second. */
 export function wireRate(
   { source, target }: Wire,
-  rates: { fires: number; emitted: Record<string, number> },
+  rates: { fires: number | null; emitted: Record<string, number> },
   activity: Map<string, NodeActivity>,
 ): number {
   if (target === REACTOR) return rates.emitted[source] ?? 0;
-  return rates.fires * (activity.get(target)?.share ?? 0);
+  return (rates.fires ?? 0) * (activity.get(target)?.share ?? 0);
 }

@@ -12,7 +12,7 @@ import styles from "./Selection.module.css";
 export function NodePanel({ box, reactor }: { box: NodeBox; reactor: LiveReactor }) {
   const { firings } = reactor;
   const { node, graph } = box;
-  const [rate, p99] = figuresOf(nodeActivity(firings).get(box.id), reactor.rates.fires);
+  const [rate, p99] = figuresOf(nodeActivity(firings).get(box.id), reactor.rates.fires ?? 0);
   const last = firings.find((firing) => firing.results[graph]?.ran.includes(node.name));
   return (
     <ScrollRegion className={styles.selection} label={`About node ${node.name}`}>
