@@ -206,7 +206,9 @@ class NodeOperations:
         return AsyncRun(self._api(caller), run)
 
     async def handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:
-        """Make a call of a running task, for its tenant."""
+        """Make a call of a running task, for its tenant; RequestError if its package lacks the capability."""
+        if request.grants is not None:
+            request.grants.check(call)
         match call:
             case PushCall():
                 return await self.push(call.accumulator, call.event, tenant=request.tenant, format=call.format)

@@ -39,6 +39,7 @@ async def test_a_subprocess_task_finds_no_secret_of_its_server(
 
 PRINTING = """\
 import logging
+import os
 import sys
 
 import tidemill as tm
@@ -52,12 +53,21 @@ def speak(ctx: tm.Context) -> None:
     print("printed:", secret)
     print("to stderr:", secret, file=sys.stderr)
     logging.getLogger("library").warning("logged: %s", secret)
+
+
+@printing.task
+def look() -> list[str]:
+    return sorted(os.environ)
 """
 
 
-async def test_the_output_of_a_server_shows_no_secret_that_a_task_prints(tmp_path: Path) -> None:
-    """S-6: with the default executor, which runs the code in the process of the server."""
-    folder, log = package(tmp_path / "printing", PRINTING), tmp_path / "log"
+async def test_the_output_of_a_server_shows_no_secret_that_a_task_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S-6: with the default executor, whose code runs in the process of the server, and finds no keys there."""
+    monkeypatch.setenv("TIDEMILL_SECRET_KEYS", f"2026:{MASTER_KEY}")
+    capabilities = 'capabilities = ["secret:password"]\n'
+    folder, log = package(tmp_path / "printing", PRINTING, manifest=capabilities), tmp_path / "log"
     with (
         log.open("w") as stderr,
         server_process(f"sqlite:///{tmp_path}/tidemill.db", "--no-auth", stderr=stderr) as server,
@@ -65,7 +75,9 @@ async def test_the_output_of_a_server_shows_no_secret_that_a_task_prints(tmp_pat
         async with AsyncClient(server.url) as client:
             await client.set_secret("password", PASSWORD)
             await client.upload(folder)
-            await (await client.start("printing")).result(timeout=60)
+            result = await (await client.start("printing")).result(timeout=60)
+        assert "PATH" in result.outputs["look"]
+        assert "TIDEMILL_SECRET_KEYS" not in result.outputs["look"]
         assert server.stop() == 0
         assert server.process.stdout is not None
         shown = server.process.stdout.read() + log.read_text()

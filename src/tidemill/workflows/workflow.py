@@ -17,6 +17,7 @@ from tidemill.kernel.durations import Duration
 from tidemill.kernel.errors import DefinitionError, Location, Problem, RequestError
 from tidemill.kernel.limits import MAX_INTEGER, MAX_WORD_LENGTH, NAME_RULE, WORD_RULE, is_name, is_word
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.workflows.capabilities import Grants
 from tidemill.workflows.definition import Task, Trigger
 from tidemill.workflows.firing_trigger import FiringTrigger, select_firing_triggers, subscription_problems
 from tidemill.workflows.graph_calls import (
@@ -48,6 +49,7 @@ class Workflow:
     __slots__ = (
         "_wired",
         "declaration",
+        "grants",
         "location",
         "max_active_runs",
         "name",
@@ -87,6 +89,8 @@ class Workflow:
         self.triggers: tuple[Trigger | FiringTrigger | str, ...] = as_tuple(triggers)
         self.tasks: list[Task] = []
         self.task_overrides: Mapping[str, TaskOverrides] = {}
+        self.grants: Grants | None = None
+        """What its tasks may ask of their node; None unless it belongs to a package."""
         self.location = caller_location()
         self.declaration = self
         self._wired: WiredWorkflow | None = None
@@ -232,6 +236,14 @@ class Workflow:
             apply_overrides(own[task.name], task) if task.name in own else task for task in self.tasks
         )
         changed.task_overrides = overrides
+        return changed
+
+    def with_grants(self, grants: Grants | None) -> Self:
+        """Return a copy whose tasks may ask of their node what their package may; itself if they may ask anything."""
+        if grants is None:
+            return self
+        changed = copy(self)
+        changed.tasks, changed.grants = list(self.tasks), grants
         return changed
 
     def _with_tasks(self, tasks: Iterable[Task]) -> Self:

@@ -247,7 +247,7 @@ def _manifest_fields(contents: "PackageContents") -> dict[str, Any]:
         "modules": list(manifest.modules),
         "requires-python": str(manifest.requires_python or ""),
         "requires-tidemill": str(manifest.requires_tidemill or ""),
-        "capabilities": list(manifest.capabilities),
+        "capabilities": list(manifest.capabilities or ()),
         "reactors": msgspec.to_builtins(manifest.reactors),
         "tasks": msgspec.to_builtins(manifest.tasks),
     }

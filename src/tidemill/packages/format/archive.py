@@ -263,5 +263,5 @@ def read_python_file(path: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> Pack
         raise DefinitionError.single("package", message, Location(str(path), 1)) from error
     text = f'[package]\nname = "{name}"\nversion = "{UNVERSIONED}"\n'.encode()
     files = {path.name: read_file(path, path.name, limits.file_size, is_strict=False), MANIFEST_FILE: text}
-    manifest = Manifest(name=name, version=Version.parse(UNVERSIONED), modules=(name,))
+    manifest = Manifest(name=name, version=Version.parse(UNVERSIONED), modules=(name,), capabilities=None)
     return PackageContents(title=str(path), manifest=manifest, files=files)

@@ -14,14 +14,15 @@ from tidemill.kernel.limits import MAX_INTEGER
 from tidemill.kernel.settings import parse_toml
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.format.versions import Requirement, Version, running_python, running_tidemill
+from tidemill.workflows.capabilities import DECLARED_KINDS, ENFORCED_KINDS, Grants
 from tidemill.workflows.task_options import OPTION_READERS
 from tidemill.workflows.task_overrides import TaskOverrides
 
 MANIFEST_FILE = "package.toml"
 
 _NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
-_CAPABILITY_PATTERN = re.compile(r"(?P<kind>[a-z]+):[A-Za-z0-9*][A-Za-z0-9_.*-]{0,199}", re.ASCII)
-_CAPABILITY_KINDS = ("executor", "network", "secret")
+_CAPABILITY_PATTERN = re.compile(r"(?P<kind>[a-z]+):[A-Za-z0-9_*][A-Za-z0-9_.*-]{0,199}", re.ASCII)
+_CAPABILITY_KINDS = (*ENFORCED_KINDS, *DECLARED_KINDS)
 _MANIFEST_SIZE_LIMIT = 65_536
 _LIST_ERROR_LIMIT = 20  # entries of one list
 _LINE_LENGTH_LIMIT = 4_096  # the TOML parser takes a long time over a key of very many parts
@@ -47,10 +48,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     requires_python: Requirement | None = None
     requires_tidemill: Requirement | None = None
-    capabilities: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] | None = ()
+    """What its tasks may ask of their node; None for a file without a manifest, which is not restricted."""
     reactors: Mapping[str, ReactorSettings] = {}
     tasks: Mapping[str, TaskOverrides] = {}
     """By workflow and task: "daily_report.large"."""
+
+    @property
+    def grants(self) -> Grants | None:
+        """Return what its tasks may ask of their node; None if they are not restricted."""
+        return None if self.capabilities is None else Grants(self.name, self.capabilities)
 
     @property
     def top_level_names(self) -> tuple[str, ...]:

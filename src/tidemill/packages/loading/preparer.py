@@ -223,7 +223,10 @@ class PackagePreparer:
                 version=str(manifest.version),
                 digest=contents.digest,
                 shared=frozenset(name for name, one in manifest.reactors.items() if one.shared),
-                workflows=tuple(one.with_overrides(manifest.tasks) for one in inspector.package.workflows),
+                workflows=tuple(
+                    one.with_overrides(manifest.tasks).with_grants(manifest.grants)
+                    for one in inspector.package.workflows
+                ),
             )
         except BaseException:
             namespace.close()

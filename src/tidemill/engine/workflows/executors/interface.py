@@ -12,6 +12,7 @@ import msgspec
 
 from tidemill.kernel.errors import OperationError
 from tidemill.workflows.attempt_results import AttemptResult
+from tidemill.workflows.capabilities import Grants
 from tidemill.workflows.node_calls import NodeCall
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, VersionKey
@@ -73,6 +74,9 @@ class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     trace: str | None = None
     """The span of the attempt, as a `traceparent`; None if its run is not traced."""
+
+    grants: Grants | None = None
+    """What the code may ask of its node; None if it is not restricted."""
 
     @property
     def version_key(self) -> VersionKey:

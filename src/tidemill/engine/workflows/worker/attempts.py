@@ -34,6 +34,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled, Deferred, RetryBudgets
+from tidemill.workflows.capabilities import Grants
 from tidemill.workflows.change import Applied
 from tidemill.workflows.records import AttemptKey, RunRow, TaskRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft, TaskRef
@@ -172,6 +173,11 @@ class LocalAttempts(AttemptListener):
         wired = workflow.wired().tasks.get(task) if workflow is not None else None
         retry = wired.task.retry if wired is not None else None
         return RetryBudgets(retry, self._settings.task_max_recoveries, self._rng)
+
+    def grants_of(self, version: VersionKey) -> Grants | None:
+        """Return what tasks of a version may ask of their node; None if they are not restricted."""
+        workflow = self._versions.loaded.get(version)
+        return None if workflow is None else workflow.grants
 
     # -- claimed attempts
 

@@ -9,8 +9,9 @@ from tidemill.engine.workflows.spans import new_attempt_trace
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.kernel.errors import StoreError
 from tidemill.workflows.attempt_results import AttemptResult, Failed, HandedBack
+from tidemill.workflows.capabilities import Grants
 from tidemill.workflows.plan import UNMAPPED, carries
-from tidemill.workflows.records import AttemptKey, RunRow, TaskError, TaskRow, current_attempt_key
+from tidemill.workflows.records import AttemptKey, RunRow, TaskError, TaskRow, VersionKey, current_attempt_key
 from tidemill.workflows.run_draft import TaskRef
 from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import TaskState
@@ -31,7 +32,8 @@ class TaskLauncher:
     def launch(self, run: RunRow, row: TaskRow, spec: WorkflowSpec, rows: Rows, outputs: Outputs) -> None:
         """Dispatch a claimed task; `outputs` holds the values of the tasks that it takes."""
         try:
-            request = build_request(run, row, spec, rows, outputs)
+            grants = self._attempts.grants_of(VersionKey(run.tenant, run.workflow, run.version))
+            request = build_request(run, row, spec, rows, outputs, grants)
         except Exception as error:  # the error concerns this attempt only; the others are launched
             self._attempts.on_ended(current_attempt_key(run.id, row), _unbuildable_request(error))
         else:
@@ -90,7 +92,9 @@ def _refs_with_value(task: str, spec: WorkflowSpec, rows: Rows) -> list[TaskRef]
     return [ref for ref, row in rows.items() if ref[0] == task and row.state is TaskState.SUCCESS]
 
 
-def build_request(run: RunRow, row: TaskRow, spec: WorkflowSpec, rows: Rows, outputs: Outputs) -> AttemptRequest:
+def build_request(
+    run: RunRow, row: TaskRow, spec: WorkflowSpec, rows: Rows, outputs: Outputs, grants: Grants | None = None
+) -> AttemptRequest:
     """Return the request for a claimed task; `outputs` holds the values of the tasks that it takes."""
     task = spec.by_name[row.task]
     inputs = {
@@ -110,6 +114,7 @@ def build_request(run: RunRow, row: TaskRow, spec: WorkflowSpec, rows: Rows, out
         timeout=task.timeout,
         has_begun=row.state is TaskState.RUNNING,
         trace=None if run.trace is None else new_attempt_trace(run),
+        grants=grants,
     )
 
 
