@@ -30,10 +30,14 @@ class ServerProcess(NamedTuple):
 
 @contextmanager
 def server_process(
-    store: str, *options: str, stderr: IO[str] | None = None, launcher: Sequence[str] = ()
+    store: str,
+    *options: str,
+    stderr: IO[str] | None = None,
+    launcher: Sequence[str] = (),
+    module: str = "tidemill",
 ) -> Iterator[ServerProcess]:
     """Run a server on a free port of loopback, by a launcher if there is one; kill it in the end if it still runs."""
-    command = [sys.executable, "-m", "tidemill", "server", "--store", store, "--port", "0", "-o", "json", *options]
+    command = [sys.executable, "-m", module, "server", "--store", store, "--port", "0", "-o", "json", *options]
     with subprocess.Popen([*launcher, *command], stdout=subprocess.PIPE, stderr=stderr, text=True) as process:
         assert process.stdout is not None
         try:

@@ -10,7 +10,7 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined]  # imported there, not exported
 
 from tidemill.cli.event_loop import postpone_collection
-from tidemill.cli.exit_codes import EXIT_INTERRUPTED
+from tidemill.cli.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED
 from tidemill.cli.lazy_commands import LazyCommand, lazy_group
 from tidemill.cli.output import print_error, print_text, replace_unencodable
 from tidemill.kernel.errors import TidemillError
@@ -46,7 +46,7 @@ SECTIONS = {
         "events": LazyCommand("Print what happens on a server, until Ctrl-C.", "events", "events"),
         "db": LazyCommand("Check and upgrade the schema of a store.", "db"),
         "doctor": LazyCommand("Check a store for problems, and say what to do.", "doctor", "doctor"),
-        "export": LazyCommand("Write files for Docker, systemd, Helm and Grafana.", "export"),
+        "export": LazyCommand("Write files for Docker, Compose, systemd, Helm and Grafana.", "export"),
     },
     "Administration": {
         "profile": LazyCommand("Add, use, list and remove servers.", "profile"),
@@ -106,6 +106,14 @@ def tidemill(
     """
 
 
+POSIX_MODULES = frozenset({"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"})
+"""Modules of Python that only Unix has, and that commands need that start other processes."""
+NEEDS_POSIX = (
+    "this command needs Linux or macOS, because this system has no module '{module}': use WSL or a container; here, "
+    "`tidemill run FILE` and programs with tm.Node work"
+)
+
+
 def main() -> None:
     """Run the command line; print errors of the user, operator or author without a traceback."""
     postpone_collection()
@@ -118,3 +126,8 @@ def main() -> None:
     except TidemillError as error:
         print_error(str(error))
         raise SystemExit(1) from error
+    except ModuleNotFoundError as error:
+        if error.name not in POSIX_MODULES:
+            raise
+        print_error(NEEDS_POSIX.format(module=error.name))
+        raise SystemExit(EXIT_ERROR) from error

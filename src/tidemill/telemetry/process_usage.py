@@ -1,13 +1,18 @@
 """Measures this process: memory, processor time and threads."""
 
 import os
-import resource
 import sys
 import threading
+import time
 
 import msgspec
 
-PAGE_SIZE = resource.getpagesize()
+try:
+    import resource
+except ModuleNotFoundError:  # Windows has none
+    resource = None  # type: ignore[assignment]
+
+PAGE_SIZE = resource.getpagesize() if resource else 0
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 """Bytes in a unit of the peak that the system reports."""
 
@@ -19,7 +24,7 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None
     """Bytes of memory that it has now; null where the system does not say."""
     peak_memory: int
-    """The most that it has had."""
+    """The most that it has had; 0 where the system does not say."""
     cpu_seconds: float
     """Processor time, of all its threads; that of its children is not included."""
     threads: int
@@ -27,12 +32,12 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_process_usage() -> ProcessUsage:
     """Return what this process uses now."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT if resource else 0
     return ProcessUsage(
         pid=os.getpid(),
         memory=_read_memory(),
-        peak_memory=usage.ru_maxrss * RSS_UNIT,
-        cpu_seconds=usage.ru_utime + usage.ru_stime,
+        peak_memory=peak,
+        cpu_seconds=time.process_time(),
         threads=threading.active_count(),
     )
 

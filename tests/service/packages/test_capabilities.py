@@ -57,8 +57,7 @@ ALL = '["secret:bank_token", "variable:region", "push:numbers", "start:called", 
 async def answers(path: Path, executor: str = "in_process", **options: Any) -> list[str]:
     """Return what a task of a package has got of its node."""
     async with tm.Node(load=[path], executor=executor, **GIVEN, **options) as node:
-        result = await (await node.start("asking")).wait(timeout=60)
-    assert result.state == "success", result.errors
+        result = (await (await node.start("asking")).wait(timeout=60)).raise_for_status()
     found: list[str] = result.outputs["ask"]
     return found
 

@@ -13,7 +13,7 @@ from tidemill.cli.output import Format, Output, print_text, show_rows
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.version import VERSION
 
-app = typer.Typer(help="Write files for Docker, systemd, Helm and Grafana.", no_args_is_help=True)
+app = typer.Typer(help="Write files for Docker, Compose, systemd, Helm and Grafana.", no_args_is_help=True)
 
 STANDARD_OUTPUT = "-"
 IMAGE_NAME = re.compile(r"[a-z0-9][a-z0-9.:/_-]*[a-z0-9]")
@@ -52,6 +52,16 @@ def docker(to: ToOption = ".", force: ForceOption = False, output: Output = Form
     Example: tidemill export docker --to - | docker build --tag tidemill -
     """
     _export("docker", to, force, output, next_step="docker build --tag tidemill:{version} {to}")
+
+
+@app.command()
+def compose(to: ToOption = ".", force: ForceOption = False, output: Output = Format.TABLE) -> None:
+    """Write a Compose file: a server and a worker with PostgreSQL, and the Dockerfile of their image.
+
+    Example: tidemill export compose --to tidemill
+    """
+    next_step = "make .env as the first lines of {to}/compose.yaml say, then docker compose up --build --detach"
+    _export("docker compose", to, force, output, next_step=next_step)
 
 
 @app.command()
@@ -99,12 +109,12 @@ def prometheus(to: ToOption = ".", force: ForceOption = False, output: Output = 
 
 
 def _export(target: str, to: str, force: bool, output: Format, *, next_step: str, **words: str) -> None:
-    """Write the files of a target, and show what has changed."""
-    files = read_files(target, {"VERSION": VERSION, **words})
+    """Write the files of a target, or of several, and show what has changed."""
+    files = [file for one in target.split() for file in read_files(one, {"VERSION": VERSION, **words})]
     with exit_on_error():
         if to == STANDARD_OUTPUT:
             if len(files) > 1:
-                message = f"`tidemill export {target}` writes {len(files)} files: name a folder with --to"
+                message = f"`tidemill export {target.split()[-1]}` writes {len(files)} files: name a folder with --to"
                 raise RequestError(message, code="several_files")
             sys.stdout.write(files[0].text)
             return

@@ -6,9 +6,7 @@ nonce of the request. A process that ended early has sent no reply, even if its 
 """
 
 import faulthandler
-import fcntl
 import os
-import resource
 import select
 import signal
 import sys
@@ -312,6 +310,8 @@ def _merge_modules(name: str, modules: Sequence[ModuleType]) -> ModuleType:
 
 def _apply_limits(limits: ProbeLimits) -> None:
     """Set the resource limits of this process, hard ones included."""
+    import resource  # on use: Windows has none, and runs loose files without limits
+
     resource_limits = {
         resource.RLIMIT_CORE: (0, 0),
         resource.RLIMIT_CPU: (limits.cpu, limits.cpu + 1),  # SIGXCPU at the first, SIGKILL at the second
@@ -331,6 +331,8 @@ def _die_with_parent(parent_pipe: int) -> None:
 
     A thread that waits for the end of the pipe would not do: a package may never release the interpreter lock.
     """
+    import fcntl  # on use: as above
+
     for number in (signal.SIGIO, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)  # the default action ends the process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGIO, signal.SIGALRM])

@@ -81,6 +81,8 @@ async def run_probe(
     `folder` holds the files of the package and nothing else; nothing is written to it. The package sees nothing of this
     process unless the environment says otherwise. A warm probe saves the start of a process, and is replaced after use.
     """
+    if not hasattr(os, "fork"):
+        raise OperationError("a package is imported in a process with limits first, which needs Linux or macOS")
     probe_run = _ProbeRun(
         _build_request(folder, manifest, limits, environment or ProbeEnvironment.isolated()), warm_probe
     )

@@ -13,7 +13,6 @@ the node. But code that looks for the node can signal it, because both have the 
 
 import ctypes
 import os
-import resource
 import signal
 import sys
 from contextlib import suppress
@@ -159,6 +158,8 @@ def is_first_in_namespace(pid: int) -> bool:
 
 def _keep(child: int, namespace: _PidNamespace | None) -> NoReturn:
     """Pass the request for a stack on to the child, and end as it ends."""
+    import resource  # on use: Windows has none, and imports this module for loose files
+
     signal.signal(signal.SIGABRT, lambda *_: os.kill(child, signal.SIGABRT))
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if namespace is not None:
