@@ -18,7 +18,7 @@ AccumulatorName = Annotated[str, NameOf("accumulator")]
     Permission.READ,
     command=CommandForm(
         "accumulator list",
-        columns=("name", "health", "events", "dead_letters", "kind", "emitted", "last_event_at"),
+        columns=("name", "health", "events", "dead_letters", "kind", "emitted", "counted_since", "last_event_at"),
         empty="no accumulators",
     ),
 )

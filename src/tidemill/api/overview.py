@@ -1,12 +1,13 @@
 """The overview: what a tenant's workflows and reactors do, in one answer."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tidemill.access.principal import Permission, Principal
 from tidemill.api.operation import GET, Message, operation
 from tidemill.api.services import Services
 from tidemill.graphs.health import UnhealthyPart
+from tidemill.graphs.partitions import declared_name
 from tidemill.workflows.states import RunState
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tidemill.engine.graphs.client.values import HealthReport
     from tidemill.engine.workflows.client.nodes import NodeLoad
     from tidemill.engine.workflows.client.overview import DueSlot, FailedWorkflow, LateSchedule, WorkflowOverview
+    from tidemill.engine.workflows.client.waiting import WaitingWork
     from tidemill.packages.status import PackageStatus
     from tidemill.workflows.records import RunRow
 
@@ -70,6 +72,33 @@ class LateRun(Message, frozen=True, kw_only=True):
     since: datetime
     reasons: list[str]
     """Why it has not started, one sentence each."""
+
+
+class WaitingTasks(Message, frozen=True, kw_only=True):
+    """The tasks of a workflow that have waited for long for the same."""
+
+    workflow: str
+    waits_for: Literal["code", "pool", "worker", "slot", "answer"]
+    """The code of its version, a slot of its pool, a worker, a slot of its executor, or the end of a deferral."""
+    runs: int
+    """How many runs have such a task; 1000 means 1000 or more."""
+    run: str
+    """The one that has waited longest."""
+    task: str
+    since: datetime
+    reasons: list[str]
+    """Why the task waits, one sentence each; empty for all but the first items."""
+
+
+class DeadLetterCount(Message, frozen=True, kw_only=True):
+    """How many dead letters a reactor or an accumulator has."""
+
+    kind: str
+    """Reactor or accumulator."""
+    name: str
+    reactor: str
+    """The reactor that shows them."""
+    number: int
 
 
 class LateSlot(Message, frozen=True, kw_only=True):
@@ -191,6 +220,10 @@ class Overview(Message, frozen=True, kw_only=True):
     degraded: list[UnhealthyPart]
     """The reactors and accumulators that are not live."""
     dead_letters: int
+    dead_letter_sources: list[DeadLetterCount] = []
+    """What has dead letters: their numbers are all of them."""
+    waiting: list[WaitingTasks] = []
+    """The tasks that have waited for long to be claimed, or for an answer, by workflow; the longest first."""
     failed_packages: list[FailedPackage]
     upcoming: ComingSlots
     ended: list[EndedHour]
@@ -202,13 +235,14 @@ class Overview(Message, frozen=True, kw_only=True):
         cls,
         workflows: "WorkflowOverview",
         late_runs: list[LateRun],
+        waiting: list[WaitingTasks],
         health: "dict[str, HealthReport]",
         packages: "list[PackageStatus]",
         nodes: "Collection[NodeLoad]",
     ) -> "Overview":
         """Return the overview from what each engine knows."""
         degraded = {(part.kind, part.name): part for report in health.values() for part in report.unhealthy}
-        dead_letters = {name: number for report in health.values() for name, number in report.dead_letters.items()}
+        dead_letters = _count_dead_letters(health)
         return cls(
             at=workflows.at,
             active={state: workflows.active.get(state, 0) for state in RunState if not state.is_terminal},
@@ -218,7 +252,9 @@ class Overview(Message, frozen=True, kw_only=True):
             late=LateWork(slots=[LateSlot.of_schedule(one) for one in workflows.late], runs=late_runs),
             reactors=len(health),
             degraded=list(degraded.values()),
-            dead_letters=sum(dead_letters.values()),
+            dead_letters=sum(one.number for one in dead_letters),
+            dead_letter_sources=dead_letters,
+            waiting=waiting,
             failed_packages=[FailedPackage.of(one) for one in packages if one.state == "failed"],
             upcoming=ComingSlots(
                 items=[ComingSlot.of_slot(one) for one in workflows.upcoming], more=workflows.has_more_upcoming
@@ -238,7 +274,40 @@ async def get_overview(services: Services, caller: Principal) -> Overview:
         for index, row in enumerate(workflows.late_runs())
     ]
     packages = [one for one in services.packages.status() if one.tenant == caller.tenant]
-    return Overview.of_parts(workflows, late, health, packages, await services.workflows.nodes())
+    waiting = [
+        await _explain_waiting(services, caller, one, is_explained=index < EXPLAINED_RUNS)
+        for index, one in enumerate(await services.workflows.waiting(caller))
+    ]
+    return Overview.of_parts(workflows, late, waiting, health, packages, await services.workflows.nodes())
+
+
+async def _explain_waiting(
+    services: Services, caller: Principal, work: "WaitingWork", *, is_explained: bool
+) -> WaitingTasks:
+    task = work.oldest
+    return WaitingTasks(
+        workflow=task.workflow,
+        waits_for=work.wanted,
+        runs=work.runs,
+        run=task.run,
+        task=task.task,
+        since=task.since,
+        reasons=await services.workflows.why(caller, task.run, task.task) if is_explained else [],
+    )
+
+
+def _count_dead_letters(health: "dict[str, HealthReport]") -> list[DeadLetterCount]:
+    """Return the dead letters by part; an accumulator may have several reactors, and a part several partitions."""
+    counts: dict[str, tuple[str, int]] = {}
+    for reactor, report in health.items():
+        counts |= {part: (reactor, number) for part, number in report.dead_letters.items() if part not in counts}
+    sums: dict[tuple[str, str], DeadLetterCount] = {}
+    for part, (reactor, number) in counts.items():
+        kind, _, full_name = part.partition(" ")
+        name = declared_name(full_name)
+        before = sums[kind, name].number if (kind, name) in sums else 0
+        sums[kind, name] = DeadLetterCount(kind=kind, name=name, reactor=reactor, number=before + number)
+    return sorted(sums.values(), key=lambda one: (-one.number, one.kind, one.name))
 
 
 async def _explain(services: Services, caller: Principal, row: "RunRow", *, is_explained: bool) -> LateRun:

@@ -54,7 +54,12 @@ def firing_sentences(firing: FiringView) -> Iterator[str]:
 def _heading(state: ReactorState) -> Text:
     health = Text(str(state.health), _HEALTH_STYLES.get(state.health, ""))
     text = Text.assemble((state.name, "bold"), " ", health, " paused" * state.paused)
-    text.append(f"  {format_count(state.fires, 'firing')}, {state.failures:,} failed, {state.queued:,} queued", "dim")
+    text.append(f"  {format_count(state.fires, 'firing')}, {state.failures:,} failed", "dim")
+    if state.counted_since is not None:
+        text.append(f" since {format_short_time(state.counted_since)}", "dim")
+    text.append(f", {state.queued:,} queued", "dim")
+    if state.dead_letters:
+        text.append(f", {format_count(state.dead_letters, 'dead letter')}", "yellow")
     if state.key is not None:
         text.append(f"; key {format_key(state.key)}")
     elif state.keys is not None:

@@ -28,6 +28,12 @@ class PartitionName(NamedTuple):
         return None if match is None else cls(match["name"], int(match["number"]))
 
 
+def declared_name(name: str) -> str:
+    """Return the name of the reactor or accumulator that a name is a partition of, or the name itself."""
+    partition = PartitionName.parse(name)
+    return name if partition is None else partition.name
+
+
 def partition_reactor(reactor: Reactor, number: int) -> Reactor:
     """Return the definition of one partition of a keyed reactor: `market[3]`, with accumulators such as `trades[3]`.
 

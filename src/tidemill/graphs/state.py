@@ -20,6 +20,7 @@ class AccumulatorState(msgspec.Struct, frozen=True, kw_only=True):
     emitted: int
     suppressed: int
     dead_letters: int
+    """Those that it has now, in the store as well."""
     restarts: int
     last_event_at: datetime | None
     stuck_since: datetime | None
@@ -33,6 +34,8 @@ class AccumulatorState(msgspec.Struct, frozen=True, kw_only=True):
     """The time that they took, summed; of those that need not wait, a sample is timed."""
     upstream_lag: int | None
     """Events that its source has, and that it has not read yet, as the source last said; None if it cannot say."""
+    counted_since: datetime | None = None
+    """When its counters began: when its node loaded it, as after a move. Events before are not in them."""
 
 
 class KeyCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +93,13 @@ class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
     """Of a keyed reactor; without a key that was asked for, its cache is empty, because each key has its own."""
     partitions: list[PartitionState] = []
     """Those of a keyed reactor, by number; with a key that was asked for, none."""
+    dead_letters: int = 0
+    """Those that it and its accumulators have now: events, firings and starts of runs."""
+    counted_since: datetime | None = None
+    """When its counters began: when its node loaded it, as after a move; of a keyed one, the last partition.
+
+    Firings before are not in them.
+    """
     omitted: dict[str, int] = {}
     """By path, the bytes of values that a list leaves out because they are large."""
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from tidemill.workflows.records import RunRow
-from tidemill.workflows.states import RunState
+from tidemill.workflows.states import RunState, TaskState
 
 SECONDS_PER_HOUR = 3600
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -48,6 +48,19 @@ class FirstFailure(NamedTuple):
 
     task: str
     reason: str
+
+
+class WaitingTask(NamedTuple):
+    """A task run that waits to be claimed, or for its deferral to end."""
+
+    run: str
+    workflow: str
+    version: str
+    task: str
+    state: TaskState
+    pool: str | None
+    executor: str
+    since: datetime
 
 
 class EndedCount(NamedTuple):

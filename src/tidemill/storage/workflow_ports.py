@@ -16,7 +16,7 @@ from tidemill.storage.committer import CommitFuture
 from tidemill.storage.node_kinds import NodeKind
 from tidemill.storage.note_ports import Notes
 from tidemill.storage.run_lists import FiredSlot, RunPage, RunQuery, ScheduleName, TaskStateCount, WorkflowActivity
-from tidemill.storage.run_overview import FirstFailure, OverviewQuery, RunOverview
+from tidemill.storage.run_overview import FirstFailure, OverviewQuery, RunOverview, WaitingTask
 from tidemill.storage.tables.backfills import Backfills
 from tidemill.storage.tables.logs import Logs
 from tidemill.storage.tables.orders import AttemptOrders, CodeBundles
@@ -155,6 +155,12 @@ class Runs(Protocol):
 
     async def read_first_failures(self, runs: Collection[str]) -> dict[str, FirstFailure]:
         """Return which task of each of some runs failed first; runs without a failed task are left out."""
+
+    async def list_waiting(self, tenant: str, scheduled: datetime, deferred: datetime, limit: int) -> list[WaitingTask]:
+        """Return task runs that are scheduled since before a time, or deferred, without a time to come, since another.
+
+        At most `limit` of each.
+        """
 
     async def count_task_states(self, runs: Collection[str]) -> list[TaskStateCount]:
         """Return how many task runs of each task of some runs are in each state, by run, task and state."""

@@ -9,6 +9,7 @@ from tests.service.server.graph_samples import market
 from tests.service.server.serving_node import Served, served
 from tests.service.server.workflow_samples import finish, make_report
 from tidemill.engine.workflows.client import overview as engine_overview
+from tidemill.engine.workflows.client import waiting as engine_waiting
 from tidemill.storage.tables.schedules import ScheduleCursor
 
 PATIENCE = 20.0  # seconds until a test gives up
@@ -173,3 +174,68 @@ async def test_what_is_not_live_is_listed_with_its_reason_and_since_when(sqlite:
         assert parts["accumulator"]["health"] == "disconnected"
         assert parts["accumulator"]["since"] is not None
         assert (found["reactors"], found["dead_letters"]) == (1, 1)
+        source = {"kind": "accumulator", "name": "orderbook", "reactor": "market", "number": 1}
+        assert found["dead_letter_sources"] == [source]
+
+
+async def test_dead_letters_are_counted_the_same_everywhere_whichever_node_has_the_reactor(sqlite: str) -> None:
+    """S-8: failed events and firings; the next node counts what is stored, and says since when it counts events."""
+
+    async def counted(server: Served) -> set[int]:
+        reactor = (await server.http.get("/reactors/market")).json()
+        return {
+            (await read(server))["dead_letters"],
+            reactor["dead_letters"],
+            (await server.http.get("/dead-letters")).json()["total"],
+            (await server.http.get("/reactors/market/dead-letters")).json()["total"],
+        }
+
+    async with tm.testing.node(sqlite, load=market()) as node, served(node) as server:
+        await node.push("orderbook", {"bid": 13})
+        await node.push("orderbook", {"bid": "not a number"})
+        await node.advance("2s")
+        assert await counted(server) == {2}
+        first = (await server.http.get("/reactors/market")).json()
+        assert first["accumulators"]["orderbook"]["dead_letters"] == 1
+    async with tm.testing.node(sqlite, load=market()) as node, served(node) as server:
+        assert await counted(server) == {2}
+        (accumulator,) = (await server.http.get("/accumulators")).json()["items"]
+        assert accumulator["dead_letters"] == 1
+        assert accumulator["counted_since"] == "2026-01-02T00:00:00Z"
+
+
+async def test_tasks_that_wait_for_code_a_pool_or_an_answer_are_listed_with_the_reason(
+    sqlite: str, monkeypatch: Any
+) -> None:
+    """S-8: grouped by workflow; the run that has waited longest is named."""
+    gate = asyncio.Event()
+    holder = tm.Workflow("holder")
+
+    @holder.task(pool="one")
+    async def hold() -> None:
+        await gate.wait()
+
+    asking = tm.Workflow("asking")
+
+    @asking.task
+    async def ask(ctx: tm.Context) -> None:
+        await ctx.defer(poll=gate.is_set, every="10ms")
+
+    async with tm.Node(sqlite, load=[holder, asking], pools={"one": 1}) as node, served(node) as server:
+        runs = [await node.start("holder") for _ in range(3)] + [await node.start("asking")]
+        assert (await read(server))["waiting"] == []
+        monkeypatch.setattr(engine_waiting, "PATIENCE", dict.fromkeys(engine_waiting.PATIENCE, timedelta(0)))
+        async with asyncio.timeout(PATIENCE):
+            while len(found := (await read(server))["waiting"]) < 2:
+                pass
+        waits = {one["workflow"]: one for one in found}
+        assert (waits["holder"]["waits_for"], waits["holder"]["runs"]) == ("pool", 2)
+        assert waits["holder"]["run"] in {run.id for run in runs[:3]}
+        assert waits["holder"]["reasons"] == ["it is scheduled, but pool 'one' is full (1 of 1)"]
+        assert (waits["asking"]["waits_for"], waits["asking"]["task"]) == ("answer", "ask")
+        assert waits["asking"]["reasons"][0].startswith("it is deferred since")
+    async with tm.Node(sqlite) as node, served(node) as server, asyncio.timeout(PATIENCE):
+        while not (found := [one for one in (await read(server))["waiting"] if one["waits_for"] == "code"]):
+            pass
+        holders = next(one for one in found if one["workflow"] == "holder")
+        assert "no node here has version" in " ".join(holders["reasons"])

@@ -49,6 +49,7 @@ class DeadLetterQueue:
         self.read_key: Callable[[], Any] = lambda: None
         """Returns the key that a keyed reactor or accumulator works on now."""
         self.total = 0
+        """Those that were put since the process loaded it, with those that are gone."""
 
     def put(self, kind: DeadLetterKind, error: str, detail: Any = None, **content: Any) -> DeadLetter:
         """Add a dead letter; `detail` is what a replay needs beyond the public fields."""
@@ -77,6 +78,9 @@ class DeadLetterQueue:
         """Convert dead letters and details to a newer declaration; what the store has of them stays as it is."""
         for dead_letter_id, entry in self._entries.items():
             self._entries[dead_letter_id] = migrate(*entry)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def entries(self) -> list[DeadLetter]:
         """Return the dead letters, oldest first."""

@@ -81,6 +81,8 @@ class ReactorHandle:
             p99=latency.p99,
             key=key_to_json(key),
             keys=reactor.key_counts(),
+            dead_letters=sum(map(len, self.dead_letter_queues)),
+            counted_since=reactor.counted_since,
         )
 
     async def state_of(self, key: Any) -> ReactorState:
@@ -253,7 +255,7 @@ def accumulator_state(accumulator: RunningAccumulator) -> AccumulatorState:
         events=accumulator.kind.event_count,
         emitted=accumulator.emitter.sequence,
         suppressed=accumulator.emitter.suppressed,
-        dead_letters=accumulator.dead_letters.total,
+        dead_letters=len(accumulator.dead_letters),
         restarts=accumulator.restart_state.restarts,
         last_event_at=_wall_time(accumulator.clock, accumulator.last_event_time),
         stuck_since=_wall_time(accumulator.clock, accumulator.stuck_since),
@@ -262,6 +264,7 @@ def accumulator_state(accumulator: RunningAccumulator) -> AccumulatorState:
         pushes=accumulator.pushes.total,
         push_seconds=accumulator.pushes.seconds,
         upstream_lag=accumulator.kind.upstream_lag,
+        counted_since=accumulator.counted_since,
     )
 
 

@@ -36,7 +36,7 @@ from tidemill.storage.run_lists import (
     group_recent,
     group_states,
 )
-from tidemill.storage.run_overview import EndedCount, FailedRuns, FirstFailure, OverviewQuery, RunOverview
+from tidemill.storage.run_overview import EndedCount, FailedRuns, FirstFailure, OverviewQuery, RunOverview, WaitingTask
 from tidemill.storage.state_sets import ACTIVE_RUNS
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, RunFilter, RunRevision, Runs
 from tidemill.workflows.change import Applied, Change, Refused
@@ -169,6 +169,10 @@ class PostgresRuns(PostgresTable, Runs):
     async def read_first_failures(self, runs: Collection[str]) -> dict[str, FirstFailure]:
         rows = await self._read(self._queries.first_failures, list(runs))
         return {run: FirstFailure(task, reason) for run, task, reason in rows}
+
+    async def list_waiting(self, tenant: str, scheduled: datetime, deferred: datetime, limit: int) -> list[WaitingTask]:
+        rows = await self._read(self._queries.waiting_tasks, tenant, scheduled, deferred, limit)
+        return [WaitingTask(*row)._replace(state=TaskState(row["state"])) for row in rows]
 
     async def count_task_states(self, runs: Collection[str]) -> list[TaskStateCount]:
         rows = await self._read(self._queries.task_state_counts, list(runs))

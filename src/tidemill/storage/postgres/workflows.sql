@@ -370,6 +370,20 @@ RETURNING r.id;
 SELECT DISTINCT ON (run) run, task, reason FROM tidemill.task_runs
 WHERE run = ANY($1::text[]) AND state = {task_failed} ORDER BY run, ended_at NULLS FIRST, task, element;
 
+-- name: waiting_tasks
+(
+    SELECT r.id, r.workflow, r.version, t.task, t.state, t.pool, t.executor, t.since
+    FROM tidemill.task_runs AS t JOIN tidemill.runs AS r ON r.id = t.run
+    WHERE t.state = {task_scheduled} AND t.since < $2 AND t.tenant = $1 LIMIT $4
+)
+UNION ALL
+(
+    SELECT r.id, r.workflow, r.version, t.task, t.state, t.pool, t.executor, t.since
+    FROM tidemill.task_runs AS t JOIN tidemill.runs AS r ON r.id = t.run
+    WHERE t.state = {task_deferred} AND t.since < $3 AND t.tenant = $1 AND (t.wake_at IS NULL OR t.wake_at < $3)
+    LIMIT $4
+);
+
 -- name: expired_task_runs
 SELECT * FROM tidemill.task_runs
 WHERE state IN {claimed_tasks} AND lease_until <= coalesce($1::timestamptz, clock_timestamp())

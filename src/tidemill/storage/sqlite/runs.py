@@ -20,7 +20,15 @@ from tidemill.storage.run_lists import (
     group_recent,
     group_states,
 )
-from tidemill.storage.run_overview import EndedCount, FailedRuns, FirstFailure, OverviewQuery, RunOverview, start_of
+from tidemill.storage.run_overview import (
+    EndedCount,
+    FailedRuns,
+    FirstFailure,
+    OverviewQuery,
+    RunOverview,
+    WaitingTask,
+    start_of,
+)
 from tidemill.storage.sqlite.apply_changes import PreparedChange
 from tidemill.storage.sqlite.claim_tasks import PreparedClaim
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
@@ -185,6 +193,11 @@ class SqliteRuns(SqliteTable, Runs):
         rows = await self._fetch_all(self._queries.first_failures, (json.dumps(list(runs)),))
         return {run: FirstFailure(task, reason) for run, task, reason in rows}
 
+    async def list_waiting(self, tenant: str, scheduled: datetime, deferred: datetime, limit: int) -> list[WaitingTask]:
+        times = {"scheduled": to_micros(scheduled), "deferred": to_micros(deferred)}
+        rows = await self._fetch_all(self._queries.waiting_tasks, {"tenant": tenant, "limit": limit, **times})
+        return [_decode_waiting(*row) for row in rows]
+
     async def count_task_states(self, runs: Collection[str]) -> list[TaskStateCount]:
         rows = await self._fetch_all(self._queries.task_state_counts, (json.dumps(list(runs)),))
         return [_decode_count(*row) for row in rows]
@@ -290,6 +303,12 @@ def _decode_count(
 ) -> TaskStateCount:
     times = from_micros_or_none(started_at), from_micros_or_none(ended_at)
     return TaskStateCount(run, task, TaskState(state), number, bool(mapped), tries, *times)
+
+
+def _decode_waiting(
+    run: str, workflow: str, version: str, task: str, state: str, pool: str | None, executor: str, since: int
+) -> WaitingTask:
+    return WaitingTask(run, workflow, version, task, TaskState(state), pool, executor, from_micros(since))
 
 
 def _decode_failed(workflow: str, run: str, ended_at: int, reason: str, number: int, _sequence: int) -> FailedRuns:

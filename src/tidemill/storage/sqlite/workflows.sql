@@ -217,6 +217,21 @@ SELECT run, task, reason FROM (
     FROM task_runs WHERE run IN (SELECT value FROM json_each(?)) AND state = {task_failed}
 ) WHERE number = 1;
 
+-- name: waiting_tasks
+SELECT * FROM (
+    SELECT r.id, r.workflow, r.version, t.task, t.state, t.pool, t.executor, t.since
+    FROM task_runs AS t INDEXED BY task_runs_scheduled CROSS JOIN runs AS r ON r.id = t.run
+    WHERE t.state = {task_scheduled} AND t.since < :scheduled AND t.tenant = :tenant LIMIT :limit
+)
+UNION ALL
+SELECT * FROM (
+    SELECT r.id, r.workflow, r.version, t.task, t.state, t.pool, t.executor, t.since
+    FROM task_runs AS t INDEXED BY task_runs_deferred CROSS JOIN runs AS r ON r.id = t.run
+    WHERE t.state = {task_deferred} AND t.since < :deferred AND t.tenant = :tenant
+        AND (t.wake_at IS NULL OR t.wake_at < :deferred)
+    LIMIT :limit
+);
+
 -- name: expired_tasks
 SELECT {task_columns} FROM task_runs WHERE state IN {claimed_tasks} AND lease_until <= ?
 ORDER BY lease_until, run, task, element LIMIT ?;

@@ -52,7 +52,7 @@ export const COLUMNS: Column<Row>[] = [
     align: "right",
     width: "100px",
     isSecondary: true,
-    cell: ({ state }) => <Count value={deadLetters(state)} tone="amber" />,
+    cell: ({ state }) => <Count value={state.dead_letters ?? 0} tone="amber" />,
   },
   { header: "Sources", width: "110px", isSecondary: true, cell: ({ state }) => sources(state) },
   { header: "Graphs", isSecondary: true, cell: ({ state }) => state.subscribers.join(", ") || "none" },
@@ -83,10 +83,6 @@ function Count({ value, tone }: { value: number; tone: "red" | "amber" }) {
 
 function latency({ fires }: State, seconds: number): string {
   return fires > 0 ? formatDuration(seconds) : "–";
-}
-
-function deadLetters({ accumulators }: State): number {
-  return Object.values(accumulators).reduce((sum, one) => sum + one.dead_letters, 0);
 }
 
 /** Events that the sources still have, if any of them can say. */

@@ -47,7 +47,7 @@ class RunningAccumulator(EventIngest):
         self.generation = 0  # of its part of the checkpoint
         self.is_inactive = False  # until everything that loads together with it is there
         self.is_closing = False
-        self.health_since = self.clock.now()
+        self.health_since = self.counted_since = self.clock.now()
         self.unhealthy_reason: str | None = None
         self.loop_task: asyncio.Task[Any] | None = None
         self.set_kind(make_kind(self))

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from tidemill.engine.graphs.client.values import FiringPage, HealthReport
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
-from tidemill.graphs.partitions import PartitionName
+from tidemill.graphs.partitions import PartitionName, declared_name
 from tidemill.graphs.state import AccumulatorState, KeyCounts, PartitionState, ReactorState
 
 _WORST_REACTOR_FIRST = (
@@ -67,7 +68,13 @@ def merge_states(
         p99=max((one.p99 for one in states), default=0.0),
         keys=_sum_keys([one.keys for one in states if one.keys is not None]),
         partitions=partitions,
+        dead_letters=sum(one.dead_letters for one in states),
+        counted_since=_newest(one.counted_since for one in states),
     )
+
+
+def _newest(times: Iterable[datetime | None]) -> datetime | None:
+    return max((one for one in times if one is not None), default=None)
 
 
 def _number_of(name: str) -> int | None:
@@ -100,24 +107,19 @@ def _merge_all(
 ) -> dict[str, AccumulatorState]:
     found: dict[str, list[AccumulatorState]] = {name: [] for name in names}
     for one in [*(one for state in states for one in state.accumulators.values()), *sources]:
-        if (name := _declared(one.name)) in found:  # a host may still run a version with other accumulators
+        if (name := declared_name(one.name)) in found:  # a host may still run a version with other accumulators
             found[name].append(one)
     return {name: merge_accumulators(name, some) for name, some in found.items() if some}
 
 
-def _declared(name: str) -> str:
-    partition = PartitionName.parse(name)
-    return name if partition is None else partition.name
-
-
 def state_in_whole(state: ReactorState, name: str) -> ReactorState:
     """Return the state of one partition with the names that the reactor and its accumulators are declared with."""
-    accumulators = [replace(one, name=_declared(one.name)) for one in state.accumulators.values()]
+    accumulators = [replace(one, name=declared_name(one.name)) for one in state.accumulators.values()]
     return replace(
         state,
         name=name,
-        waiting=[_declared(one) for one in state.waiting],
-        disconnected=[_declared(one) for one in state.disconnected],
+        waiting=[declared_name(one) for one in state.waiting],
+        disconnected=[declared_name(one) for one in state.disconnected],
         accumulators={one.name: one for one in accumulators},
     )
 
@@ -134,12 +136,13 @@ def merge_accumulators(name: str, states: Sequence[AccumulatorState]) -> Accumul
         suppressed=sum(one.suppressed for one in states),
         dead_letters=sum(one.dead_letters for one in states),
         restarts=sum(one.restarts for one in states),
-        last_event_at=max((one.last_event_at for one in states if one.last_event_at is not None), default=None),
+        last_event_at=_newest(one.last_event_at for one in states),
         stuck_since=min((one.stuck_since for one in states if one.stuck_since is not None), default=None),
         buffered=sum(one.buffered for one in states),
         pushes=sum(one.pushes for one in states),
         push_seconds=sum(one.push_seconds for one in states),
         upstream_lag=sum(lags) if lags else None,
+        counted_since=_newest(one.counted_since for one in states),
     )
 
 

@@ -61,7 +61,7 @@ def report_health(reactor: RunningReactor) -> HealthReport:
     """Return what is wrong with a reactor and its accumulators."""
     queues = {f"reactor {reactor.name}": reactor.firing_loop.results.dead_letters}
     queues |= {f"accumulator {one.name}": one.dead_letters for one in reactor.accumulators}
-    counts = {name: len(queue.entries()) for name, queue in queues.items()}
+    counts = {name: len(queue) for name, queue in queues.items()}
     return HealthReport(
         unhealthy=list(_unhealthy_parts(reactor)),
         dead_letters={name: number for name, number in counts.items() if number},

@@ -52,7 +52,7 @@ class RunningReactor(FiringHost):
         self.runtime = runtime
         self.clock = runtime.clock
         self.health = ReactorHealth.STARTING
-        self.health_since = self.clock.now()
+        self.health_since = self.counted_since = self.clock.now()
         self.restart_state = RestartState()
         self.accumulators: list[RunningAccumulator] = []
         self._batches: list[Kind] = []

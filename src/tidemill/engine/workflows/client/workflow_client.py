@@ -34,13 +34,14 @@ from tidemill.engine.workflows.client.pool_operations import PoolOperations
 from tidemill.engine.workflows.client.values import (
     WatchedRun,
 )
+from tidemill.engine.workflows.client.waiting import WaitingWork, find_waiting
 from tidemill.engine.workflows.client.watch import RunWatch
 from tidemill.engine.workflows.leader.retention import PrunePass
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.notifications import FinishedRun
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import ONCE_SLOT, RunOrigin, RunStarter, StartRequest
-from tidemill.engine.workflows.versions import WorkflowVersions
+from tidemill.engine.workflows.versions import WorkflowVersions, read_loaded_code
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, StoreError
 from tidemill.kernel.limits import MAX_INTEGER, is_storable
 from tidemill.kernel.suggestions import did_you_mean
@@ -354,6 +355,11 @@ class WorkflowClient(RunOperations):
     async def overview(self, caller: Caller) -> WorkflowOverview:
         """Return what the workflows of the tenant do: what runs, fails, is late, and comes next."""
         return await read_overview(self.catalog, self._store.runs, caller)
+
+    async def waiting(self, caller: Caller) -> list[WaitingWork]:
+        """Return what has waited for long for code, a pool, a worker, a slot or an answer; the longest first."""
+        code = await read_loaded_code(self._store, self._runtime.liveness)
+        return await find_waiting(self._store.runs, caller.tenant, code.loaded, self._clock.now())
 
     async def calendar(self, caller: Caller, start: datetime, end: datetime) -> CalendarEntries:
         """Return the slots of all schedules of the tenant in [start, end]."""

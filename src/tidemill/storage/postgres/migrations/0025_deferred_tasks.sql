@@ -1,0 +1,3 @@
+-- Tasks that wait for an answer are listed by how long they have waited.
+
+CREATE INDEX task_runs_deferred ON tidemill.task_runs (since) WHERE state = 'deferred';
