@@ -138,6 +138,25 @@ async def test_a_success_about_the_same_resolves_and_one_about_something_else_do
     assert await unresolved(store) == ["ann 3", "bob 1"]
 
 
+async def test_tasks_that_wait_are_listed_by_how_long_they_have(store: Store) -> None:
+    """S-8: scheduled ones, and deferred ones whose time has come; those of other tenants are left out."""
+    tasks = [
+        task_row("old", TaskState.SCHEDULED, since=after(1), pool="p"),
+        task_row("new", TaskState.SCHEDULED, since=after(5)),
+        task_row("polled", TaskState.DEFERRED, since=after(0), wake_at=after(1)),
+        task_row("asleep", TaskState.DEFERRED, since=after(0), wake_at=after(99)),
+        task_row("started", TaskState.RUNNING, since=after(1)),
+    ]
+    await make(store, creation(run_row("r1", state=R), *tasks))
+    await make(store, creation(run_row("x", tenant="other", state=R), *tasks))
+    found = await store.runs.list_waiting("public", after(2), after(2), 10)
+    assert sorted((one.run, one.task, one.state, one.pool, one.since) for one in found) == [
+        ("r1", "old", TaskState.SCHEDULED, "p", after(1)),
+        ("r1", "polled", TaskState.DEFERRED, None, after(0)),
+    ]
+    assert len(await store.runs.list_waiting("public", after(9), after(2), 1)) == 2
+
+
 async def test_the_task_that_failed_first_is_found(store: Store) -> None:
     """S-8: why a workflow fails."""
     tasks = [

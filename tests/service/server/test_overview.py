@@ -1,7 +1,7 @@
 """The overview over HTTP: what runs, fails, is late and degraded, and what the next hour brings."""
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import tidemill as tm
@@ -13,6 +13,7 @@ from tidemill.engine.workflows.client import waiting as engine_waiting
 from tidemill.storage.tables.schedules import ScheduleCursor
 
 PATIENCE = 20.0  # seconds until a test gives up
+LATER = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 async def read(server: Served) -> dict[str, Any]:
@@ -197,7 +198,7 @@ async def test_dead_letters_are_counted_the_same_everywhere_whichever_node_has_t
         assert await counted(server) == {2}
         first = (await server.http.get("/reactors/market")).json()
         assert first["accumulators"]["orderbook"]["dead_letters"] == 1
-    async with tm.testing.node(sqlite, load=market()) as node, served(node) as server:
+    async with tm.testing.node(sqlite, load=market(), start=LATER) as node, served(node) as server:
         assert await counted(server) == {2}
         (accumulator,) = (await server.http.get("/accumulators")).json()["items"]
         assert accumulator["dead_letters"] == 1

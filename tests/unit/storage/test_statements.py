@@ -38,7 +38,11 @@ DIALECTS = [
     Dialect("tidemill.storage.sqlite", SQLITE_QUERIES, ""),
     Dialect("tidemill.storage.postgres", POSTGRES_QUERIES, "tidemill."),
 ]
-LITERAL_STATES = {"runs_unresolved": RunState.FAILED, "runs_succeeded": RunState.SUCCESS}
+LITERAL_STATES = {
+    "runs_unresolved": RunState.FAILED,
+    "runs_succeeded": RunState.SUCCESS,
+    "task_runs_deferred": TaskState.DEFERRED,
+}
 """Indexes of one state, but for that of queued runs and of scheduled tasks."""
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS, ids=["sqlite", "postgres"])
 
