@@ -219,8 +219,8 @@ async def test_tasks_that_wait_for_code_a_pool_or_an_answer_are_listed_with_the_
     asking = tm.Workflow("asking")
 
     @asking.task
-    async def ask(ctx: tm.AsyncContext) -> None:
-        await ctx.defer(poll=gate.is_set, every="10ms")
+    def ask(ctx: tm.Context) -> None:
+        ctx.defer(poll=gate.is_set, every="10ms")
 
     async with tm.Node(sqlite, load=[holder, asking], pools={"one": 1}) as node, served(node) as server:
         runs = [await node.start("holder") for _ in range(3)] + [await node.start("asking")]
