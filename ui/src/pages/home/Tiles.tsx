@@ -37,7 +37,12 @@ function tilesOf({ active, late, failed_runs, degraded, failed_packages, ...rest
     { label: "Failed runs", count: failed_runs ?? 0, tone: "red", to: "/runs", search: { unresolved: "true" } },
     ...packageTiles(failed_packages.length),
     { label: "Reactors not live", count: notLive(degraded), tone: "amber", to: "/reactors" },
-    { label: "Dead letters", count: rest.dead_letters, tone: "amber", ...deadLetterPage(rest.dead_letter_sources ?? []) },
+    {
+      label: "Dead letters",
+      count: rest.dead_letters,
+      tone: "amber",
+      ...deadLetterPage(rest.dead_letter_sources ?? []),
+    },
   ];
 }
 

@@ -34,7 +34,15 @@ describe("attentionOf", () => {
       failing: [{ workflow: "rates", run: "r1", at: AT, task: "fetch", reason: "no answer", failures: 3 }],
       dead_letter_sources: [{ kind: "accumulator", name: "orders", reactor: "shop", number: 3 }],
       waiting: [
-        { workflow: "bills", waits_for: "code", runs: 2, run: "r3", task: "send", since: AT, reasons: ["No node has it."] },
+        {
+          workflow: "bills",
+          waits_for: "code",
+          runs: 2,
+          run: "r3",
+          task: "send",
+          since: AT,
+          reasons: ["No node has it."],
+        },
       ],
       degraded: [{ kind: "reactor", name: "a/b", health: "degraded", since: null, reason: "feed is gone" }],
     });
