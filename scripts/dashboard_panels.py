@@ -122,15 +122,47 @@ OVERVIEW = (
 RUNS = (
     lines(
         "Ended runs",
-        "Runs that ended, per second, by state.",
-        (rate("runs_total", SERVER, "state"), "{{state}}"),
+        "Runs that ended, per second, by workflow and state.",
+        (rate("runs_total", TENANT, "tenant, workflow, state"), "{{tenant}}/{{workflow}} {{state}}"),
         unit="cps",
     ),
     lines(
+        "Failed runs, 1 h",
+        "Runs that failed within an hour, by workflow.",
+        (
+            f'sum by (tenant, workflow) (increase(tidemill_runs_total{{{TENANT},state="failed"}}[1h])) > 0',
+            "{{tenant}}/{{workflow}}",
+        ),
+    ),
+    lines(
+        "Duration of runs, 95th percentile",
+        "By workflow.",
+        (quantile("0.95", "run_duration_seconds", "tenant, workflow"), "{{tenant}}/{{workflow}}"),
+        unit="s",
+    ),
+    lines(
+        "Time since the last success",
+        "Of each workflow that has had one since its server was started.",
+        (
+            f"time() - max by (tenant, workflow) (tidemill_run_last_success_timestamp_seconds{{{TENANT}}})",
+            "{{tenant}}/{{workflow}}",
+        ),
+        unit="s",
+    ),
+    lines(
         "Ended tasks",
-        "Tries that ended, per second, by the resulting state.",
-        (rate("tasks_total", SERVER, "state"), "{{state}}"),
+        "Tries that ended, and tasks without one, per second, by the resulting state.",
+        (rate("tasks_total", TENANT, "state"), "{{state}}"),
         unit="cps",
+    ),
+    lines(
+        "Slowest tasks, 95th percentile",
+        "The ten tasks whose tries take longest.",
+        (
+            f"topk(10, {quantile('0.95', 'task_duration_seconds', 'tenant, workflow, task')})",
+            "{{workflow}}/{{task}}",
+        ),
+        unit="s",
     ),
     lines(
         "Active runs",

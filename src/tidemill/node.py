@@ -152,6 +152,7 @@ class Node(NodeOperations):
         self._ray_hosts = self._make_ray_hosts(address)
         is_shared, ownership = not self._is_single_node, self._ownership
         runtime = WorkflowRuntime(
+            metrics=WorkflowMetrics(self.settings.metric_series),
             store=self._run_store,
             owner=self._owner,
             clock=self._clock,
@@ -175,7 +176,7 @@ class Node(NodeOperations):
             known = service.executors
             hint = did_you_mean(str(executor), known) or f"; there are {', '.join(sorted(known))}"
             raise DefinitionError.single("node", f"there is no executor {executor!r}{hint}")
-        self._metrics.register(Collector(service.metrics, WorkflowMetrics.samples))
+        self._metrics.register(Collector(service, WorkflowEngine.samples))
         return service
 
     def _make_graph_runtime(self, tasks: TaskScope) -> GraphRuntime:

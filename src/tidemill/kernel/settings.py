@@ -56,6 +56,7 @@ _AT_LEAST_ONE = frozenset(
         "reap_limit",
         "requests_per_second",
         "connections_per_key",
+        "metric_series",
         "body_bytes_per_second",
     ]
 )
@@ -134,6 +135,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     vault_path: str = "secret/tidemill"
     requests_per_second: int = 1000
     connections_per_key: int = 5000
+    metric_series: int = 500
     max_connections: int | None = None
     head_timeout: float = 10.0
     keep_alive_timeout: float = 5.0

@@ -159,7 +159,8 @@ class Metrics:
     def by_name(self, samples: Iterable[Sample] | None = None) -> dict[str, float]:
         """Return every metric by name, from some or all samples, summed over labels; 0 for one without samples.
 
-        Of percentiles it is the largest. Of a histogram, `name` is the sum of its values, `name_count` their number.
+        Of percentiles and points of time it is the largest. Of a histogram, `name` is the sum of its values,
+        `name_count` their number.
         """
         values: dict[str, float] = dict.fromkeys(self._names, 0)
         for sample in self.samples() if samples is None else samples:
@@ -168,5 +169,6 @@ class Metrics:
                 continue
             name = metric.name if suffix == "_sum" and metric.kind == "histogram" else sample.name
             before = values.get(name, 0)
-            values[name] = max(before, sample.value) if suffix in ("_p50", "_p99") else before + sample.value
+            is_largest = suffix in ("_p50", "_p99") or name.endswith("_timestamp_seconds")
+            values[name] = max(before, sample.value) if is_largest else before + sample.value
         return values

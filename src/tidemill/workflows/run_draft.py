@@ -62,6 +62,8 @@ class RunDraft:
         """Task runs that became ready in this draft."""
         self.sleeping: list[TaskRow] = []
         """Task runs that have to be woken at some time."""
+        self.decided: list[TaskRow] = []
+        """Task runs that the planner ended without a try, such as skipped ones."""
         self._original_run = run
         self._original_rows: Mapping[TaskRef, TaskRow] = rows
         self._spec = spec
@@ -150,6 +152,8 @@ class RunDraft:
         moved = self._transition(row, after, reason, wake_at=None, **times)
         if after is TaskState.SCHEDULED:
             self.scheduled.append(moved)
+        elif after.is_terminal:
+            self.decided.append(moved)
 
     def _expand(self, task: str, size: int) -> None:
         unmapped = self.rows.pop((task, UNMAPPED))

@@ -38,11 +38,11 @@ async def runtime() -> AsyncIterator[WorkflowRuntime]:
     await store.open()
     await tasks.open()
     yield WorkflowRuntime(
+        metrics=WorkflowMetrics(100),
         store=store,
         owner=current_owner(CLOCK.now()),
         clock=CLOCK,
         settings=Settings(),
-        metrics=WorkflowMetrics(),
         node_events=NodeEvents(CLOCK),
         tasks=tasks,
         liveness=HostLiveness(),

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic
 
 from tidemill.engine.loop_watch import HeldLeases
@@ -31,6 +31,7 @@ from tidemill.engine.workflows.worker.task_logs import TaskLogWriter
 from tidemill.kernel.errors import DefinitionError, Problem, StoreError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.telemetry import events
+from tidemill.telemetry.metrics import Sample
 from tidemill.workflows.attempt_results import HandedBack
 from tidemill.workflows.change import LeaderFence
 from tidemill.workflows.definition import WORKER_EXECUTOR, Task
@@ -79,6 +80,11 @@ class WorkflowEngine:
         self._presence = Presence(runtime)
         self._claimer = Claimer(runtime, self.versions, self.attempts)
         self._ready = asyncio.Event()
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the metrics; the counters of loaded workflows begin at 0."""
+        self.metrics.work.expect(self.versions.current)
+        yield from self.metrics.samples()
 
     # -- lifecycle
 

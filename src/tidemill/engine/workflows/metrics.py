@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tidemill.engine.workflows.work_series import WORK_METRICS, WorkSeries
 from tidemill.telemetry.metrics import Histogram, Metric, Sample
-from tidemill.workflows.states import RunState, TaskState
 
 _OF_SUBSCRIPTIONS = ("workflow", "reactor", "tenant")
 WORKFLOW_METRICS = (
@@ -36,8 +36,7 @@ WORKFLOW_METRICS = (
     Metric("fenced_writes_total", "counter", "writes refused because another node leads"),
     Metric("late_reports_total", "counter", "reports refused because their attempt was no longer the current one"),
     Metric("run_errors_total", "counter", "times that a run was quarantined because of an error"),
-    Metric("runs_total", "counter", "runs that ended, by state", ("state",)),
-    Metric("tasks_total", "counter", "task attempts that ended, by the state of their task", ("state",)),
+    *WORK_METRICS,
     Metric("runs_active", "gauge", "runs that have not ended, as known to the leader"),
     Metric("schedule_errors_total", "counter", "failed attempts to start the run of a slot"),
     Metric(
@@ -93,19 +92,15 @@ CounterKey = tuple[str, tuple[tuple[str, str], ...]]
 CLAIMS: CounterKey = ("claims_total", ())
 DISPATCHED_AT_ONCE: CounterKey = ("dispatched_at_once", ())
 """Attempts that their executor accepted at once: the histogram of latencies counts them as 0."""
-TASKS_BY_STATE: dict[TaskState, CounterKey] = {state: ("tasks_total", (("state", state),)) for state in TaskState}
-RUNS_BY_STATE: dict[RunState, CounterKey] = {state: ("runs_total", (("state", state),)) for state in RunState}
-_FROM_ZERO = dict.fromkeys(
-    [key for by_state in (TASKS_BY_STATE, RUNS_BY_STATE) for state, key in by_state.items() if state.is_terminal], 0.0
-)
-"""Counters that begin at 0: Prometheus sees no increase in a counter that first appears with 1, the first failure."""
 
 
 class WorkflowMetrics:
     """The counters and gauges of one node."""
 
-    def __init__(self) -> None:
-        self.counters: defaultdict[CounterKey, float] = defaultdict(float, _FROM_ZERO)
+    def __init__(self, series: int) -> None:
+        self.work = WorkSeries(series)
+        """Runs and tasks by name: at most so many series of each."""
+        self.counters: defaultdict[CounterKey, float] = defaultdict(float)
         """By name and labels. Hot paths add to it directly, all others call `increment`."""
         self._gauges: dict[str, float] = {}
         self.dispatch_latency = Histogram()
@@ -124,6 +119,7 @@ class WorkflowMetrics:
 
     def samples(self) -> Iterator[Sample]:
         """Yield all counters, gauges and histograms as samples."""
+        yield from self.work.samples()
         for key, value in self.counters.items():
             if key != DISPATCHED_AT_ONCE:
                 name, labels = key

@@ -101,7 +101,7 @@ class WorkflowRuntime(msgspec.Struct, frozen=True, kw_only=True):
     owner: NodeRow
     clock: Clock
     settings: Settings
-    metrics: WorkflowMetrics = msgspec.field(default_factory=WorkflowMetrics)
+    metrics: WorkflowMetrics
     node_events: NodeEvents
     spans: SpanRecorder = msgspec.field(default_factory=NoSpans)
     tasks: TaskScope = msgspec.field(default_factory=TaskScope)

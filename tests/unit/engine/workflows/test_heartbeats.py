@@ -59,7 +59,7 @@ class Node:
 
     def __init__(self, *tracked: AttemptKey) -> None:
         self.runs, self.attempts = FakeRuns(), FakeAttempts(set(tracked))
-        self.clock, self.metrics = VirtualClock(START), WorkflowMetrics()
+        self.clock, self.metrics = VirtualClock(START), WorkflowMetrics(100)
         runtime: Any = SimpleNamespace(
             store=SimpleNamespace(runs=self.runs),
             clock=self.clock,

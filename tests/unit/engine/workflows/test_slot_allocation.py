@@ -27,7 +27,7 @@ def allocator(active: dict[str, ActiveRun], slots: int | LocalAttempts, **pools:
         pools=SimpleNamespace(sizes=pools),
         owner=SimpleNamespace(id="node"),
         default_executor="fast",
-        metrics=WorkflowMetrics(),
+        metrics=WorkflowMetrics(100),
         settings=Settings(),
     )
     versions = SimpleNamespace(loaded={VERSION: object()})

@@ -44,7 +44,6 @@ from tidemill.engine.workflows.leader.refresh import RunRefresher
 from tidemill.engine.workflows.leader.slots import SlotAllocator
 from tidemill.engine.workflows.leader.ticks import TickTimer
 from tidemill.engine.workflows.leader.timers import DeferralPolls, RunTimers, move_timers
-from tidemill.engine.workflows.metrics import RUNS_BY_STATE, TASKS_BY_STATE
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.runtime import StoreRetry, WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
@@ -410,8 +409,10 @@ class RunCoordinator(AttemptObserver):
     def _record_results(self, change: InFlightChange) -> None:
         """Count the accepted results, cache their outputs, and start the polls of deferred tasks."""
         active, requests = change.active, zip(change.requests, change.results, strict=True)
+        for row in change.draft.decided:
+            self._metrics.work.count_task(active.run, row)
         for key, result in [request.report for request, is_current in requests if request.report and is_current]:
-            self._metrics.counters[TASKS_BY_STATE[active.rows[key.task, key.element].state]] += 1
+            self._metrics.work.count_task(active.run, active.rows[key.task, key.element])
             if isinstance(result, Succeeded):
                 active.cache_output((key.task, key.element), result.value)
             elif isinstance(result, Deferred) and result.poll is not None:
@@ -425,7 +426,7 @@ class RunCoordinator(AttemptObserver):
         run = active.run
         self._remove_run(active)
         if run.state.is_terminal:
-            self._metrics.counters[RUNS_BY_STATE[run.state]] += 1
+            self._metrics.work.count_run(run)
             if run.trace is not None:
                 self._runtime.record_run_span(run)
         logger.info(events.RUN_ENDED, extra={"run": run.id, "workflow": run.workflow, "state": str(run.state)})

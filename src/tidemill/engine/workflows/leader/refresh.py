@@ -47,6 +47,7 @@ class RunRefresher:
         timers: RunTimers,
     ) -> None:
         self._runs = runtime.store.runs
+        self._work = runtime.metrics.work
         self._active_runs = active_runs
         self._versions = versions
         self._attempts = attempts
@@ -104,6 +105,7 @@ class RunRefresher:
         if record is None:
             return False
         self._slots.admission.put(record.run)
+        self._work.count_changes(record.run, active.rows, record.tasks)
         if record.run.state.is_terminal:
             active.run = record.run
             return False
