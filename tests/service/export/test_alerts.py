@@ -77,3 +77,12 @@ def test_the_guide_names_no_other_alerts(rules: list[dict[str, Any]]) -> None:
     page = Path(__file__).parents[3] / "docs" / "how-to" / "monitor-a-node.md"
     listed = re.findall(r"^\| `(Tidemill\w+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert listed == [one["alert"] for one in rules]
+
+
+def test_the_rules_of_the_guide_ask_for_what_servers_have() -> None:
+    """The page that people copy from."""
+    page = Path("docs/how-to/get-alerts.md").read_text(encoding="utf-8")
+    (block,) = (one for one in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "groups:" in one)
+    rules = yaml.safe_load(block)["groups"][0]["rules"]
+    assert len(rules) == 3
+    assert [problem for rule in rules for problem in problems(rule["expr"])] == []

@@ -28,7 +28,10 @@ from tidemill.testing import TestNode
 NODE = {"scheduler_leader", "scheduler_ticks_total", "uptime_seconds", "build_info"}
 """What a node without work has."""
 FIRING = {"accumulator_events_total", "reactor_fires_total", "push_seconds"}
-RUN = {"claims_total", "runs_total", "tasks_total", "runs_active", "dispatch_latency_seconds"}
+RUN = {
+    *("claims_total", "runs_total", "tasks_total", "runs_active", "dispatch_latency_seconds"),
+    *("run_duration_seconds", "task_duration_seconds", "run_last_success_timestamp_seconds"),
+}
 
 
 class Cause(NamedTuple):

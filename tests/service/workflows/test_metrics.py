@@ -49,6 +49,8 @@ def risen(node: tm.Node) -> set[str]:
 
 
 @tells("scheduler_ticks_total", "scheduler_leader", "claims_total", "runs_total", "tasks_total", "runs_active")
+@tells("run_duration_seconds", "run_duration_seconds_count", "run_last_success_timestamp_seconds")
+@tells("task_duration_seconds", "task_duration_seconds_count")
 async def plain_run(_: pytest.MonkeyPatch) -> set[str]:
     flow, blocked = blocked_flow()
     async with tm.testing.node(load=[flow], settings=QUICK) as node:

@@ -99,7 +99,7 @@ class WorkflowMetrics:
 
     def __init__(self, series: int) -> None:
         self.work = WorkSeries(series)
-        """Runs and tasks by name: at most so many series of each."""
+        """Runs and tasks by name: at most `series` of each."""
         self.counters: defaultdict[CounterKey, float] = defaultdict(float)
         """By name and labels. Hot paths add to it directly, all others call `increment`."""
         self._gauges: dict[str, float] = {}

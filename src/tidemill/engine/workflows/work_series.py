@@ -59,6 +59,8 @@ class WorkSeries:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._tenants: set[str] = set()
+        """Those with series of what exceeds the bound."""
         self._runs: dict[tuple[str, str], _RunSeries] = {}
         self._tasks: dict[tuple[str, str, str], _TaskSeries] = {}
 
@@ -106,8 +108,10 @@ class WorkSeries:
         return self._tasks.setdefault(key, _TaskSeries())
 
     def _known(self, tenant: str) -> str:
-        """Return a tenant as a label: those of the first series; all others share one."""
-        return tenant if any(one == tenant for one, _ in self._runs) else OTHER
+        """Return a tenant as a label: the first ones; all others share one."""
+        if len(self._tenants) < self._limit:
+            self._tenants.add(tenant)
+        return tenant if tenant in self._tenants else OTHER
 
     def samples(self) -> Iterator[Sample]:
         """Yield all samples."""
