@@ -3,10 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tidemill.engine.workflows.work_series import WORK_METRICS, WorkSeries
+from tidemill.engine.workflows.work_series import WorkSeries
 from tidemill.telemetry.metrics import Histogram, Metric, Sample
 
 _OF_SUBSCRIPTIONS = ("workflow", "reactor", "tenant")
+_OF_RUNS = ("tenant", "workflow")
+_OF_TASKS = ("tenant", "workflow", "task")
 WORKFLOW_METRICS = (
     Metric("orphan_reaped", "counter", "runs without active tasks that the run reaper ended"),
     Metric("orphan_reap_error", "counter", "runs that the run reaper could not end because the store failed"),
@@ -36,7 +38,16 @@ WORKFLOW_METRICS = (
     Metric("fenced_writes_total", "counter", "writes refused because another node leads"),
     Metric("late_reports_total", "counter", "reports refused because their attempt was no longer the current one"),
     Metric("run_errors_total", "counter", "times that a run was quarantined because of an error"),
-    *WORK_METRICS,
+    Metric("runs_total", "counter", "runs that ended, by workflow and state", (*_OF_RUNS, "state")),
+    Metric("run_duration_seconds", "histogram", "time from the start of a run to its end, by workflow", _OF_RUNS),
+    Metric("run_last_success_timestamp_seconds", "gauge", "when a run of a workflow last ended in success", _OF_RUNS),
+    Metric(
+        "tasks_total",
+        "counter",
+        "tries that ended, and tasks that ended without one, by workflow, task and resulting state",
+        (*_OF_TASKS, "state"),
+    ),
+    Metric("task_duration_seconds", "histogram", "time that a try took, by workflow and task", _OF_TASKS),
     Metric("runs_active", "gauge", "runs that have not ended, as known to the leader"),
     Metric("schedule_errors_total", "counter", "failed attempts to start the run of a slot"),
     Metric(

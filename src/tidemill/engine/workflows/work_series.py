@@ -3,25 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
-from tidemill.telemetry.metrics import Histogram, Labels, Metric, Sample
+from tidemill.telemetry.metrics import Histogram, Labels, Sample
 from tidemill.workflows.records import RunRow, TaskRow
 from tidemill.workflows.run_draft import TaskRef
 from tidemill.workflows.states import RunState, TaskState
 
-_OF_RUNS = ("tenant", "workflow")
-_OF_TASKS = ("tenant", "workflow", "task")
-WORK_METRICS = (
-    Metric("runs_total", "counter", "runs that ended, by workflow and state", (*_OF_RUNS, "state")),
-    Metric("run_duration_seconds", "histogram", "time from the start of a run to its end, by workflow", _OF_RUNS),
-    Metric("run_last_success_timestamp_seconds", "gauge", "when a run of a workflow last ended in success", _OF_RUNS),
-    Metric(
-        "tasks_total",
-        "counter",
-        "tries that ended, and tasks that ended without one, by workflow, task and resulting state",
-        (*_OF_TASKS, "state"),
-    ),
-    Metric("task_duration_seconds", "histogram", "time that a try took, by workflow and task", _OF_TASKS),
-)
 OTHER = "other"
 """The workflow and the task of what exceeds the bound."""
 DURATION_BOUNDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
