@@ -14,7 +14,8 @@ COMMIT = b"Q\x00\x00\x00\x0bCOMMIT\x00"  # the message of the simple query
 class Proxy:
     """Forwards everything, until a test changes that.
 
-    What `at_commit` makes of the next COMMIT, once; the client always loses its connection:
+    What `at_commit` makes of the next COMMIT, or of the next message that contains `commit`, once; the client always
+    loses its connection:
 
     * "cut before": the server does not get it, and loses the connection as well;
     * "cut after": the server gets it and answers, but the answer is lost;
@@ -24,6 +25,8 @@ class Proxy:
 
     def __init__(self, server_port: int) -> None:
         self.at_commit: Fault | None = None
+        self.commit = COMMIT
+        self.requests = 0
         self.is_stalled = False  # takes everything, and forwards nothing
         self.release = asyncio.Event()
         self._server_port = server_port
@@ -59,7 +62,8 @@ class Proxy:
 
     async def _requests(self, client: Stream, server: Stream) -> None:
         while data := await _read(client):
-            if self.at_commit is not None and COMMIT in data:
+            self.requests += 1
+            if self.at_commit is not None and self.commit in data:
                 await self._fail(data, client[1], server[1])
                 return
             if not self.is_stalled:

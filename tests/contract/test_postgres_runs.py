@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tests.contract.access_samples import audit_entry
 from tests.contract.conftest import ContractDatabase, PostgresDatabase
+from tests.contract.proxy import Fault
 from tests.contract.run_samples import (
     LEASE,
     after,
@@ -39,7 +40,7 @@ from tidemill.kernel.errors import StoreError
 from tidemill.storage.postgres.apply_changes import AuditedChange, ChangeApplier
 from tidemill.storage.postgres.store import QUERIES
 from tidemill.storage.store import Store
-from tidemill.workflows.change import Applied, Change, LeaderFence, PoolLimit, TaskChange
+from tidemill.workflows.change import Applied, Change, LeaderFence, PoolLimit, Refused, TaskChange
 from tidemill.workflows.records import AttemptKey, TaskError
 from tidemill.workflows.states import RunState, TaskState
 
@@ -122,6 +123,37 @@ async def test_a_group_of_changes_costs_as_many_statements_as_one(
             assert counting.statements == cost
 
 
+LOCKS_IN_ORDER = (
+    ("UPDATE tidemill.leases SET epoch = 7", "SELECT FROM tidemill.task_runs FOR UPDATE NOWAIT"),
+    ("UPDATE tidemill.task_runs SET attempt = 7", "SELECT FROM tidemill.runs FOR UPDATE NOWAIT"),
+)
+
+
+async def test_one_statement_takes_locks_in_the_same_order(url: str) -> None:
+    """W-8: it cannot deadlock with claims; and it writes nothing if it waited for what contradicts it."""
+    async with opened(url) as store, session(url) as other, session(url) as third:
+        epoch = await store.leases.acquire("leader", "node", 60)
+        assert epoch is not None
+        await make(store, creation(run_row("r1"), task_row("a")))
+        fence, known = LeaderFence("leader", epoch), run_row("r1", revision=1)
+        change = signed(expected_run=known, fence=fence, tasks=[TaskChange(task_row("a"), task_row("a"))])
+        for held, behind in LOCKS_IN_ORDER:
+            async with asyncio.TaskGroup() as group:
+                async with other.transaction():
+                    await other.execute(held)
+                    applying = group.create_task(_apply(store, change))
+                    asked = "SELECT count(*) > 0 FROM pg_stat_activity WHERE pg_blocking_pids(pid) <> '{}'"
+                    await eventually(partial(third.fetchval, asked))
+                    await third.execute(behind)
+                assert await applying == Refused("fenced" if "leases" in held else "stale")
+            await other.execute(f"UPDATE tidemill.leases SET epoch = {epoch}")
+        assert len(await store.runs.read_events("r1")) == 1
+
+
+async def _apply(store: Store, change: Change) -> Applied | Refused:
+    return await store.runs.apply(change)
+
+
 async def test_locks_are_taken_in_one_order(url: str) -> None:
     """W-8: a change that waits for a take-over of the lease, or for a task run, holds no lock behind it.
 
@@ -131,10 +163,7 @@ async def test_locks_are_taken_in_one_order(url: str) -> None:
     async with opened(url) as store, session(url) as other, session(url) as waiting, session(url) as third:
         await store.leases.acquire("leader", "node", 60)
         await make(store, creation(run_row("r1"), task_row("a")))
-        for held, behind in (
-            ("UPDATE tidemill.leases SET epoch = 7", "SELECT FROM tidemill.task_runs FOR UPDATE NOWAIT"),
-            ("UPDATE tidemill.task_runs SET attempt = 7", "SELECT FROM tidemill.runs FOR UPDATE NOWAIT"),
-        ):
+        for held, behind in LOCKS_IN_ORDER:
             async with asyncio.TaskGroup() as group, waiting.transaction():
                 async with other.transaction():
                     await other.execute(held)
@@ -336,6 +365,92 @@ async def test_a_change_whose_reply_is_lost_is_applied_once(postgres: PostgresSe
         proxy.at_commit = "cut after"
         assert await store.runs.apply(Change(run="r1", history=history(event_row()))) == Applied(2)
         assert len(await store.runs.read_events("r1")) == 2
+
+
+SIGN = b"the sign of a change"
+"""The reason of an event: so a test knows the message of a change that is one statement."""
+
+
+def signed(run: str = "r1", **fields: Any) -> Change:
+    """Return a change whose rows say all that it is judged by."""
+    return Change(run=run, history=history(event_row(reason=SIGN.decode())), **fields)
+
+
+async def test_a_change_that_meets_no_other_is_one_round_trip(postgres: PostgresServer) -> None:
+    """W-8: so is the creation of a run; the first of each kind is prepared too."""
+    async with behind_proxy(postgres) as (store, proxy):
+        for number in range(2):
+            await make(store, creation(run_row(f"r{number}"), task_row("a")))
+            proxy.requests = 0
+        created = await store.runs.apply(creation(run_row("r2"), task_row("a")))
+        assert proxy.requests == 1
+        assert isinstance(created, Applied)
+        assert created.sequence is not None
+        found = run_row("r2", revision=1)
+        for revision in (2, 3):
+            proxy.requests = 0
+            moved = TaskChange(task_row("a"), task_row("a")) if revision == 2 else None
+            change = signed("r2", expected_run=found, tasks=[moved] if moved else ())
+            assert await store.runs.apply(change) == Applied(revision)
+            found = replace(found, revision=revision)
+        assert len(await store.runs.read_events("r2")) == 3
+
+
+async def test_a_change_that_finds_other_rows_is_judged_by_these(url: str) -> None:
+    """W-8: a change that another node has made in between refuses nothing that does not contradict it."""
+    async with opened(url) as store, opened(url) as other:
+        await make(store, creation(run_row("r1"), task_row("a")))
+        known = run_row("r1", revision=1)
+        assert await other.runs.apply(signed(expected_run=known)) == Applied(2)
+        assert await store.runs.apply(signed(expected_run=known)) == Applied(3)
+        taken = replace(task_row("a"), attempt=7)
+        assert await store.runs.apply(signed(expected_run=known, tasks=[TaskChange(taken, taken)])) == Refused("stale")
+        assert len(await store.runs.read_events("r1")) == 3
+
+
+@pytest.mark.parametrize("fault", ["cut before", "cut after"])
+async def test_one_statement_whose_end_is_unknown_is_found_out(postgres: PostgresServer, fault: Fault) -> None:
+    """G-24: applied once, with its revision, or not at all."""
+    async with behind_proxy(postgres) as (store, proxy):
+        await make(store, creation())
+        known = run_row(revision=1)
+        proxy.commit, proxy.at_commit = SIGN, fault
+        (outcome,) = await asyncio.gather(store.runs.apply(signed(expected_run=known)), return_exceptions=True)
+        assert isinstance(outcome, StoreError) if fault == "cut before" else outcome == Applied(2)
+        assert len(await store.runs.read_events("r1")) == (1 if fault == "cut before" else 2)
+        assert isinstance(await store.runs.apply(signed(expected_run=known)), Applied)
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_one_statement_that_comes_after_it_was_given_up_writes_nothing(
+    postgres: PostgresServer, *, is_new: bool
+) -> None:
+    """G-24: what was said not to be committed is not, however late the server gets it, and whatever follows."""
+    async with behind_proxy(postgres) as (store, proxy), session(postgres.url()) as other:
+        await make(store, creation())
+        change = signed(expected_run=run_row(revision=1))
+        if is_new:
+            change = creation(run_row("r2"), history=history(event_row(reason=SIGN.decode())))
+        proxy.commit, proxy.at_commit = SIGN, "delay"
+        with pytest.raises(StoreError, match="not committed"):
+            await store.runs.apply(change)
+        await make(store, creation(run_row("r3")))
+        before = await _activity(other)
+        proxy.release.set()
+        await eventually(partial(_has_been_handled, other, before))
+        assert len(await store.runs.read_events("r1")) == 1
+        assert await store.runs.find_run("r2") is None
+
+
+async def _activity(connection: asyncpg.Connection) -> set[Any]:
+    asked = "SELECT pid, state, state_change FROM pg_stat_activity WHERE application_name = 'tidemill'"
+    return set(await connection.fetch(asked))
+
+
+async def _has_been_handled(connection: asyncpg.Connection, before: set[Any]) -> bool:
+    """Return whether the server has got something since, and is done with it."""
+    now = await _activity(connection)
+    return now != before and {row["state"] for row in now} == {"idle"}
 
 
 async def test_texts_of_authors_are_stored_as_far_as_the_server_can(url: str) -> None:

@@ -1,7 +1,7 @@
 """Changes of runs, written together: their rows are locked, then judged, then written, one table at a time."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from tidemill.storage.postgres.locked_rows import (
     advisory_lock_id,
     pool_lock_id,
 )
-from tidemill.storage.postgres.writes import join_statements, to_columns
+from tidemill.storage.postgres.writes import AtOnce, Write, join_statements, to_columns
 from tidemill.storage.queries import Queries
 from tidemill.storage.tables.access import AUDIT_ROWS
 from tidemill.workflows.change import Applied, Change, Refused
@@ -49,13 +49,32 @@ class ChangeApplier:
         changes = [one.change for one in requests]
         locked = await self._lock_rows(connection, changes)
         results = [locked.apply_change(change) for change in changes]
-        audited = [
-            tuple(AUDIT_ROWS.values(one.audit).values())
-            for one, result in zip(requests, results, strict=True)
-            if one.audit is not None and isinstance(result, Applied)
-        ]
-        sequences = await self._write_rows(connection, locked, audited)
-        return [_with_sequence(result, sequences.get(one.run)) for result, one in zip(results, changes, strict=True)]
+        sequences = await self._write_rows(connection, locked, _audit_columns(requests, results))
+        return _with_sequences(results, changes, sequences)
+
+    def at_once(self, requests: Sequence[AuditedChange]) -> AtOnce | None:
+        """Return one statement that applies changes if all rows are as they expect; None if they need to know more.
+
+        The rows that it expects are judged as locked ones are. So are the rows that it finds, if it finds others: by
+        `__call__`, in a second attempt.
+        """
+        changes = [one.change for one in requests]
+        if (locked := _expect_rows(changes)) is None:
+            return None
+        condition = _expected_columns(changes, locked)
+        results = [locked.apply_change(change) for change in changes]
+        if any(isinstance(result, Refused) for result in results):
+            return None
+        new_runs = locked.new_runs()
+        writes = self._row_writes(locked, _audit_columns(requests, results))
+        if new_runs:
+            writes = [(self._queries.insert_runs, [*to_columns(new_runs), self._sender_id]), *writes]
+        return AtOnce(
+            (self._queries.change_unless_changed, condition),
+            writes,
+            lambda rows: _with_sequences(results, changes, _sequences_of(rows)),
+            returns_rows=bool(new_runs),
+        )
 
     async def _lock_rows(self, connection: Any, changes: Sequence[Change]) -> LockedRows:
         """Lock everything that changes are judged by, in the order that every transaction keeps to."""
@@ -167,15 +186,21 @@ class ChangeApplier:
 
     async def _write_rows(self, connection: Any, locked: LockedRows, audited: RowBatch) -> dict[str, int]:
         """Write the rows; return the sequence numbers of new runs."""
-        queries, time = self._queries, self._now()
-        new_runs, sequences = locked.new_runs(), dict[str, int]()
-        if new_runs:
+        queries, rows = self._queries, []
+        if new_runs := locked.new_runs():
             rows = await connection.fetch(queries.insert_runs, *to_columns(new_runs), self._sender_id)
-            sequences = {run: sequence for run, sequence, _ in rows}
         if locked.cleared_outputs:
             await connection.execute(queries.delete_outputs, *to_columns(list(locked.cleared_outputs)))
+        if writes := self._row_writes(locked, audited):
+            statement = join_statements(tuple(statement for statement, _ in writes))
+            await connection.execute(statement, *(value for _, values in writes for value in values))
+        return _sequences_of(rows)
+
+    def _row_writes(self, locked: LockedRows, audited: RowBatch) -> list[Write]:
+        """Return the writes that can run as one statement: all but those of new runs and of cleared outputs."""
+        queries, time = self._queries, self._now()
         outputs = [(*key, value) for key, value in locked.outputs.items()]
-        writes = [
+        return [
             (statement, [*to_columns(rows), *arguments])
             for statement, rows, arguments in (
                 (queries.update_runs, locked.changed_runs(), [self._sender_id]),
@@ -190,14 +215,72 @@ class ChangeApplier:
             )
             if rows
         ]
-        if writes:
-            statement = join_statements(tuple(statement for statement, _ in writes))
-            await connection.execute(statement, *(value for _, values in writes for value in values))
-        return sequences
 
 
-def _with_sequence(result: Applied | Refused, sequence: int | None) -> Applied | Refused:
-    return Applied(result.revision, sequence) if isinstance(result, Applied) and sequence is not None else result
+def _audit_columns(requests: Sequence[AuditedChange], results: Sequence[Applied | Refused]) -> RowBatch:
+    return [
+        tuple(AUDIT_ROWS.values(one.audit).values())
+        for one, result in zip(requests, results, strict=True)
+        if one.audit is not None and isinstance(result, Applied)
+    ]
+
+
+def _sequences_of(rows: Iterable[Any]) -> dict[str, int]:
+    """Return the sequence numbers of new runs."""
+    return {run: sequence for run, sequence, _ in rows}
+
+
+def _with_sequences(
+    results: Sequence[Applied | Refused], changes: Sequence[Change], sequences: Mapping[str, int]
+) -> list[Applied | Refused]:
+    return [
+        Applied(result.revision, sequences[change.run])
+        if isinstance(result, Applied) and change.run in sequences
+        else result
+        for result, change in zip(results, changes, strict=True)
+    ]
+
+
+def _expect_rows(changes: Sequence[Change]) -> LockedRows | None:
+    """Return the rows as changes have found them; None if these do not say all that the changes are judged by."""
+    fences = {change.fence for change in changes if change.fence is not None}
+    if len({one.run for one in changes}) < len(changes) or len({one.name for one in fences}) < len(fences):
+        return None
+    runs: dict[str, LockedRun] = {}
+    tasks: dict[TaskKey, LockedTask] = {}
+    for change in changes:
+        found = change.expected_run
+        is_whole = change.new_run is not None or found is not None
+        if not is_whole or change.fire or change.pools or change.removed or change.cleared_outputs:
+            return None
+        if any(one.expired_lease is not None for one in change.tasks):
+            return None
+        if found is not None:
+            runs[change.run] = LockedRun(found.tenant, found.state, found.clears, found.revision)
+        for one in change.tasks:
+            row = one.expected
+            tasks[TaskKey(change.run, row.task, row.index)] = LockedTask.of(row)
+    return LockedRows({one.name: one.epoch for one in fences}, runs, tasks)
+
+
+def _expected_columns(changes: Sequence[Change], expected: LockedRows) -> list[Any]:
+    """Return the arguments of `change_unless_changed`."""
+    leases, tasks, runs = sorted(expected.epochs), sorted(expected.tasks), sorted(expected.runs)
+    begins = [change for change in changes if change.passes_over is not None]
+    started = [change.new_run for change in changes if change.new_run is not None]
+    starting = [run for change in begins if (run := change.new_run or change.expected_run) is not None]
+    left_out = {change.run for change in begins}.union(*(change.passes_over or () for change in begins))
+    return [
+        leases,
+        *to_columns(tasks, len(TaskKey._fields)),
+        runs,
+        [expected.epochs[name] for name in leases],
+        *to_columns([expected.tasks[key][:3] for key in tasks], 3),
+        *to_columns([(one.state, one.clears, one.revision) for one in map(expected.runs.__getitem__, runs)], 3),
+        *to_columns([(run.tenant, run.workflow) for run in started], 2),
+        *to_columns([(run.tenant, run.workflow) for run in starting], 2),
+        list(left_out),
+    ]
 
 
 def _advisory_lock_ids(change: Change) -> Iterable[int]:

@@ -22,6 +22,7 @@ MIGRATION_TIMEOUT = 90.0  # seconds for a migration, or for another node to fini
 
 _PACKAGE = "tidemill.storage.postgres"
 _SESSION_SETTINGS = {
+    "plan_cache_mode": "force_generic_plan",
     "application_name": "tidemill",
     "statement_timeout": "4s",
     "lock_timeout": "1200ms",  # a little longer than the server's deadlock_timeout: a deadlock is detected first

@@ -8,6 +8,10 @@ When a connection is lost during a COMMIT, only the server knows whether that ha
 tell for sure: after a crash the server gives the number of a lost transaction to another one. So each transaction also
 writes its turn into the row of its writer, together with BEGIN. A committer that finds the turn there knows that the
 transaction was committed, and reading it waits for a transaction that is still open.
+
+A transaction that needs to know nothing before it writes is one statement, without BEGIN and COMMIT. It may reach the
+server after the committer has asked: so a committer that does not find the turn gives it up, and the statement, which
+locks the row of its writer first, writes nothing.
 """
 
 import asyncio
@@ -29,7 +33,14 @@ from tidemill.storage.postgres.errors import (
     translating_errors,
     was_rolled_back,
 )
-from tidemill.storage.postgres.writes import FoldableWrite, PostgresUnit, StatementRows, run_units
+from tidemill.storage.postgres.writes import (
+    AtOnce,
+    FoldableWrite,
+    PostgresUnit,
+    StatementRows,
+    find_at_once,
+    run_units,
+)
 from tidemill.storage.queries import Queries
 
 TRANSACTION_ATTEMPT_LIMIT = 5  # of a transaction that conflicts with another one
@@ -123,7 +134,8 @@ class Database(Transactor[PostgresUnit]):
         with translating_errors(self._title):
             connection = await self._write_connection.ensure_connected()
             try:
-                return bool(await connection.fetchval(self._queries.last_turn, self._writer_id) == token)
+                turn = await connection.fetchval(self._queries.give_up_turn, self._writer_id, token)
+                return bool(turn == token)
             except BaseException:
                 self._write_connection.terminate()
                 raise
@@ -131,6 +143,10 @@ class Database(Transactor[PostgresUnit]):
     async def _transact(self, units: Sequence[PostgresUnit]) -> Committed | Ambiguous:
         self._transaction_number += 1
         connection = await self._write_connection.ensure_connected()
+        if (at_once := find_at_once(units)) is not None:
+            outcome = await self._transact_at_once(connection, at_once)
+            if outcome is not None:
+                return outcome
         try:
             # In the text, not as arguments: these would cost another round trip.
             await connection.execute(self._begin.replace(":turn", str(self._transaction_number)))
@@ -143,20 +159,42 @@ class Database(Transactor[PostgresUnit]):
             raise
         return await self._commit(connection, results)
 
+    async def _transact_at_once(self, connection: Any, at_once: AtOnce) -> Committed | Ambiguous | None:
+        """Run one statement, which is a transaction; None if it does not find what it expects.
+
+        A row that was to be new and is there already is not expected either: the second attempt says whose fault it is.
+        """
+        turn = (self._writer_id, self._transaction_number)
+        statement, arguments = at_once.to_statement(self._queries.take_turn, turn)
+        try:
+            is_expected, rows = await connection.fetchrow(statement, *arguments)
+        except asyncpg.IntegrityConstraintViolationError:
+            return None
+        except DRIVER_ERRORS as error:
+            return self._end_unknown(error, at_once.read_results([]))
+        except BaseException:
+            self._write_connection.terminate()
+            raise
+        return Committed(at_once.read_results(rows or [])) if is_expected else None
+
     async def _commit(self, connection: Any, results: list[Any]) -> Committed | Ambiguous:
         try:
             status = await connection.execute("COMMIT")
         except DRIVER_ERRORS as error:
-            if was_rolled_back(error):
-                raise
-            self._write_connection.terminate()
-            return Ambiguous(self._transaction_number, results, f"{self._title}: {describe_error(error)}")
+            return self._end_unknown(error, results)
         except BaseException:
             self._write_connection.terminate()
             raise
         if status != "COMMIT":
             raise StoreError(f"{self._title}: the transaction was rolled back")
         return Committed(results)
+
+    def _end_unknown(self, error: Exception, results: list[Any]) -> Ambiguous:
+        """Return the outcome of a transaction whose end the server has not told; raise if it was rolled back."""
+        if was_rolled_back(error):
+            raise error
+        self._write_connection.terminate()
+        return Ambiguous(self._transaction_number, results, f"{self._title}: {describe_error(error)}")
 
     async def _roll_back(self, connection: Any) -> None:
         try:

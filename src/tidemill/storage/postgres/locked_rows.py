@@ -69,6 +69,11 @@ class LockedTask(NamedTuple):
     lease_until: datetime | None = None
     """None for a task run that this transaction has changed: the change renews its lease."""
 
+    @classmethod
+    def of(cls, row: TaskRow) -> "LockedTask":
+        """Return the guard of a task run that no other transaction has changed."""
+        return cls(row.state, row.attempt, row.claimed_by, row.pool)
+
     @property
     def claimed_pool(self) -> str | None:
         """The pool whose slot the task run uses now."""
@@ -254,7 +259,7 @@ class LockedRows(msgspec.Struct):
         for key, before, row in _task_transitions(change):
             if before is not None and (pool := self.tasks[key].claimed_pool) is not None:
                 difference[tenant, pool] -= 1
-            if row is not None and (pool := _locked_task(row).claimed_pool) is not None:
+            if row is not None and (pool := LockedTask.of(row).claimed_pool) is not None:
                 difference[tenant, pool] += 1
         return any(self.pools[limit[:2]].free(limit.slots) < difference[limit[:2]] for limit in change.pools)
 
@@ -294,7 +299,7 @@ class LockedRows(msgspec.Struct):
         if row is None:
             self.task_writes[key] = None
             return
-        self.tasks[key] = guard = _locked_task(row)
+        self.tasks[key] = guard = LockedTask.of(row)
         self.task_writes[key] = encode_task(key, tenant, row, lease)
         if guard.claimed_pool is not None:
             self.pools[tenant, guard.claimed_pool].used += 1
@@ -308,7 +313,3 @@ def _task_transitions(change: Change) -> Iterator[tuple[TaskKey, TaskRow | None,
         yield TaskKey(change.run, one.expected.task, one.expected.index), one.expected, one.updated
     for row in change.added:
         yield TaskKey(change.run, row.task, row.index), None, row
-
-
-def _locked_task(row: TaskRow) -> LockedTask:
-    return LockedTask(row.state, row.attempt, row.claimed_by, row.pool)

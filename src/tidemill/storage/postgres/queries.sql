@@ -6,9 +6,11 @@ BEGIN;
 INSERT INTO tidemill.writers (writer, turn) VALUES (':writer', :turn)
 ON CONFLICT (writer) DO UPDATE SET turn = excluded.turn, seen_at = now();
 
--- name: last_turn
-INSERT INTO tidemill.writers AS known (writer, turn) VALUES ($1, 0)
-ON CONFLICT (writer) DO UPDATE SET turn = known.turn
+-- name: give_up_turn
+-- Returns the turn $2 if its transaction was committed. Else it is given up, as a negative number: a statement that reaches
+-- the server only now finds that, and writes nothing.
+INSERT INTO tidemill.writers AS known (writer, turn) VALUES ($1, -$2::bigint)
+ON CONFLICT (writer) DO UPDATE SET turn = CASE known.turn WHEN $2::bigint THEN known.turn ELSE -$2::bigint END
 RETURNING turn;
 
 -- name: delete_old_writers

@@ -125,7 +125,27 @@ def _task_updates(names: Collection[str]) -> str:
     return _lines(f"{name} = {_LEASE_UNTIL if name == 'lease_until' else f'n.{name}'}" for name in changed)
 
 
+_LOCKED_ROWS = """held AS MATERIALIZED (
+    SELECT name, epoch FROM tidemill.leases
+    WHERE name = ANY($1::text[]) AND holder IS NOT NULL
+    ORDER BY name FOR SHARE
+), tasks AS MATERIALIZED (
+    SELECT t.run, t.task, t.element, t.state, t.attempt, t.claimed_by, t.pool, t.lease_until
+    FROM tidemill.task_runs AS t
+    JOIN unnest($2::text[], $3::text[], $4::integer[]) AS asked (run, task, element) USING (run, task, element)
+    WHERE (SELECT count(*) FROM held) >= 0
+    ORDER BY t.run, t.task, t.element
+    FOR UPDATE OF t
+), runs AS MATERIALIZED (
+    SELECT id, tenant, state, clears, revision FROM tidemill.runs
+    WHERE id = ANY($5::text[]) AND (SELECT count(*) FROM tasks) >= 0
+    ORDER BY id FOR UPDATE
+)"""
+"""Locks leases, task runs and runs, in the order that every transaction keeps to: each part begins after the one that
+it counts has locked all its rows."""
+
 COLUMN_FRAGMENTS = {
+    "locked_rows": _LOCKED_ROWS,
     "bare_run_columns": ", ".join("''::bytea AS params" if name == "params" else name for name in RUN_COLUMNS),
     "run_columns": ", ".join(RUN_COLUMNS),
     "new_run_columns": ", ".join(NEW_RUN_COLUMNS),

@@ -76,7 +76,7 @@ class PostgresRuns(PostgresTable, Runs):
 
     def apply(self, change: Change, audit: AuditRow | None = None) -> CommitFuture[Applied | Refused]:
         check_timezones(*written_rows(change))
-        return self._committer.submit(SharedWork(self._applier, AuditedChange(change, audit)))
+        return self._committer.submit(SharedWork(self._applier, AuditedChange(change, audit), self._applier.at_once))
 
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
         check_timezones(claim)

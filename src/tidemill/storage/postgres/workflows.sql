@@ -10,25 +10,43 @@ SELECT name, epoch FROM tidemill.leases WHERE name = ANY($1::text[]) AND holder 
 SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key;
 
 -- name: lock_rows
--- Leases, task runs and runs, in one round trip. Each part begins after the one that it counts has locked all its rows.
--- A row that another transaction has changed meanwhile is read as that one has left it.
-WITH held AS MATERIALIZED (
-    SELECT name, epoch FROM tidemill.leases
-    WHERE name = ANY($1::text[]) AND holder IS NOT NULL
-    ORDER BY name FOR SHARE
-), tasks AS MATERIALIZED (
-    SELECT t.run, t.task, t.element, t.state, t.attempt, t.claimed_by, t.pool, t.lease_until
-    FROM tidemill.task_runs AS t
-    JOIN unnest($2::text[], $3::text[], $4::integer[]) AS asked (run, task, element) USING (run, task, element)
-    WHERE (SELECT count(*) FROM held) >= 0
-    ORDER BY t.run, t.task, t.element
-    FOR UPDATE OF t
-), runs AS MATERIALIZED (
-    SELECT id, tenant, state, clears, revision FROM tidemill.runs
-    WHERE id = ANY($5::text[]) AND (SELECT count(*) FROM tasks) >= 0
-    ORDER BY id FOR UPDATE
-)
+-- Leases, task runs and runs, in one round trip. A row that another transaction has changed meanwhile is read as that one
+-- has left it.
+WITH {locked_rows}
 SELECT ARRAY(SELECT held FROM held), ARRAY(SELECT tasks FROM tasks), ARRAY(SELECT runs FROM runs);
+
+-- name: change_unless_changed
+-- The beginning of one statement for a whole change: writes follow, which read `expected`. It has a row if the locked rows
+-- are as they are expected ($6 to $12, in the order of $1 to $5), no workflow of a new run is paused ($13, $14), no run
+-- is queued in a workflow of which one begins ($15, $16), other than some ($17), and the turn $19 of the writer $18 has
+-- neither been taken nor given up.
+WITH {locked_rows}, turn AS MATERIALIZED (
+    SELECT turn FROM tidemill.writers WHERE writer = $18::text AND abs(turn) < $19::bigint FOR UPDATE
+), expected AS MATERIALIZED (
+    SELECT 1
+    WHERE EXISTS (SELECT FROM turn) AND (
+        SELECT count(*) FROM held JOIN unnest($1::text[], $6::bigint[]) AS e (name, epoch) USING (name, epoch)
+    ) = cardinality($1::text[]) AND (
+        SELECT count(*) FROM tasks AS t
+        JOIN unnest($2::text[], $3::text[], $4::integer[], $7::text[], $8::integer[], $9::text[])
+            AS e (run, task, element, state, attempt, claimed_by) USING (run, task, element, state, attempt)
+        WHERE t.claimed_by IS NOT DISTINCT FROM e.claimed_by
+    ) = cardinality($2::text[]) AND (
+        SELECT count(*) FROM runs
+        JOIN unnest($5::text[], $10::text[], $11::bigint[], $12::bigint[]) AS e (id, state, clears, revision)
+            USING (id, state, clears, revision)
+    ) = cardinality($5::text[]) AND NOT EXISTS (
+        SELECT FROM tidemill.workflow_pauses
+        JOIN unnest($13::text[], $14::text[]) AS started (tenant, workflow) USING (tenant, workflow)
+    ) AND NOT EXISTS (
+        SELECT FROM tidemill.runs AS r
+        JOIN unnest($15::text[], $16::text[]) AS starting (tenant, workflow) USING (tenant, workflow)
+        WHERE r.state = {run_queued} AND r.backfill IS NULL AND r.id <> ALL($17::text[])
+    )
+)
+
+-- name: take_turn
+UPDATE tidemill.writers SET turn = $2::bigint, seen_at = now() WHERE writer = $1::text AND TRUE /* expected */;
 
 -- name: existing_task_runs
 -- Without a lock: no task run is added while its run is locked.
@@ -113,7 +131,7 @@ FROM unnest($1::text[], $2::text[]) AS p (tenant, pool);
 -- name: insert_runs
 -- The last parameter names the sender. PostgreSQL sends one notification per transaction, however many rows there are.
 INSERT INTO tidemill.runs ({new_run_columns})
-SELECT * FROM unnest({new_run_arrays})
+SELECT * FROM unnest({new_run_arrays}) WHERE TRUE /* expected */
 RETURNING id, sequence, pg_notify('tidemill_runs', {run_sender});
 
 -- name: update_runs
@@ -122,7 +140,7 @@ UPDATE tidemill.runs AS r SET
     clears = n.clears,
     {run_updates}
 FROM unnest({run_update_arrays}) AS n ({run_update_columns})
-WHERE r.id = n.id
+WHERE r.id = n.id AND TRUE /* expected */
 RETURNING pg_notify('tidemill_runs', {run_update_sender});
 
 -- name: delete_task_runs
@@ -133,17 +151,17 @@ WHERE t.run = removed.run AND t.task = removed.task AND t.element = removed.elem
 -- name: insert_task_runs
 -- The column `lease_until` of the rows holds the seconds of the lease. The parameter after the rows is the time it starts at.
 INSERT INTO tidemill.task_runs ({task_columns})
-SELECT {task_values} FROM unnest({task_arrays}) AS n ({task_columns});
+SELECT {task_values} FROM unnest({task_arrays}) AS n ({task_columns}) WHERE TRUE /* expected */;
 
 -- name: update_task_runs
 UPDATE tidemill.task_runs AS t SET
     {task_updates}
 FROM unnest({task_arrays}) AS n ({task_columns})
-WHERE t.run = n.run AND t.task = n.task AND t.element = n.element;
+WHERE t.run = n.run AND t.task = n.task AND t.element = n.element AND TRUE /* expected */;
 
 -- name: add_attempts
 INSERT INTO tidemill.attempts ({attempt_columns})
-SELECT * FROM unnest({attempt_arrays})
+SELECT * FROM unnest({attempt_arrays}) WHERE TRUE /* expected */
 ON CONFLICT DO NOTHING;
 
 -- name: delete_outputs
@@ -151,7 +169,7 @@ DELETE FROM tidemill.outputs WHERE (run, task) IN (SELECT * FROM unnest($1::text
 
 -- name: upsert_outputs
 INSERT INTO tidemill.outputs (run, task, element, value)
-SELECT * FROM unnest($1::text[], $2::text[], $3::integer[], $4::bytea[])
+SELECT * FROM unnest($1::text[], $2::text[], $3::integer[], $4::bytea[]) WHERE TRUE /* expected */
 ON CONFLICT (run, task, element) DO UPDATE SET value = excluded.value;
 
 -- name: add_events
@@ -159,7 +177,7 @@ INSERT INTO tidemill.run_events (run, task, element, attempt, before, after, at,
 SELECT * FROM unnest(
     $1::text[], $2::text[], $3::integer[], $4::integer[], $5::text[], $6::text[], $7::timestamptz[], $8::text[],
     $9::text[]
-);
+) WHERE TRUE /* expected */;
 
 -- name: add_fires
 INSERT INTO tidemill.fires (tenant, workflow, key, slot, digest, run, at, dedup)
@@ -171,7 +189,7 @@ SELECT * FROM unnest(
 INSERT INTO tidemill.audit_entries ({audit_columns})
 SELECT * FROM unnest(
     $1::text[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]
-);
+) WHERE TRUE /* expected */;
 
 -- name: has_claimable
 -- Whether a claim would find anything, read without a lock: most claims of a busy store find that a pool is full.

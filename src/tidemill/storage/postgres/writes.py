@@ -11,14 +11,40 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 _PARAMETER = re.compile(r"\$(\d+)")
+_EXPECTED = "TRUE /* expected */"
+"""Stands in a statement where `join_expecting` puts its condition."""
 
 PostgresUnit = Callable[[Any], Awaitable[Any]]
 Work = Callable[[Any, Sequence[Any]], Awaitable[list[Any]]]
+
+
+Write = tuple[str, list[Any]]
+"""A statement and its arguments."""
+
+
+class AtOnce(NamedTuple):
+    """A whole transaction as one statement, which writes nothing if it does not find what it expects."""
+
+    condition: Write
+    """The beginning of the statement, whose part `expected` has a row if everything is as it is expected.
+
+    Its last two arguments, a writer and its turn, are added.
+    """
+    writes: Sequence[Write]
+    read_results: Callable[[Sequence[Any]], list[Any]]
+    """Takes the rows that the first write returns."""
+    returns_rows: bool = False
+
+    def to_statement(self, take_turn: str, turn: tuple[str, int]) -> Write:
+        """Return the statement, and its arguments; it takes a turn of its writer."""
+        (beginning, values), writes = self.condition, [*self.writes, (take_turn, list(turn))]
+        statement = join_expecting(beginning, tuple(one for one, _ in writes), returns_rows=self.returns_rows)
+        return statement, [*values, *turn, *(value for _, values in writes for value in values)]
 
 
 class SharedWork(msgspec.Struct, frozen=True):
@@ -26,6 +52,8 @@ class SharedWork(msgspec.Struct, frozen=True):
 
     work: Work
     request: Any
+    at_once: Callable[[Sequence[Any]], AtOnce | None] | None = None
+    """Makes one statement of all the work, if nothing else is to be known before it is written."""
 
     async def __call__(self, connection: Any) -> Any:
         """Run the work for this request alone."""
@@ -62,6 +90,14 @@ class FoldableWrite(msgspec.Struct, frozen=True):
         return tuple(step.statement for step in self.steps)
 
 
+def find_at_once(units: Sequence[PostgresUnit]) -> AtOnce | None:
+    """Return the one statement that does all units, if there is one."""
+    shares = [unit for unit in units if isinstance(unit, SharedWork)]
+    if len(shares) < len(units) or shares[0].at_once is None or len({unit.work for unit in shares}) > 1:
+        return None
+    return shares[0].at_once([unit.request for unit in shares])
+
+
 def to_columns(rows: Sequence[tuple[Any, ...]], width: int = 0) -> list[list[Any]]:
     """Return rows column by column, for statements that take arrays; `width` says how many there are without rows."""
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
@@ -75,11 +111,31 @@ def join_statements(statements: tuple[str, ...]) -> str:
     """
     if len(statements) == 1:
         return statements[0]
-    parts, offset = [], 0
+    return f"WITH {', '.join(_to_parts(statements, 0))} SELECT"
+
+
+@lru_cache
+def join_expecting(beginning: str, statements: tuple[str, ...], *, returns_rows: bool) -> str:
+    """Return one statement that runs the given ones if `expected`, a part of its beginning, has a row.
+
+    The answer says whether it has one, and has the rows that the first statement returns.
+    """
+    parts = _to_parts(statements, _count_parameters(beginning))
+    expecting = [part.replace(_EXPECTED, "EXISTS (SELECT FROM expected)") for part in parts]
+    rows = "ARRAY(SELECT part_0 FROM part_0)" if returns_rows else "NULL"
+    return f"{beginning}, {', '.join(expecting)} SELECT EXISTS (SELECT FROM expected), {rows}"
+
+
+def _to_parts(statements: Sequence[str], offset: int) -> list[str]:
+    parts = []
     for number, statement in enumerate(statements):
         parts.append(f"part_{number} AS ({_shift_parameters(statement, offset)})")
-        offset += max(map(int, _PARAMETER.findall(statement)))
-    return f"WITH {', '.join(parts)} SELECT"
+        offset += _count_parameters(statement)
+    return parts
+
+
+def _count_parameters(statement: str) -> int:
+    return max(map(int, _PARAMETER.findall(statement)))
 
 
 def _shift_parameters(statement: str, offset: int) -> str:
