@@ -22,8 +22,20 @@ function precompress(): Plugin {
   };
 }
 
+/** The licence of the font goes where the font goes. */
+function licences(): Plugin {
+  return {
+    name: "licences",
+    apply: "build",
+    generateBundle() {
+      const source = readFileSync("node_modules/@fontsource-variable/inter/LICENSE");
+      this.emitFile({ type: "asset", fileName: "licences/inter.txt", source });
+    },
+  };
+}
+
 export default defineConfig({
-  plugins: [react(), precompress()],
+  plugins: [react(), licences(), precompress()],
   resolve: { alias: { "@": new URL("./src", import.meta.url).pathname } },
   build: { outDir: OUTPUT, emptyOutDir: true, target: "es2022", sourcemap: false, assetsInlineLimit: 0 },
   server: { proxy: { "/api": SERVER, "/docs": SERVER, "/ws": { target: SERVER, ws: true } } },

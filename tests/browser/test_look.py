@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.axe import violations
 from tests.browser.conftest import ARTIFACTS
@@ -76,4 +76,24 @@ def test_a_graph_seen_from_afar_is_accessible(screen: tuple[Page, str], node: De
     while zoom_out.is_enabled():
         zoom_out.click()
     page.locator("[data-outline]").first.wait_for()
+    assert violations(page) == []
+
+
+def test_the_font_comes_with_the_package(page: Page, node: DemoNode) -> None:
+    """UD, section 6: pages look the same on every system, nothing is loaded from outside, and the licence is there."""
+    fonts: list[str] = []
+    page.on("request", lambda request: fonts.append(request.url) if request.resource_type == "font" else None)
+    open_page(page, node.url)
+    page.wait_for_function("document.fonts.check('13px \"Inter Variable\"')")
+    assert fonts
+    assert all(one.startswith(node.url) for one in fonts)
+    assert "SIL Open Font License" in httpx.get(f"{node.url}/licences/inter.txt").text
+
+
+def test_code_is_highlighted(page: Page, node: DemoNode) -> None:
+    """UD, section 6: keywords, texts and comments of Python have colours."""
+    open_page(page, f"{node.url}/reactors/market?tab=source")
+    code = page.locator("pre").first
+    expect(code.locator("[data-kind=keyword]").first).to_be_visible()
+    expect(code.locator("[data-kind=name]").first).to_be_visible()
     assert violations(page) == []

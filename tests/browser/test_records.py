@@ -3,6 +3,7 @@
 import json
 
 import httpx
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.demo_node import DemoNode
@@ -191,3 +192,27 @@ def test_a_long_audit_log_loads_as_one_scrolls(page: Page, node: DemoNode) -> No
     expect(page.locator("[data-index='100']")).to_be_attached()
     page.evaluate(scroll_to_end)
     expect(page.locator("[data-index='149']")).to_be_visible()
+
+
+@pytest.mark.expects_errors
+def test_two_tabs_that_edit_one_variable_see_a_conflict(page: Page, node: DemoNode) -> None:
+    """UD-14: the second one learns what the first has saved, nothing is lost, and the choice is made by a person."""
+    address = f"{node.url}/api/v1/variables/shared_limit"
+    httpx.put(address, json={"value": 1}).raise_for_status()
+    page.goto(f"{node.url}/variables?q=shared_limit")
+    page.get_by_role("button", name="Edit shared_limit").click()
+    page.get_by_label("Value", exact=True).fill("3")
+    httpx.put(address, json={"value": 2}).raise_for_status()
+    expect(page.get_by_role("cell", name="2", exact=True)).to_be_visible()  # the list behind the form has followed
+    page.get_by_role("button", name="Save").click()
+    conflict = page.get_by_role("alert", name="Conflict")
+    expect(conflict.get_by_label("The value that is stored", exact=True)).to_have_text("2")
+    expect(page.get_by_label("Value", exact=True)).to_have_value("3")
+    assert httpx.get(address).json()["value"] == 2
+    conflict.get_by_role("button", name="Start again from this value").click()
+    expect(page.get_by_label("Value", exact=True)).to_have_value("2")
+    page.get_by_label("Value", exact=True).fill("4")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Variable shared_limit is set.")).to_be_visible()
+    assert httpx.get(address).json()["value"] == 4
+    httpx.delete(address).raise_for_status()

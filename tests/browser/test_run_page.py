@@ -176,3 +176,81 @@ def test_a_run_leads_to_the_reactor_that_started_it(page: Page, node: DemoNode) 
     row.get_by_role("link").first.click()
     page.get_by_role("link", name="plant", exact=True).click()
     expect(page).to_have_url(f"{node.url}/reactors/plant")
+
+
+@pytest.fixture(scope="module")
+def talked(pipelines: Pipelines) -> str:
+    """Return a run that logged in colours, returned a long value, and failed with a long message."""
+    return pipelines.finish("talk")
+
+
+def test_logs_have_the_colours_of_a_terminal(page: Page, pipelines: Pipelines, talked: str) -> None:
+    """UD-12: colours instead of codes, the last state of progress, and the beginning of a log that has ended."""
+    open_page(page, f"{pipelines.url}/runs/{talked}?task=say")
+    log = page.get_by_role("log", name="Log")
+    expect(log.get_by_text("first", exact=True)).to_be_in_viewport()
+    expect(log.locator("[data-color=red][data-bold]")).to_have_text("red")
+    expect(log.locator("[data-color=cyan]")).to_have_text("100 %")
+    for raw in ("[31m", "[0m", "55 %"):
+        expect(log.get_by_text(raw)).to_have_count(0)
+    expect(page.get_by_role("button", name="Follow", exact=True)).to_have_attribute("aria-pressed", "false")
+    page.get_by_label("Search the log").fill("red and green")
+    expect(log.locator("mark")).to_have_text("red and green")
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize("width", [1440, 900])
+def test_a_long_error_leaves_room_for_the_log(page: Page, pipelines: Pipelines, talked: str, width: int) -> None:
+    """UD-11: it is folded in the header and in the panel, and unfolded on demand."""
+    page.set_viewport_size({"width": width, "height": 900})
+    open_page(page, f"{pipelines.url}/runs/{talked}?task=shout&view=log")
+    header = page.locator("header").filter(has=page.get_by_role("heading", level=1))
+    panel = page.get_by_role("region", name="Task shout")
+    expect(header.get_by_role("button", name="Show all of the reason")).to_be_visible()
+    header_box, log_box = header.bounding_box(), page.get_by_role("log", name="Log").bounding_box()
+    assert header_box is not None
+    assert header_box["height"] < 160
+    assert log_box is not None
+    assert log_box["height"] > 150
+    panel.get_by_role("button", name="Show all of the error").click()
+    expect(panel.locator("[data-folded]").filter(has_text="reason 59 of many")).to_have_count(0)
+    panel.get_by_text("Traceback", exact=True).click()
+    top, tabs = panel.bounding_box(), panel.get_by_role("link", name="Attempts").bounding_box()
+    assert top is not None
+    assert tabs is not None
+    assert tabs["y"] - top["y"] < 420
+    panel.get_by_role("button", name="Fold the error").click()
+    expect(panel.get_by_role("button", name="Show all of the error")).to_be_visible()
+
+
+def test_params_and_outputs_are_read_and_copied_in_full(page: Page, pipelines: Pipelines, talked: str) -> None:
+    """UD-24: nothing is only in a tooltip, and nothing ends at 4,000 characters."""
+    open_page(page, f"{pipelines.url}/runs/{talked}?task=say&view=output")
+    folded = page.locator("[data-folded]").filter(has_text="word199")
+    expect(folded).to_be_visible()
+    page.get_by_role("button", name="Show all of the params").click()
+    expect(folded).to_have_count(0)
+    expect(page.get_by_role("button", name="Copy the params")).to_be_visible()
+    page.get_by_role("button", name="Fold the params").click()
+    output = page.get_by_label("Output", exact=True)
+    expect(output).not_to_contain_text("1999")
+    page.get_by_role("button", name=re.compile("Show all [0-9,]+ characters")).click()
+    expect(output).to_contain_text("1999")
+    assert output.evaluate("one => one.scrollHeight - one.clientHeight") <= 1
+    expect(page.get_by_role("button", name="Copy the value of Output")).to_be_visible()
+
+
+def test_a_selected_task_stays_in_view(page: Page, pipelines: Pipelines, talked: str) -> None:
+    """Trial D24: the panel takes half of the room, and the graph is fitted into the other half."""
+    open_page(page, f"{pipelines.url}/runs/{talked}")
+    box = page.locator(".react-flow__node[data-id=close]")
+    box.click()
+    expect(page.get_by_role("region", name="Task close")).to_be_visible()
+    graph = page.get_by_role("region", name="Tasks", exact=True)
+    page.wait_for_function(INSIDE, arg=[box.element_handle(), graph.element_handle()])
+
+
+INSIDE = """([one, other]) => {
+    const [box, room] = [one.getBoundingClientRect(), other.getBoundingClientRect()];
+    return box.width > 0 && box.left >= room.left && box.right <= room.right;
+}"""

@@ -101,3 +101,19 @@ def test_the_schedule_has_its_next_slots(page: Page, pipelines: Pipelines) -> No
     expect(page.get_by_text("missed slots get no run")).to_be_visible()
     expect(page.get_by_role("region", name="Next slots").get_by_role("row").nth(20)).to_be_visible()
     assert violations(page) == []
+
+
+def test_the_grid_is_in_order_of_what_its_runs_are_about(page: Page, pipelines: Pipelines) -> None:
+    """UD-15: a backfill stands at its dates, which the axis says; the newest is left, as in the list of workflows."""
+    backfill = {"workflow": "load", "from": "2026-02-01T00:00:00Z", "to": "2026-02-04T23:00:00Z"}
+    pipelines.post("/backfills", **backfill, limit=4)
+    pipelines.finish("load", day="2026-01-05", rows=1)
+    open_page(page, f"{pipelines.url}/workflows/load")
+    grid = page.get_by_role("grid", name="Runs and tasks")
+    expect(grid.get_by_text(re.compile(r"^Feb \d"))).not_to_have_count(0)
+    heads = grid.locator("[data-row='-1']")
+    runs = {one["id"]: one for one in pipelines.get("/workflows/load/grid", limit=100)["items"]}
+    shown = [str(heads.nth(index).get_attribute("aria-label")).split()[1].rstrip(",") for index in range(heads.count())]
+    times = [runs[one]["slot"] or runs[one]["created_at"] for one in shown if one in runs]
+    assert times == sorted(times, reverse=True)
+    assert len(times) >= 5

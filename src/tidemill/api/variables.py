@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal
-from tidemill.api.fields import Positional
+from tidemill.api.etags import check_etag
+from tidemill.api.fields import Header, Positional
 from tidemill.api.operation import DELETE, GET, PUT, CommandForm, Message, operation
 from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.services import Services
 from tidemill.storage.tables.variables import NamedValue
 
 if TYPE_CHECKING:
-    from tidemill.storage.tables.variables import ListedVariable
+    from tidemill.storage.tables.variables import ListedVariable, VariableRow
 
 Value = Annotated[
     Any,
@@ -20,12 +21,32 @@ Value = Annotated[
     Positional(),
 ]
 
+IfMatch = Annotated[
+    str | None,
+    Meta(description="The ETag of the variable that was read: the change fails if the variable has another one now."),
+    Header("if-match"),
+]
+
+
+def etag_of(row: "VariableRow") -> str:
+    """Return the ETag of a variable."""
+    return f'"{int(row.updated_at.timestamp() * 1_000_000)}"'
+
 
 class Variable(NamedValue, Message, frozen=True, kw_only=True):
     """A variable; its value is null if it is omitted."""
 
     omitted: dict[str, int] = {}
     """The value, with its bytes, if the list leaves it out because it is large; `GET` of the variable has it."""
+    etag: str = ""
+    """Changes whenever the variable does; `If-Match` takes it."""
+
+    @classmethod
+    def of_row(cls, row: "VariableRow") -> "Variable":
+        """Return the message about a variable."""
+        return cls(
+            name=row.name, value=row.value, updated_at=row.updated_at, updated_by=row.updated_by, etag=etag_of(row)
+        )
 
     @classmethod
     def listed(cls, one: "ListedVariable") -> "Variable":
@@ -37,6 +58,7 @@ class Variable(NamedValue, Message, frozen=True, kw_only=True):
             updated_at=variable.updated_at,
             updated_by=variable.updated_by,
             omitted={} if size is None else {"value": size},
+            etag=etag_of(variable),
         )
 
 
@@ -54,7 +76,7 @@ async def list_variables(services: Services, caller: Principal, page: PageReques
 @operation(GET("/variables/{name}"), Permission.READ, command=CommandForm("variable show", shows="value"))
 async def get_variable(services: Services, caller: Principal, name: str) -> Variable:
     """Return a variable."""
-    return Variable.of(await services.access.variables.get(caller.tenant, name))
+    return Variable.of_row(await services.access.variables.get(caller.tenant, name))
 
 
 @operation(
@@ -64,9 +86,14 @@ async def get_variable(services: Services, caller: Principal, name: str) -> Vari
     is_audited_by_service=True,
     command=CommandForm("variable set", done="variable '{name}' is set"),
 )
-async def set_variable(services: Services, caller: Principal, name: str, value: Value) -> Variable:
+async def set_variable(
+    services: Services, caller: Principal, name: str, value: Value, if_match: IfMatch = None
+) -> Variable:
     """Set a variable to anything that JSON can express."""
-    return Variable.of(await services.access.variables.set(caller, name, value))
+    before = None if if_match is None else await services.access.variables.get(caller.tenant, name)
+    if if_match is not None and before is not None:
+        check_etag(if_match, etag_of(before))
+    return Variable.of_row(await services.access.variables.set(caller, name, value, before))
 
 
 @operation(

@@ -11,6 +11,7 @@ from tidemill.kernel.errors import TidemillError
 from tidemill.node import Node
 from tidemill.server.authentication import CredentialAuthentication, NoAuthentication
 from tidemill.server.authorization import Auditing, Authorization
+from tidemill.server.compression import Compression
 from tidemill.server.connections import limit_per_key
 from tidemill.server.errors import answer_http_exception, answer_tidemill_error, answer_unexpected_error
 from tidemill.server.idempotency import Idempotency
@@ -56,7 +57,7 @@ def make_app(
         ui=StaticSite(static / "ui"),
         docs=StaticSite(static / "docs"),
     )
-    routes = BodyPace(ContextInjection(_routes(), context), node.settings.body_bytes_per_second)
+    routes = BodyPace(ContextInjection(Compression(_routes()), context), node.settings.body_bytes_per_second)
     return cast("ASGIApp", RequestContext(routes, ServerMetrics(node), node.spans, node.event_feed.clock))
 
 

@@ -140,3 +140,48 @@ async def convert(split: int) -> int:
         raise ValueError(f"element {split} is broken")
     await asyncio.sleep(0.5)
     return split
+
+
+class TalkParams(tm.Params):
+    """More than two lines show."""
+
+    topic: str = "weather"
+    words: list[str] = msgspec.field(default_factory=lambda: [f"word{number}" for number in range(200)])
+
+
+talk = tm.Workflow("talk", params=TalkParams)
+
+
+@talk.task
+def say(ctx: tm.Context) -> dict[str, list[int]]:
+    """Log what a terminal would show in colours, and return a long value."""
+    ctx.log.info("first")
+    ctx.log.info("\x1b[1;31mred\x1b[0m and \x1b[32mgreen\x1b[0m")
+    ctx.log.info("10 %\r55 %\r\x1b[36m100 %\x1b[0m")
+    for number in range(60):
+        ctx.log.info("line %s", number)
+    return {"numbers": list(range(2000))}
+
+
+@talk.task
+def repeat(say: dict[str, list[int]]) -> int:
+    """Return how much was said."""
+    return len(say)
+
+
+@talk.task
+def translate(repeat: int) -> int:
+    """Return it again."""
+    return repeat
+
+
+@talk.task
+def shout(translate: int) -> int:
+    """Fail with a long message."""
+    raise ValueError("\n".join(f"reason {number} of many" for number in range(60)))
+
+
+@talk.task
+def close(shout: int) -> int:
+    """Come last, at the right end of the graph."""
+    return shout

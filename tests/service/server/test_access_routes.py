@@ -284,3 +284,25 @@ async def test_the_audit_log_has_pages_and_filters(server: Served) -> None:
     assert [one["target"] for one in rest["items"]] == ["v1", "v0"]
     assert (first["total"], rest["total"], rest["next"]) == (5, 5, None)
     assert (await server.http.get("/audit", params={"target": "v1"})).json()["total"] == 1
+
+
+async def test_a_variable_that_has_changed_is_not_overwritten(server: Served) -> None:
+    """UD-14: If-Match names the version that was read; a list names it too, and a change without it is made."""
+    created = (await server.http.put("/variables/limit", json={"value": 1})).json()
+    listed = (await server.http.get("/variables")).json()["items"][0]
+    assert created["etag"] == listed["etag"] == (await server.http.get("/variables/limit")).json()["etag"]
+    seen = {"if-match": created["etag"]}
+    changed = await server.http.put("/variables/limit", json={"value": 2}, headers=seen)
+    assert changed.status_code == 200
+    refused = await server.http.put("/variables/limit", json={"value": 3}, headers=seen)
+    assert (refused.status_code, refused.json()["code"]) == (412, "stale_etag")
+    assert (await server.http.get("/variables/limit")).json()["value"] == 2
+    both = [
+        server.http.put("/variables/limit", json={"value": n}, headers={"if-match": changed.json()["etag"]})
+        for n in (5, 6)
+    ]
+    assert sorted([answer.status_code for answer in await asyncio.gather(*both)]) == [200, 412]
+    assert (await server.http.put("/variables/limit", json={"value": 4})).status_code == 200
+    await server.http.delete("/variables/limit")
+    gone = await server.http.put("/variables/limit", json={"value": 5}, headers=seen)
+    assert gone.status_code == 404

@@ -356,9 +356,9 @@ class AsyncOperations:
         """Return a variable."""
         return await self._api.call(get_variable, {"name": name})
 
-    async def set_variable(self, name: str, value: Any) -> Variable:
+    async def set_variable(self, name: str, value: Any, *, if_match: str | None = None) -> Variable:
         """Set a variable to anything that JSON can express."""
-        return await self._api.call(set_variable, {"name": name, "value": value})
+        return await self._api.call(set_variable, {"name": name, "value": value, "if_match": if_match})
 
     async def delete_variable(self, name: str) -> None:
         """Delete a variable."""

@@ -353,9 +353,9 @@ class Operations:
         """Return a variable."""
         return self._api.call(get_variable, {"name": name})
 
-    def set_variable(self, name: str, value: Any) -> Variable:
+    def set_variable(self, name: str, value: Any, *, if_match: str | None = None) -> Variable:
         """Set a variable to anything that JSON can express."""
-        return self._api.call(set_variable, {"name": name, "value": value})
+        return self._api.call(set_variable, {"name": name, "value": value, "if_match": if_match})
 
     def delete_variable(self, name: str) -> None:
         """Delete a variable."""

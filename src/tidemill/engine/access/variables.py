@@ -27,8 +27,11 @@ class VariableService:
         self._clock = clock
         self._given = given
 
-    async def set(self, principal: Principal, name: str, value: Any) -> VariableRow:
-        """Set a variable of the principal's tenant to anything that JSON can express."""
+    async def set(self, principal: Principal, name: str, value: Any, before: VariableRow | None = None) -> VariableRow:
+        """Set a variable of the principal's tenant to anything that JSON can express.
+
+        With `before` it replaces only that version: RequestError if the variable has changed since.
+        """
         check_name("variable", name)
         variable = VariableRow(
             tenant=principal.tenant,
@@ -37,7 +40,11 @@ class VariableService:
             updated_at=self._clock.now(),
             updated_by=principal.actor,
         )
-        await self._variables.upsert(variable)
+        if before is None:
+            await self._variables.upsert(variable)
+        elif not await self._variables.replace(variable, before):
+            message = f"variable '{name}' has changed since you read it: read it again"
+            raise RequestError(message, code="stale_etag", status=412)
         await self._audit.record(principal, "variable.set", name)
         return variable
 

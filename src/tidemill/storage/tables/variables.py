@@ -40,6 +40,13 @@ _PUT_VARIABLE = Statement(
     """,
     _VARIABLE,
 )
+_REPLACE_VARIABLE = Statement(
+    """
+    UPDATE {schema}variables SET ({columns}) = ({parameters})
+    WHERE tenant = :tenant AND name = :name AND updated_at = :before RETURNING name
+    """,
+    _VARIABLE,
+)
 _VARIABLE_OF = Statement("SELECT {columns} FROM {schema}variables WHERE tenant = :tenant AND name = :name", _VARIABLE)
 _VARIABLES_OF = Statement(
     f"SELECT {_VARIABLE.listed('value')} FROM {{schema}}variables WHERE tenant = :tenant ORDER BY name"
@@ -53,6 +60,11 @@ class Variables(Table):
     async def upsert(self, variable: VariableRow) -> None:
         """Write a variable in place of the previous one."""
         await self._put(_PUT_VARIABLE, **_VARIABLE.values(variable))
+
+    async def replace(self, variable: VariableRow, before: VariableRow) -> bool:
+        """Write a variable in place of a version; return False if that is not the current one."""
+        values = _VARIABLE.values(variable) | {"before": _VARIABLE.values(before)["updated_at"]}
+        return bool(await self._change(_REPLACE_VARIABLE, **values))
 
     async def get(self, tenant: str, name: str) -> VariableRow | None:
         """Return a variable."""

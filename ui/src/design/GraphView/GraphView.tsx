@@ -11,9 +11,10 @@ import {
   Position,
   ReactFlow,
   type ReactFlowState,
+  useReactFlow,
   useStore,
 } from "@xyflow/react";
-import { type KeyboardEvent, type ReactNode, useMemo } from "react";
+import { type KeyboardEvent, type ReactNode, useEffect, useMemo, useRef } from "react";
 import type { Tone } from "../tone";
 import {
   BOX_HEIGHT,
@@ -108,15 +109,41 @@ export function GraphView({ label, nodes, edges, direction = "LR", gap, first, o
         proOptions={{ hideAttribution: true }}
       >
         <Dots />
+        <FitToRoom first={first} selected={nodes.find((node) => node.isSelected)?.id} />
         <Controls showInteractive={false} position="bottom-right" />
       </ReactFlow>
     </div>
   );
 }
 
+/** Below this, names in boxes are smaller than 9 px. */
+const READABLE = 0.7;
+
 function fitOptions(first: string[] | undefined) {
   const isNarrow = matchMedia("(width < 720px)").matches;
   return { padding: 0.08, maxZoom: 1, ...(isNarrow && first && { nodes: first.map((id) => ({ id })) }) };
+}
+
+const roomOf = ({ width, height }: ReactFlowState): string => `${width} ${height}`;
+
+/** Fits the graph again when a panel beside it opens or closes, and shows what is selected if all is too much. */
+function FitToRoom({ first, selected }: { first: string[] | undefined; selected: string | undefined }) {
+  const { fitView, getNodesBounds, getViewport, setCenter } = useReactFlow();
+  const room = useStore(roomOf);
+  const fitted = useRef(room);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: only other room is a reason to move what the reader sees
+  useEffect(() => {
+    if (fitted.current === room || room === "0 0") return;
+    const isFirst = fitted.current === "0 0";
+    fitted.current = room;
+    if (isFirst) return;
+    void fitView(fitOptions(first)).then(() => {
+      if (selected === undefined || getViewport().zoom >= READABLE) return;
+      const { x, y, width, height } = getNodesBounds([selected]);
+      void setCenter(x + width / 2, y + height / 2, { zoom: READABLE });
+    });
+  }, [room]);
+  return null;
 }
 
 /** Enter and space do what a click does, on the node that has the focus. */

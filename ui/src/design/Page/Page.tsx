@@ -1,4 +1,5 @@
 import { type ReactNode, useEffect } from "react";
+import { Fold } from "../Fold/Fold";
 import styles from "./Page.module.css";
 
 interface Props {
@@ -26,7 +27,13 @@ export function Page({ title, mark, subtitle, actions, isFull = false, children 
             {title}
           </h1>
           {mark}
-          {subtitle !== undefined && <div className={styles.subtitle}>{subtitle}</div>}
+          {subtitle !== undefined && (
+            <div className={styles.subtitle}>
+              <Fold lines={2} what="reason">
+                {subtitle}
+              </Fold>
+            </div>
+          )}
         </div>
         {actions !== undefined && <div className={styles.actions}>{actions}</div>}
       </header>

@@ -56,7 +56,7 @@ function options(element: HTMLElement, { series, format, height, isLogarithmic }
     stroke: token("--text-3"),
     grid: { stroke: token("--line"), width: 1 },
     ticks: { show: false },
-    font: "11px system-ui, sans-serif",
+    font: `11px ${token("--font")}`,
   };
   return {
     width: element.clientWidth,

@@ -1,10 +1,12 @@
 import { useParams } from "@tanstack/react-router";
+import { lazy, Suspense } from "react";
 import { api } from "@/api/client";
 import { useSearchParam } from "@/app/useSearchParam";
 import { Answer } from "@/design/Answer/Answer";
 import { ErrorState } from "@/design/ErrorState/ErrorState";
 import { Page } from "@/design/Page/Page";
 import { Panel } from "@/design/Panel/Panel";
+import { Skeleton } from "@/design/Skeleton/Skeleton";
 import { type Tab, Tabs } from "@/design/Tabs/Tabs";
 import { formatCount, plural } from "@/format/number";
 import { Figures } from "./head/Figures";
@@ -12,13 +14,15 @@ import { HealthMark, healthReason } from "./head/HealthMark";
 import { ReactorActions } from "./head/ReactorActions";
 import { CachePanel } from "./tabs/CachePanel";
 import { DeadLettersTab } from "./tabs/DeadLettersTab";
-import { LatencyTab } from "./tabs/LatencyTab";
 import { LiveTab } from "./tabs/LiveTab";
 import { PartitionTable } from "./tabs/PartitionTable";
 import { RestartsTab } from "./tabs/RestartsTab";
 import { SourceTab } from "./tabs/SourceTab";
 import { useGraphs } from "./useGraphs";
 import { type LiveReactor, useLiveReactor } from "./useLiveReactor";
+
+/** Plots are a large part of the code, and the first tab has none. */
+const LatencyTab = lazy(() => import("./tabs/LatencyTab").then(({ LatencyTab }) => ({ default: LatencyTab })));
 
 /** One reactor, live: its graph, its firings, its cache, its latency, what went wrong, and what can be done. */
 export function ReactorPage() {
@@ -103,7 +107,11 @@ function Parts({ reactor, deadLetters }: { reactor: LiveReactor; deadLetters: nu
       />
       {error !== null && <ErrorState error={error} />}
       {tab === "live" && <LiveTab reactor={reactor} graphs={graphs} />}
-      {tab === "latency" && <LatencyTab name={reactor.state.name} />}
+      {tab === "latency" && (
+        <Suspense fallback={<Skeleton lines={8} />}>
+          <LatencyTab name={reactor.state.name} />
+        </Suspense>
+      )}
       {tab === "cache" && <CachePanel reactor={reactor} />}
       {tab === "dead-letters" && <DeadLettersTab name={name} />}
       {tab === "restarts" && <RestartsTab name={name} />}

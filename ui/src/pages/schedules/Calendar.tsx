@@ -14,7 +14,7 @@ const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "long", 
 const WEEK = 7;
 
 /** The slots of a week: past ones with how their runs ended, coming ones outlined. The week is in the address. */
-export function Calendar() {
+export function Calendar({ matches }: { matches: (workflow: string) => boolean }) {
   const today = new Date();
   const [chosen, choose] = useSearchParam("week", "");
   const monday = weekOf(dayOf(chosen, today));
@@ -51,8 +51,8 @@ export function Calendar() {
         {({ slots, dense, more }) => (
           <>
             {more && <p className={styles.more}>There are more slots than the calendar can show.</p>}
-            <DenseBands schedules={dense} />
-            <WeekGrid monday={monday} slots={slots} />
+            <DenseBands schedules={dense.filter(({ workflow }) => matches(workflow))} />
+            <WeekGrid monday={monday} slots={slots.filter(({ workflow }) => matches(workflow))} />
           </>
         )}
       </Answer>

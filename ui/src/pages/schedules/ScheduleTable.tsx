@@ -1,28 +1,44 @@
 import { Link } from "@tanstack/react-router";
+import { useState } from "react";
 import type { Schema } from "@/api/types";
 import { useMayWrite } from "@/app/useMe";
 import { Badge } from "@/design/Badge/Badge";
+import { Button } from "@/design/Button/Button";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
 import { StateBadge } from "@/design/StateBadge/StateBadge";
 import { type Column, Table } from "@/design/Table/Table";
 import { Time } from "@/design/Time/Time";
+import { plural } from "@/format/number";
 import { PauseSchedule } from "./PauseSchedule";
 
 type Schedule = Schema<"ScheduleInfo">;
 
 /** The schedules: rule, time zone, catch-up, and the next slot. */
-export function ScheduleTable({ schedules }: { schedules: Schedule[] }) {
+export function ScheduleTable({ schedules, isEmpty }: { schedules: Schedule[]; isEmpty: boolean }) {
   const mayWrite = useMayWrite();
-  if (schedules.length === 0) return <NoSchedules />;
+  const [isOpen, setOpen] = useState(false);
+  if (isEmpty) return <NoSchedules />;
+  if (schedules.length === 0) return <EmptyState title="No workflow with a schedule has this name." />;
+  const hidden = isOpen ? 0 : Math.max(0, schedules.length - SHOWN);
   return (
-    <Table
-      label="Schedules"
-      columns={mayWrite ? [...COLUMNS, PAUSE] : COLUMNS}
-      rows={schedules}
-      rowKey={({ workflow, key }) => `${workflow} ${key}`}
-    />
+    <>
+      <Table
+        label="Schedules"
+        columns={mayWrite ? [...COLUMNS, PAUSE] : COLUMNS}
+        rows={schedules.slice(0, schedules.length - hidden)}
+        rowKey={({ workflow, key }) => `${workflow} ${key}`}
+      />
+      {hidden > 0 && (
+        <Button look="quiet" onClick={() => setOpen(true)}>
+          Show {plural(hidden, "more schedule", "more schedules")}
+        </Button>
+      )}
+    </>
   );
 }
+
+/** Rows that are always shown: the search finds the others. */
+const SHOWN = 50;
 
 const COLUMNS: Column<Schedule>[] = [
   {

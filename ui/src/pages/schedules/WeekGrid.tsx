@@ -1,8 +1,9 @@
-import { Fragment } from "react";
+import { Fragment, useState } from "react";
 import type { Schema } from "@/api/types";
+import { Dialog } from "@/design/Dialog/Dialog";
 import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
 import { useNow } from "@/format/useNow";
-import { cellKey, entriesByCell } from "./entries";
+import { byImportance, cellKey, type Entry, entriesByCell } from "./entries";
 import { SlotEntry } from "./SlotEntry";
 import styles from "./WeekGrid.module.css";
 import { dayKey, daysOf } from "./week";
@@ -32,9 +33,7 @@ export function WeekGrid({ monday, slots }: { monday: Date; slots: Schema<"Calen
               const key = cellKey(day, hour);
               return (
                 <div key={key} className={styles.cell} data-now={key === nowKey || undefined}>
-                  {cells.get(key)?.map((entry) => (
-                    <SlotEntry key={entry.workflow} entry={entry} />
-                  ))}
+                  <Entries entries={cells.get(key) ?? []} when={`${DAY.format(day)}, ${hour}:00`} />
                 </div>
               );
             })}
@@ -42,5 +41,36 @@ export function WeekGrid({ monday, slots }: { monday: Date; slots: Schema<"Calen
         ))}
       </div>
     </ScrollRegion>
+  );
+}
+
+/** Entries of a cell that are always shown. */
+const SHOWN = 3;
+
+/** The entries of an hour, what matters most first; the rest is in a list that opens. */
+function Entries({ entries, when }: { entries: Entry[]; when: string }) {
+  const [isOpen, setOpen] = useState(false);
+  const ordered = entries.length > SHOWN ? byImportance(entries) : entries;
+  const hidden = entries.length - SHOWN;
+  return (
+    <>
+      {ordered.slice(0, SHOWN).map((entry) => (
+        <SlotEntry key={entry.workflow} entry={entry} />
+      ))}
+      {hidden > 0 && (
+        <button type="button" className={styles.others} onClick={() => setOpen(true)}>
+          {hidden} more
+        </button>
+      )}
+      {isOpen && (
+        <Dialog title={when} onClose={() => setOpen(false)}>
+          <div className={styles.all}>
+            {ordered.map((entry) => (
+              <SlotEntry key={entry.workflow} entry={entry} />
+            ))}
+          </div>
+        </Dialog>
+      )}
+    </>
   );
 }

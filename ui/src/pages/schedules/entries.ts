@@ -39,6 +39,11 @@ export function entriesByCell(slots: Slot[]): Map<string, Entry[]> {
   return cells;
 }
 
+/** What must be seen first. */
+export function byImportance(entries: Entry[]): Entry[] {
+  return entries.toSorted((one, other) => IMPORTANCE.indexOf(one.state) - IMPORTANCE.indexOf(other.state));
+}
+
 /** The state of a slot: that of its run, or why it has none. */
 export function stateOf({ status, run_state }: Slot): string {
   return status === "started" ? (run_state ?? "success") : status;

@@ -1,10 +1,12 @@
 import { useState } from "react";
 import { api } from "@/api/client";
+import { Problem } from "@/api/problem";
 import type { Schema } from "@/api/types";
 import { useOutcome } from "@/api/useOutcome";
 import { Field } from "@/design/Field/Field";
 import { NameField } from "@/design/Field/NameField";
 import { FormDialog } from "@/design/FormDialog/FormDialog";
+import { Conflict } from "./Conflict";
 import { parseValue } from "./value";
 
 interface Props {
@@ -17,6 +19,8 @@ interface Props {
 export function VariableForm({ variable, onClose }: Props) {
   const [name, setName] = useState(variable?.name ?? "");
   const [text, setText] = useState(variable === undefined ? "" : JSON.stringify(variable.value, null, 2));
+  // The version that the reader has seen: the list behind the form follows what others change.
+  const [seen, setSeen] = useState(variable?.etag ?? null);
   const { succeeded } = useOutcome("/api/v1/variables");
   const save = api.useMutation("put", "/api/v1/variables/{name}", {
     onSuccess: () => {
@@ -25,14 +29,23 @@ export function VariableForm({ variable, onClose }: Props) {
     },
   });
   const value = parseValue(text);
+  const isStale = save.error instanceof Problem && save.error.code === "stale_etag";
+  const submit = () => {
+    if (!value.isValid) return;
+    save.mutate({
+      params: { path: { name }, ...(seen !== null && { header: { "if-match": seen } }) },
+      body: { value: value.value },
+    });
+  };
   return (
     <FormDialog
       title={variable === undefined ? "New variable" : `Change ${variable.name}`}
       action="Save"
-      onSubmit={() => value.isValid && save.mutate({ params: { path: { name } }, body: { value: value.value } })}
+      onSubmit={submit}
       onClose={onClose}
       isBusy={save.isPending}
-      error={save.error}
+      isReady={!isStale}
+      error={isStale ? null : save.error}
     >
       {variable === undefined && <NameField value={name} onChange={setName} />}
       <Field
@@ -44,6 +57,20 @@ export function VariableForm({ variable, onClose }: Props) {
           <textarea {...attributes} required value={text} onChange={(event) => setText(event.target.value)} />
         )}
       </Field>
+      {isStale && (
+        <Conflict
+          name={name}
+          onKeepMine={(current) => {
+            setSeen(current.etag);
+            save.reset();
+          }}
+          onTakeTheirs={(current) => {
+            setSeen(current.etag);
+            setText(JSON.stringify(current.value, null, 2));
+            save.reset();
+          }}
+        />
+      )}
     </FormDialog>
   );
 }

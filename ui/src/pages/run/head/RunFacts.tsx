@@ -4,6 +4,7 @@ import type { Schema } from "@/api/types";
 import { CopyButton } from "@/design/CopyButton/CopyButton";
 import { Elapsed } from "@/design/Elapsed/Elapsed";
 import { Facts } from "@/design/Facts/Facts";
+import { Fold } from "@/design/Fold/Fold";
 import { RunId } from "@/design/RunId/RunId";
 import { Time } from "@/design/Time/Time";
 import { hasEnded } from "../state";
@@ -56,16 +57,19 @@ function Params({ params }: { params: Record<string, unknown> | null }) {
   if (params === null) return "can no longer be read";
   if (entries.length === 0) return "none";
   return (
-    <span className={styles.params} title={JSON.stringify(params, null, 2)}>
-      {entries.map(([name, value], index) => (
-        <Fragment key={name}>
-          {index > 0 && " "}
-          <code>
-            <span className={styles.name}>{name}=</span>
-            {JSON.stringify(value)}
-          </code>
-        </Fragment>
-      ))}
+    <span className={styles.params}>
+      <Fold lines={2} what="params">
+        {entries.map(([name, value], index) => (
+          <Fragment key={name}>
+            {index > 0 && " "}
+            <code>
+              <span className={styles.name}>{name}=</span>
+              {JSON.stringify(value)}
+            </code>
+          </Fragment>
+        ))}
+      </Fold>
+      <CopyButton text={JSON.stringify(params, null, 2)} label="Copy the params" />
     </span>
   );
 }

@@ -1,9 +1,10 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { memo, useEffect, useRef } from "react";
+import { styledPieces } from "./ansi";
 import { leavesEnd } from "./follow";
 import styles from "./LogView.module.css";
 import type { LogLine } from "./logBuffer";
-import { splitMatches, textOf } from "./search";
+import { splitMatches, textOf, writtenText } from "./search";
 
 interface Props {
   lines: LogLine[];
@@ -97,15 +98,41 @@ const Line = memo(function Line({
       </span>
       {showsElement && line.index !== null && <span className={styles.element}>[{line.index}]</span>}
       <span className={styles.message}>
-        {splitMatches(textOf(line), wanted).map((part, index) =>
-          part.isMatch ? (
-            // biome-ignore lint/suspicious/noArrayIndexKey: a part is its position
-            <mark key={index}>{part.text}</mark>
-          ) : (
-            part.text
-          ),
-        )}
+        <Message line={line} wanted={wanted} />
       </span>
     </>
   );
 });
+
+/** The text in the colours that the program gave it; while something is searched, the matches are marked instead. */
+function Message({ line, wanted }: { line: LogLine; wanted: string }) {
+  if (wanted !== "") {
+    return splitMatches(textOf(line), wanted).map((part, index) =>
+      part.isMatch ? (
+        // biome-ignore lint/suspicious/noArrayIndexKey: a part is its position
+        <mark key={index}>{part.text}</mark>
+      ) : (
+        part.text
+      ),
+    );
+  }
+  return styledPieces(writtenText(line)).map(({ text, style }, index) =>
+    style === null ? (
+      text
+    ) : (
+      <span
+        // biome-ignore lint/suspicious/noArrayIndexKey: a piece is its position
+        key={index}
+        className={styles.piece}
+        data-color={style.color}
+        data-ground={style.background}
+        data-bold={style.isBold}
+        data-faint={style.isFaint}
+        data-italic={style.isItalic}
+        data-underlined={style.isUnderlined}
+      >
+        {text}
+      </span>
+    ),
+  );
+}

@@ -24,7 +24,7 @@ export function LogView({ isActive, ...source }: Props) {
   const [level, setLevel] = useSearchParam("level", "debug");
   const [wrap, setWrap] = useSearchParam("wrap", "on");
   const isWrapped = wrap === "on";
-  const [isFollowing, setFollowing] = useState(text === "");
+  const [isFollowing, setFollowing] = useState(text === "" && isActive);
   const [match, setMatch] = useState(0);
   const lines = useMemo(
     () => (level === "debug" ? log.lines : log.lines.filter((line) => isAtLeast(line, level))),

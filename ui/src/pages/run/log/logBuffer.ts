@@ -20,11 +20,14 @@ export class LogBuffer {
   last: string | null = null;
   private lines: LogLine[] = [];
   private dropped = 0;
+  private isOrdered = true;
   /** The number of lines, dropped ones too, up to the one with that id. */
   private settled = 0;
 
   /** Not every line has an id: that of a task with many elements is long. */
   add(line: LogLine, id: string | null): void {
+    const before = this.lines.at(-1);
+    if (before !== undefined && byTime(before, line) > 0) this.isOrdered = false;
     this.lines.push(line);
     if (id !== null) {
       this.last = id;
@@ -41,7 +44,15 @@ export class LogBuffer {
     this.lines.length = Math.max(0, this.settled - this.dropped);
   }
 
+  /** In order of time: what a program prints and what it logs come on two ways. */
   excerpt(): Excerpt {
-    return { lines: this.lines.slice(), dropped: this.dropped };
+    const lines = this.isOrdered ? this.lines.slice() : this.lines.toSorted(byTime);
+    return { lines, dropped: this.dropped };
   }
+}
+
+/** Times are in UTC, with the fraction of a second that they need. */
+function byTime(one: LogLine, other: LogLine): number {
+  const [first, second] = [one.at.slice(0, -1), other.at.slice(0, -1)];
+  return first < second ? -1 : first > second ? 1 : 0;
 }

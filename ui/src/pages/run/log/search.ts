@@ -1,5 +1,6 @@
 /** Searching and filtering lines of a log. */
 
+import { plainText } from "./ansi";
 import type { LogLine } from "./logBuffer";
 
 const SEVERITY: Record<string, number> = { debug: 10, info: 20, warning: 30, error: 40, critical: 50 };
@@ -11,8 +12,13 @@ export function isAtLeast(line: LogLine, level: string): boolean {
   return (SEVERITY[line.level.toLowerCase()] ?? 20) >= (SEVERITY[level] ?? 0);
 }
 
-/** A line as it is shown, copied and searched. */
+/** A line as it is copied and searched: without colours. */
 export function textOf(line: LogLine): string {
+  return plainText(writtenText(line));
+}
+
+/** A line as it was written, with its fields. */
+export function writtenText(line: LogLine): string {
   const fields = Object.entries(line.fields).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
   return [line.message, ...fields].join(" ");
 }

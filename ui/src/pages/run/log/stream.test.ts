@@ -6,9 +6,9 @@ import { followLog, type LogState } from "./stream";
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-const line = (message: string) => ({ message }) as LogLine;
+const line = (message: string) => ({ at: "", message }) as LogLine;
 const logEvent = (message: string, id?: string) =>
-  `${id === undefined ? "" : `id: ${id}\n`}event: log\ndata: ${JSON.stringify({ message })}\n\n`;
+  `${id === undefined ? "" : `id: ${id}\n`}event: log\ndata: ${JSON.stringify(line(message))}\n\n`;
 const errorEvent = (problem: object) => `event: error\ndata: ${JSON.stringify(problem)}\n\n`;
 
 /** Follows a log whose streams have these events, one after the other; "lost" breaks a connection. */
@@ -76,6 +76,18 @@ test("an answer that refuses the stream is the end", async () => {
   const handlers = { onChange: () => undefined, onState: (state: LogState) => states.push(state) };
   await followLog(open, new LogBuffer(), handlers, new AbortController().signal);
   expect(states).toEqual(["failed"]);
+});
+
+test("UD-12: what came late is shown in order of time, and the stream still goes on after the last id", () => {
+  const buffer = new LogBuffer();
+  const at = (time: string, message: string) => ({ at: `2026-01-01T00:00:${time}Z`, message }) as LogLine;
+  buffer.add(at("01", "one"), "1");
+  buffer.add(at("03.5", "three"), "2");
+  buffer.add(at("03", "two"), "3");
+  buffer.add(at("04", "four"), null);
+  expect(buffer.excerpt().lines.map(({ message }) => message)).toEqual(["one", "two", "three", "four"]);
+  buffer.rewind();
+  expect(buffer.excerpt().lines.map(({ message }) => message)).toEqual(["one", "two", "three"]);
 });
 
 test("a long log keeps its newest lines, says how many it dropped, and can still go back to the last id", () => {

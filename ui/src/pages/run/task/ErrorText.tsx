@@ -1,5 +1,6 @@
 import type { Schema } from "@/api/types";
 import { CopyButton } from "@/design/CopyButton/CopyButton";
+import { Fold } from "@/design/Fold/Fold";
 import styles from "./ErrorText.module.css";
 
 /** The error of a task: class and message, and the traceback on demand. */
@@ -7,7 +8,9 @@ export function ErrorText({ error }: { error: Schema<"TaskError"> }) {
   const title = error.message === "" ? error.type : `${error.type}: ${error.message}`;
   return (
     <div className={styles.error}>
-      <p className={styles.title}>{title}</p>
+      <Fold lines={4} what="error">
+        <p className={styles.title}>{title}</p>
+      </Fold>
       {error.traceback !== "" && (
         <details>
           <summary>Traceback</summary>

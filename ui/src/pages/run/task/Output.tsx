@@ -1,6 +1,5 @@
 import { api } from "@/api/client";
 import { Answer } from "@/design/Answer/Answer";
-import { CopyButton } from "@/design/CopyButton/CopyButton";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
 import { JsonView } from "@/design/JsonView/JsonView";
 import { stateLabel } from "@/design/tone";
@@ -22,10 +21,7 @@ function Value({ run, task, index }: { run: string; task: string; index: number 
     <Answer query={query}>
       {({ output }) => (
         <div className={styles.padded}>
-          <JsonView value={output} label="Output" />
-          <span>
-            <CopyButton text={JSON.stringify(output, null, 2)} label="Copy the output" />
-          </span>
+          <JsonView value={output} label="Output" isFull />
         </div>
       )}
     </Answer>

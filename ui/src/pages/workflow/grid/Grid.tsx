@@ -1,10 +1,20 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type KeyboardEvent, type MouseEvent, memo, useCallback, useEffect, useId, useRef, useState } from "react";
+import {
+  type KeyboardEvent,
+  type MouseEvent,
+  memo,
+  useCallback,
+  useEffect,
+  useId,
+  useMemo,
+  useRef,
+  useState,
+} from "react";
 import styles from "./Grid.module.css";
 import { GridColumn } from "./GridColumn";
 import { GridStatus } from "./GridStatus";
-import { CELL, HEAD, longestOf, type Position, rowsAround, step } from "./geometry";
+import { CELL, datesOf, HEAD, longestOf, type Position, rowsAround, step } from "./geometry";
 import type { GridRun } from "./useGrid";
 
 interface Props {
@@ -15,7 +25,7 @@ interface Props {
 }
 
 /**
- * Runs as columns, newest first, and tasks as rows. Only what is in view exists, in both directions. Arrows move, Enter
+ * Runs as columns, newest first by their slots, and tasks as rows. Only what is in view exists, in both directions. Arrows move, Enter
  * and a click open the run at the task.
  */
 export function Grid({ runs, tasks, onEnd }: Props) {
@@ -71,6 +81,7 @@ export function Grid({ runs, tasks, onEnd }: Props) {
     if (at) open(at);
   };
   const visible = rows.getVirtualItems();
+  const dates = useMemo(() => datesOf(runs), [runs]);
   const range = rowsAround(visible[0]?.index ?? 0, visible.at(-1)?.index ?? -1, tasks.length);
   return (
     <>
@@ -105,6 +116,7 @@ export function Grid({ runs, tasks, onEnd }: Props) {
                   first={range.first}
                   last={range.last}
                   longest={longestOf(runs)}
+                  date={dates.get(index)}
                   active={active?.column === index ? active.row : null}
                 />
               )

@@ -2,7 +2,7 @@ import { memo } from "react";
 import { glyphOf } from "@/design/StateMark/glyph";
 import { stateLabel, toneOf } from "@/design/tone";
 import styles from "./Grid.module.css";
-import { CELL, durationOf, HEAD } from "./geometry";
+import { AXIS, CELL, durationOf, HEAD } from "./geometry";
 import type { GridRun } from "./useGrid";
 
 interface Props {
@@ -16,11 +16,13 @@ interface Props {
   last: number;
   /** The duration that the highest bar stands for. */
   longest: number;
+  /** The day that begins here. */
+  date: string | undefined;
   /** The row that the pointer or the keyboard is at; -1 is the bar. */
   active: number | null;
 }
 
-const ROOM = HEAD - 14;
+const ROOM = HEAD - AXIS - 14;
 
 /** One run: a bar as high as it took long, and a cell per task. It renders again only if the run has changed. */
 export const GridColumn = memo(function GridColumn({
@@ -32,6 +34,7 @@ export const GridColumn = memo(function GridColumn({
   first,
   last,
   longest,
+  date,
   active,
 }: Props) {
   const height = Math.max(3, Math.min(1, durationOf(run) / longest) * ROOM);
@@ -40,6 +43,11 @@ export const GridColumn = memo(function GridColumn({
     // biome-ignore lint/a11y/useSemanticElements: a table cannot be virtualised in both directions
     // biome-ignore lint/a11y/useFocusableInteractive: the grid keeps the focus, and names the active cell
     <div className={styles.column} role="row" style={{ transform: `translateX(${left}px)` }}>
+      {date !== undefined && (
+        <span className={styles.date} aria-hidden="true">
+          {date}
+        </span>
+      )}
       {/* biome-ignore lint/a11y/useSemanticElements: as above */}
       <span
         role="gridcell"

@@ -5,8 +5,12 @@ import type { GridRun } from "./useGrid";
 
 /** The side of a cell, in pixels. */
 export const CELL = 24;
-/** The height of the bars above the cells. */
-export const HEAD = 64;
+/** The height of the dates. */
+export const AXIS = 18;
+/** The height of the dates and of the bars above the cells. */
+export const HEAD = 64 + AXIS;
+/** Columns that a date needs. */
+const DATE_WIDTH = 3;
 
 /** Rows come and go in groups of this many, so that scrolling seldom renders all columns again. */
 const GROUP = 10;
@@ -48,6 +52,34 @@ export function step(from: Position | null, key: string, columns: number, rows: 
 /** How long a run took, or has run for. */
 export function durationOf(run: Pick<GridRun, "started_at" | "ended_at">): number {
   return run.started_at === null ? 0 : secondsBetween(run.started_at, run.ended_at);
+}
+
+/** When a run was meant to be: its slot, or when it was started. */
+export function logicalTime({ slot, created_at }: Pick<GridRun, "slot" | "created_at">): number {
+  return Date.parse(slot ?? created_at);
+}
+
+/** Newest first by what they are about: a backfill of last week stands at last week. */
+export function inLogicalOrder(runs: GridRun[]): GridRun[] {
+  return runs.toSorted((one, other) => logicalTime(other) - logicalTime(one));
+}
+
+const DATE = new Intl.DateTimeFormat("en", { month: "short", day: "numeric" });
+const DATE_OF_YEAR = new Intl.DateTimeFormat("en", { month: "short", day: "numeric", year: "2-digit" });
+
+/** The dates of the axis, by column: where a day begins, if there is room for it; with the year where that changes. */
+export function datesOf(runs: GridRun[], now = new Date()): Map<number, string> {
+  const dates = new Map<number, string>();
+  let last = { column: Number.NEGATIVE_INFINITY, day: "", year: now.getFullYear() };
+  runs.forEach((run, column) => {
+    const at = new Date(logicalTime(run));
+    const day = at.toDateString();
+    if (day === last.day || column - last.column < DATE_WIDTH) return;
+    const year = at.getFullYear();
+    dates.set(column, (year === last.year ? DATE : DATE_OF_YEAR).format(at));
+    last = { column, day, year };
+  });
+  return dates;
 }
 
 const known = new WeakMap<GridRun[], number>();

@@ -2,6 +2,7 @@ import { useMemo } from "react";
 import { api } from "@/api/client";
 import { itemsOf, PAGED, useMore } from "@/api/paging";
 import type { Schema } from "@/api/types";
+import { inLogicalOrder } from "./geometry";
 
 export type GridRun = Schema<"GridRun">;
 export type GridCell = Schema<"GridCell">;
@@ -15,7 +16,7 @@ export function useGrid(name: string) {
     PAGED,
   );
   const { data } = query;
-  const runs = useMemo(() => itemsOf(data), [data]);
+  const runs = useMemo(() => inLogicalOrder(itemsOf(data)), [data]);
   const tasks = useMemo(() => taskNames(data?.pages ?? []), [data]);
   return { query, runs, tasks, loadMore: useMore(query) };
 }
