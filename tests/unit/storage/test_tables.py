@@ -15,6 +15,7 @@ from tidemill.storage.postgres.plain_tables import POSTGRES
 from tidemill.storage.sqlite.connections import migrate
 from tidemill.storage.sqlite.memory import MemoryStore
 from tidemill.storage.sqlite.plain_tables import SQLITE
+from tidemill.storage.sqlite.run_rows import ATTEMPT_COLUMNS, RUN_COLUMNS, TASK_COLUMNS
 from tidemill.storage.tables.database import Dialect, Statement
 from tidemill.storage.tenant_tables import TENANT_TABLES
 
@@ -33,6 +34,30 @@ def all_statements() -> Iterator[Statement]:
 
 
 STATEMENTS = list(dict.fromkeys(all_statements()))
+
+
+def declared_columns() -> dict[str, set[str]]:
+    """Return the columns of each table by the statements that add its rows, and by the rows of runs."""
+    columns: dict[str, set[str]] = {
+        "runs": set(RUN_COLUMNS),
+        "task_runs": {"tenant", *TASK_COLUMNS},
+        "attempts": set(ATTEMPT_COLUMNS),
+    }
+    for one in STATEMENTS:
+        for table, names in re.findall(r"INSERT INTO \{schema\}(\w+)(?: AS \w+)? \(([^)]*)\)", one.sql):
+            columns.setdefault(table, set()).update(name.strip(' "') for name in names.split(","))
+    return columns
+
+
+def test_the_schema_of_sqlite_has_the_columns_that_modules_declare() -> None:
+    """A column that a migration adds is written by a module, and one that a module writes has its migration."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection, ":memory:")
+        declared = declared_columns()
+        declared["attempts"].add("value")  # which is a table of PostgreSQL
+        stored = {table: {row[1] for row in connection.execute(f"PRAGMA table_info({table})")} for table in declared}
+    assert stored == declared
+    assert len(declared) > 25
 
 
 def test_there_are_statements() -> None:
