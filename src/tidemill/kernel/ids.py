@@ -34,4 +34,7 @@ def _letters(random: bytes) -> str:
 
 def _encode_base32(number: int, length: int) -> str:
     """Return the last letters of a number, an even number of them."""
-    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(5 * (length - 2), -1, -10)])
+    letters = ""
+    for shift in range(0, 5 * length, 10):
+        letters = _PAIRS[(number >> shift) & 1023] + letters
+    return letters

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import msgspec
@@ -131,7 +132,7 @@ def build_run_result(
         started_at=run.started_at,
         ended_at=run.ended_at,
         tasks={
-            name: _task_result(run.id, sorted(rows, key=lambda row: row.index), errors, outputs, name in mapped)
+            name: _task_result(run.id, sorted(rows, key=_INDEX), errors, outputs, name in mapped)
             for name, rows in record.by_task().items()
         },
         reason=run.reason,
@@ -154,10 +155,11 @@ def _task_result(
     outputs: Mapping[TaskKey, Any],
     is_mapped: bool,
 ) -> TaskResult:
-    results = [_row_result(row, TaskKey(run, row.task, row.index), errors, outputs) for row in rows]
     if rows[0].index == UNMAPPED:
-        is_empty = is_mapped and results[0].state is TaskState.SUCCESS
-        return msgspec.structs.replace(results[0], output=[]) if is_empty else results[0]
+        whole = _row_result(rows[0], TaskKey(run, rows[0].task, UNMAPPED), errors, outputs)
+        is_empty = is_mapped and whole.state is TaskState.SUCCESS
+        return msgspec.structs.replace(whole, output=[]) if is_empty else whole
+    results = [_row_result(row, TaskKey(run, row.task, row.index), errors, outputs) for row in rows]
     ends = [one.ended_at for one in results if one.ended_at is not None]
     return TaskResult(
         state=mapped_state(one.state for one in results),
@@ -171,6 +173,7 @@ def _task_result(
     )
 
 
+_INDEX = attrgetter("index")
 _STATES_WITH_ERROR = (TaskState.FAILED, TaskState.UP_FOR_RETRY, TaskState.SUCCESS)
 
 

@@ -97,6 +97,16 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(ordered)
 
     @cached_property
+    def uses_pools(self) -> bool:
+        """Whether some task needs a slot of a pool."""
+        return any(task.pool is not None for task in self.tasks)
+
+    @cached_property
+    def mapped_sources(self) -> frozenset[str]:
+        """The tasks whose lists others are mapped over."""
+        return frozenset(task.each for task in self.tasks if task.each is not None)
+
+    @cached_property
     def has_mapped_tasks(self) -> bool:
         """Whether some task is mapped over a list."""
         return any(task.each is not None for task in self.tasks)

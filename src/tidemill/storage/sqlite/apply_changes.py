@@ -42,12 +42,12 @@ class PreparedChange:
             and not change.pools
             and change.fire is None
             and not change.is_operator_action
-            and all(one.expired_lease is None for one in change.tasks)
+            and (not rows.task_updates or all(columns[-1] is None for columns in rows.task_updates))  # expired leases
         )
 
     def __call__(self, connection: sqlite3.Connection) -> Applied | Refused:
         """Write the change, or nothing at all."""
-        if self._is_optimistic and not self._is_overtaking(connection):
+        if self._is_optimistic and (self._change.passes_over is None or not self._is_overtaking(connection)):
             revision = self._write_optimistically(connection)
             if revision is not None:
                 return Applied(revision)
@@ -128,7 +128,7 @@ class PreparedChange:
     def _write_tasks(self, connection: sqlite3.Connection, tenant: str) -> bool:
         """Write the task runs; return whether all of them were as expected."""
         queries, rows = self._queries, self._rows
-        added = [(tenant, *columns) for columns in rows.added]
+        added = [(tenant, *columns) for columns in rows.added] if rows.added else ()
         for statement, written in (
             (queries.delete_expected_task, rows.removed),
             (queries.update_progress, rows.progress_updates),

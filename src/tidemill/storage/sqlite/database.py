@@ -5,6 +5,7 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from tidemill.kernel.concurrency import ResultCallback, WorkerThread
@@ -255,7 +256,7 @@ class FileDatabase(Database, CallbackTransactor[SqliteUnit]):
 
     def transact_with_callback(self, units: Sequence[SqliteUnit], on_done: Callback) -> None:
         assert self._writer is not None, "as above"
-        self._writer.post(lambda connection: run_in_transaction(connection, units), on_done)
+        self._writer.post(partial(run_in_transaction, units=units), on_done)
         self._transaction_count += 1
         if self._transaction_count == TRANSACTIONS_BEFORE_STRETCH:
             self._writer.post(lambda connection: stretch_log(connection, self._path), _ignore_outcome)

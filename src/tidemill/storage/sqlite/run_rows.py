@@ -5,9 +5,9 @@ that a new field of a run needs a migration and nothing else here. Only the func
 spell its columns out: they run for every step of every task.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, get_args
 
 import msgspec
@@ -110,6 +110,18 @@ def to_micros(time: datetime) -> int:
     return number
 
 
+def _times_to_micros(times: Iterable[datetime | None]) -> list[int | None]:
+    """Return times as `to_micros` does, and None for None, in one call: this runs for every row of every change."""
+    micros: list[int | None] = []
+    for time in times:
+        if time is None:
+            micros.append(None)
+        else:
+            known = _micros_cache.get(id(time))
+            micros.append(to_micros(time) if known is None else known[1])
+    return micros
+
+
 def to_micros_or_none(time: datetime | None) -> int | None:
     """Return a time as `to_micros` does; None for None."""
     return None if time is None else to_micros(time)
@@ -135,11 +147,13 @@ class _Positions(NamedTuple):
     """Where the columns that need encoding are among the columns of a statement."""
 
     times: tuple[int, ...]
+    times_of: Callable[[Columns], tuple[datetime | None, ...]]
     state: int
 
     @classmethod
     def among(cls, names: Sequence[str]) -> "_Positions":
-        return cls(tuple(names.index(name) for name in names if name in _RUN_TIMES), names.index("state"))
+        times = tuple(names.index(name) for name in names if name in _RUN_TIMES)
+        return cls(times, itemgetter(*times), names.index("state"))
 
 
 _IN_RUN = _Positions.among(RUN_COLUMNS)
@@ -160,9 +174,9 @@ def encode_run_update(row: RunRow) -> Columns:
 def _encode_values(values: Columns, positions: _Positions) -> Columns:
     encoded = list(values)
     encoded[positions.state] = str(values[positions.state])  # sqlite3 would search an adapter for an enum
-    for position in positions.times:
-        if (time := values[position]) is not None:
-            encoded[position] = to_micros(time)
+    times = _times_to_micros(positions.times_of(values))
+    for position, micros in zip(positions.times, times, strict=True):
+        encoded[position] = micros
     return tuple(encoded)
 
 
@@ -186,24 +200,25 @@ def encode_task(row: TaskRow, lease_until: int) -> Columns:
 
 def encode_progress(row: TaskRow, lease_until: int) -> Columns:
     """Return the columns that say how far a task run is, not where it runs."""
-    state, wake_at, since = row.state, row.wake_at, row.since
-    claimed_at, started_at, ended_at = row.claimed_at, row.started_at, row.ended_at
+    state = row.state
+    times = _times_to_micros((row.wake_at, row.since, row.claimed_at, row.started_at, row.ended_at))
+    wake_at, since, claimed_at, started_at, ended_at = times
     return (
         str(state),
         row.variant,
         row.size,
-        None if wake_at is None else to_micros(wake_at),  # spelled out: this runs for every row of every change
-        None if since is None else to_micros(since),
+        wake_at,
+        since,
         row.attempt,
         row.tries,
         row.failures,
         row.recoveries,
         row.deferrals,
         row.claimed_by,
-        None if claimed_at is None else to_micros(claimed_at),
+        claimed_at,
         lease_until if state in CLAIMED_TASKS else None,
-        None if started_at is None else to_micros(started_at),
-        None if ended_at is None else to_micros(ended_at),
+        started_at,
+        ended_at,
         row.reason,
     )
 
@@ -245,14 +260,15 @@ def decode_keyed_task(columns: Columns) -> tuple[TaskKey, TaskRow]:
 
 def encode_attempt(row: AttemptRow) -> Columns:
     """Return the columns of an attempt."""
+    claimed_at, started_at, ended_at = _times_to_micros((row.claimed_at, row.started_at, row.ended_at))
     return (
         *row.key,
         row.number,
         row.executor,
         row.worker,
-        to_micros(row.claimed_at),
-        to_micros_or_none(row.started_at),
-        to_micros_or_none(row.ended_at),
+        claimed_at,
+        started_at,
+        ended_at,
         row.outcome,
         row.exit,
         None if row.error is None else _encode_json(row.error),
@@ -335,7 +351,7 @@ def encode_change(change: Change, now: datetime) -> EncodedChange:
     return EncodedChange(
         new_run=None if new_run is None else encode_new_run(new_run),
         run_update=None if update is None else (*encode_run_update(update), run),
-        removed=[_guard_columns(run, row) for row in change.removed],
+        removed=[_guard_columns(run, row) for row in change.removed] if change.removed else [],
         progress_updates=progress_updates,
         task_updates=task_updates,
         added=[(run, row.task, row.index, *encode_task(row, lease_until)) for row in change.added],

@@ -340,7 +340,8 @@ class InProcess(Executor):
             return
         if attempt.is_on_thread:
             self._threads.mark_job_done()
-        attempt.cancel_watchdog()
+        if attempt.watchdog is not None:
+            attempt.cancel_watchdog()
         slots = attempt.slots
         slots.free += 1
         while slots.waiting and slots.free:

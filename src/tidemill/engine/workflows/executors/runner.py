@@ -26,7 +26,6 @@ from tidemill.engine.workflows.executors.interface import (
     ItemOfList,
     ListInput,
     LogRecord,
-    SingleInput,
 )
 from tidemill.kernel.author_errors import Fail, describe, is_cancelled_here, shorten
 from tidemill.kernel.clock import Clock
@@ -86,7 +85,7 @@ class TaskRunner:
 
     def decode_value(self, task: str, stored: bytes) -> Any:
         """Return a task's value from its stored form."""
-        return self._codec_for(task).decode_input(SingleInput(stored))
+        return self._codec_for(task).decode(stored)
 
     def trim_inputs(self, request: AttemptRequest) -> AttemptRequest:
         """Return the request with only the element that its task needs of each list it is mapped over."""
@@ -396,18 +395,18 @@ class _ValueCodec:
     def decode_input(self, encoded: Input) -> Any:
         """Return a new value for a downstream task."""
         if isinstance(encoded, ListInput):
-            return [self._decode(one) for one in encoded.values]
+            return [self.decode(one) for one in encoded.values]
         if isinstance(encoded, ItemOfList):
             return self._decode_item(encoded)
         if isinstance(encoded, EncodedItem) and self._item_codec is not None:
             return self._item_codec.decode(encoded.value)
-        return self._decode(encoded.value)
+        return self.decode(encoded.value)
 
     def _decode_item(self, encoded: ItemOfList) -> Any:
         item = self.extract_item(encoded)
         if isinstance(item, EncodedItem):
             return self.decode_input(item)
-        return self._decode(encoded.value)[encoded.number]
+        return self.decode(encoded.value)[encoded.number]
 
     def extract_item(self, encoded: Input) -> Input:
         """Return the element of a list input, if elements are encoded one by one; any other input is unchanged."""
@@ -418,7 +417,8 @@ class _ValueCodec:
             self._split_list = encoded.value, items
         return EncodedItem(self._split_list[1][encoded.number])
 
-    def _decode(self, data: bytes) -> Any:
+    def decode(self, data: bytes) -> Any:
+        """Return a new value from its stored form."""
         if data == ENCODED_NONE or self._codec is None:
             return None
         try:

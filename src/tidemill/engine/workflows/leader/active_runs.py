@@ -57,7 +57,6 @@ class ActiveRun:
     """One run that has not ended."""
 
     __slots__ = (
-        "_mapped_sources",
         "awaiting_inputs",
         "creation",
         "failures",
@@ -121,8 +120,7 @@ class ActiveRun:
         self.version = version
         self.spec = spec
         self.slot_keys.clear()
-        self.uses_pools = any(task.pool is not None for task in spec.tasks)
-        self._mapped_sources = {task.each for task in spec.tasks}
+        self.uses_pools = spec.uses_pools
 
     def load_record(self, record: RunRecord) -> None:
         """Replace the cached run with a stored record."""
@@ -143,17 +141,20 @@ class ActiveRun:
 
     def cache_output(self, ref: TaskRef, value: bytes) -> None:
         """Cache an output if it is small, or if the elements of a mapped task are about to need it."""
-        if len(value) <= CACHED_OUTPUT_LIMIT or ref[0] in self._mapped_sources:
+        if len(value) <= CACHED_OUTPUT_LIMIT or ref[0] in self.spec.mapped_sources:
             self.outputs[ref] = value
 
     def as_finished(self) -> FinishedRun:
         """Return the ended run for the callers that wait for it."""
-        is_complete = all(ref in self.outputs for ref, row in self.rows.items() if self._has_output(row))
-        return FinishedRun(RunRecord(self.run, list(self.rows.values())), self.outputs if is_complete else None)
+        return FinishedRun(RunRecord(self.run, list(self.rows.values())), self.outputs if self._is_complete() else None)
 
-    def _has_output(self, row: TaskRow) -> bool:
-        """Return whether a task has an output; one that was mapped over an empty list has none."""
-        return row.state is TaskState.SUCCESS and (row.index != UNMAPPED or self.spec.by_name[row.task].each is None)
+    def _is_complete(self) -> bool:
+        """Return whether every output is cached; a task that was mapped over an empty list has none."""
+        for ref, row in self.rows.items():
+            is_empty = row.index == UNMAPPED and self.spec.by_name[row.task].each is not None
+            if row.state is TaskState.SUCCESS and not is_empty and ref not in self.outputs:
+                return False
+        return True
 
 
 class InFlightChange(NamedTuple):
@@ -185,25 +186,28 @@ def mark_planned(active: ActiveRun) -> None:
 
 def changed_tasks(active: ActiveRun, requests: Collection[RunRequest]) -> set[str] | None:
     """Return the tasks that some requests report on; None if the requests may change others too."""
-    is_known = active.is_planned and active.run.state is RunState.RUNNING
-    if not is_known or any(request.report is None and not request.decides_nothing for request in requests):
+    if not active.is_planned or active.run.state is not RunState.RUNNING:
         return None
-    return {request.report[0].task for request in requests if request.report is not None}
+    changed = set()
+    for request in requests:
+        if request.report is not None:
+            changed.add(request.report[0].task)
+        elif not request.decides_nothing:
+            return None
+    return changed
 
 
 def needs_plan(active: ActiveRun, draft: RunDraft, requests: Collection[RunRequest]) -> bool:
     """Return whether a plan can decide anything: not if the requests claim and start tasks, or end some of many."""
     if not active.is_planned or active.run.state is not draft.run.state:
         return True
-    return any(_may_decide(request, draft) for request in requests)
-
-
-def _may_decide(request: RunRequest, draft: RunDraft) -> bool:
-    """Return whether tasks may become ready by a request; not if it ends an element next to others that have not."""
-    if request.report is None:
-        return not request.decides_nothing
-    ended = request.report[0]
-    return ended.element == UNMAPPED or not draft.has_unfinished_element(ended.task)
+    for request in requests:
+        if request.report is None:
+            if not request.decides_nothing:
+                return True
+        elif (ended := request.report[0]).element == UNMAPPED or not draft.has_unfinished_element(ended.task):
+            return True
+    return False
 
 
 def resolve_requests(requests: Collection[RunRequest], results: Collection[Any]) -> None:

@@ -51,6 +51,10 @@ class RunAdmission:
 
     def put(self, run: RunRow) -> None:
         """Record the state of a run; the same again changes nothing."""
+        known = self._known.get(run.id)
+        if known is not None and known[1].state is run.state is RunState.RUNNING and known[1].backfill == run.backfill:
+            self._known[run.id] = (run.sequence, 0, run.id) if run.sequence else known[0], run
+            return
         turn = self._take_out(run.id)
         if run.state.is_terminal:
             return
@@ -97,10 +101,10 @@ class RunAdmission:
     def next_runs(self, tenant: str, workflow: str) -> list[str]:
         """Return the queued runs of a workflow that may begin now, oldest first."""
         key = tenant, workflow
-        if not self.is_open or key in self.paused:
+        if not self.is_open or not self._waiting.get(key) or key in self.paused:
             return []
         running, begins = self._running[key], list[str]()
-        queues = [self._candidates(key, backfill) for backfill in self._waiting.get(key, {})]
+        queues = [self._candidates(key, backfill) for backfill in self._waiting[key]]
         for _, _, run in merge(*queues):
             if running + len(begins) >= self._known[run][1].max_active:
                 break
