@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from tidemill.annotations.variants import (
+    are_namesakes,
     find_difference,
     full_name,
     is_class,
@@ -81,7 +82,9 @@ def find_mismatches(wanted: Any, given: Iterable[Any], *, strict: bool = False) 
                 if (difference := find_difference(here, there)) is not None:
                     yield f"{full_name(here)} is not the same on both sides: {difference}"
             elif here.__qualname__ == there.__qualname__ and not strict:
-                yield f"{full_name(here)} is another class than {full_name(there)}"
+                difference = find_difference(here, there) if are_namesakes(here, there) else None
+                reason = "" if difference is None else f": {difference}"
+                yield f"{full_name(here)} is another class than {full_name(there)}{reason}"
 
 
 def find_unconvertible(wanted: Any, given: Any) -> Iterator[type]:
@@ -89,7 +92,7 @@ def find_unconvertible(wanted: Any, given: Any) -> Iterator[type]:
     visited: set[tuple[type, type]] = set()
     for here in iter_classes(wanted):
         for there in iter_classes(given):
-            if full_name(here) == full_name(there):
+            if are_namesakes(here, there):
                 find_difference(here, there, visited)
     yield from sorted({here for here, _ in visited if not _is_convertible(here)}, key=full_name)
 

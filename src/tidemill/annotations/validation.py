@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_origin, is_typeddict
 import msgspec
 
 from tidemill.annotations.class_conversion import ClassConverter
-from tidemill.annotations.variants import expand_variants, label, union_members
+from tidemill.annotations.variants import expand_variants, label, tell_apart, union_members
 
 
 class TypeMismatchError(ValueError):
@@ -38,7 +38,8 @@ class TypeValidator:
         if not self._is_convertible:
             if isinstance(value, self.classes):
                 return value
-            mismatch = TypeMismatchError(f"expected {label(self.annotation)}, got {type(value).__name__}")
+            expected, given = tell_apart(self.annotation, type(value))
+            mismatch = TypeMismatchError(f"expected {expected}, got {given}")
             return self._convert_or_raise(value, mismatch)
         try:
             return msgspec.convert(value, self.annotation, strict=True)

@@ -151,8 +151,29 @@ def full_name(cls: type) -> str:
 
 
 def is_same_declaration(one: type, other: type) -> bool:
-    """Return whether two classes are copies of one declaration: equal names and equal fields, recursively."""
-    return full_name(one) == full_name(other) and find_difference(one, other) is None
+    """Return whether two classes count as one: equal names and equal fields, recursively."""
+    return are_namesakes(one, other) and find_difference(one, other) is None
+
+
+def are_namesakes(one: type, other: type) -> bool:
+    """Return whether two classes have one name: with their modules, or, for structs of two packages, without."""
+    if one.__qualname__ != other.__qualname__:
+        return False
+    if plain_name(one.__module__) == plain_name(other.__module__):
+        return True
+    is_foreign = _package_of(one) != _package_of(other)
+    return is_foreign and issubclass(one, msgspec.Struct) and issubclass(other, msgspec.Struct)
+
+
+def _package_of(cls: type) -> str:
+    return cls.__module__.partition(".")[0]
+
+
+def tell_apart(one: Any, other: Any) -> tuple[str, str]:
+    """Return two annotations as their authors wrote them; with the modules of classes that have one name."""
+    if label(one) != label(other) or not (is_class(one) and is_class(other)):
+        return label(one), label(other)
+    return full_name(one), full_name(other)
 
 
 def find_difference(here: type, there: type, visited: set[tuple[type, type]] | None = None) -> str | None:
@@ -191,7 +212,7 @@ def _annotation_difference(here: Any, there: Any, visited: set[tuple[type, type]
     here, there = (_resolve_alias(one) for one in (here, there))
     if here == there:
         return None
-    if is_class(here) and is_class(there) and full_name(here) == full_name(there):
+    if is_class(here) and is_class(there) and are_namesakes(here, there):
         difference = find_difference(here, there, visited)
         return None if difference is None else f"is a {label(here)}, in which {difference}"
     (kind, ours), (other_kind, theirs) = _split_annotation(here), _split_annotation(there)

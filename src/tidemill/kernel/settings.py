@@ -124,6 +124,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     load_published: bool = False
     otlp_endpoint: str | None = None
     package_poll_interval: float = 5.0
+    probe_timeout: float = 10.0
+    probe_memory: int = 2**30
     allow_downgrade: bool = False
     require_signatures: bool = False
     tenant_uploads: bool = False
@@ -257,6 +259,8 @@ def _convert_setting(name: str, value: Any, kind: Any) -> Any:
             return None if value is None else _parse_integer(value, minimum=_OPTIONAL_NUMBERS[name])
         if name == "trusted_proxies":
             return _parse_networks(value)
+        if name == "probe_memory":
+            return _parse_size(value)
         if name == "ray_runtime_env":
             return _parse_json_object(value)
         if kind is bool:
@@ -290,6 +294,12 @@ def _parse_networks(value: Any) -> str:
     for part in parts:
         ip_network(part)
     return ", ".join(parts)
+
+
+def _parse_size(value: Any) -> int:
+    """Return a number of bytes, or that of a text such as "4GiB"."""
+    match = _SIZE_PATTERN.fullmatch(value.strip()) if isinstance(value, str) else None
+    return _parse_integer(value, minimum=0) if match is None else int(match[1]) * _BYTES_PER_UNIT[match[2]]
 
 
 def _parse_json_object(value: Any) -> dict[str, Any]:
@@ -327,6 +337,8 @@ def _is_numeric_text(text: str) -> bool:
     return text.replace(".", "", 1).isdigit()
 
 
+_SIZE_PATTERN = re.compile(r"(\d{1,6}) ?(MiB|GiB)")
+_BYTES_PER_UNIT = {"MiB": 2**20, "GiB": 2**30}
 _LINE_PATTERN = re.compile(r" \(at line (\d+), column \d+\)")
 
 

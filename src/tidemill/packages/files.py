@@ -9,6 +9,7 @@ from tidemill.engine.tasks import TaskScope
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
 from tidemill.packages.loading.preparer import PackagePreparer
+from tidemill.packages.loading.probe import probe_limits
 from tidemill.packages.loading.reader import PackageOrigin
 from tidemill.packages.publishing import make_trust
 from tidemill.packages.reconcile.decision import PackageSource
@@ -25,7 +26,7 @@ class PackageFiles:
 
     def __init__(self, host: PackageHost, store: Store, *, clock: Clock, tasks: TaskScope, settings: Settings) -> None:
         self.trust = make_trust(store.trusted_keys, settings)
-        self.preparer = PackagePreparer(None, self.trust, clock)
+        self.preparer = PackagePreparer(None, self.trust, clock, probe_limits(settings))
         self._host = host
         self._store = store
         self._clock = clock

@@ -8,8 +8,17 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import fields
 
+from tidemill.annotations.class_conversion import find_mismatches
 from tidemill.annotations.signatures import caller_location
-from tidemill.annotations.variants import Variant, admits, expand_variants, full_name, label
+from tidemill.annotations.variants import (
+    Variant,
+    admits,
+    expand_variants,
+    full_name,
+    label,
+    strip_none,
+    tell_apart,
+)
 from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, OperationError, Problem
 from tidemill.kernel.limits import make_storable
@@ -258,9 +267,13 @@ def _type_problems(trigger: OnOutput, params: ParamsClass | None, returns: Any) 
         return
     declared = {field.name for field in fields(params)}
     if declared.isdisjoint(PARAM_NAMES):
+        returned, taken = tell_apart(strip_none(returns), params)
+        returned = label(returns) if taken == label(params) else returned
+        reasons = "".join(f"; {reason}" for reason in find_mismatches(params, [returns]))
         yield (
-            f"node '{trigger.node}' returns {label(returns)}, and the workflow takes params={label(params)}: "
-            f"pass params= the class that the node returns, or declare one of {', '.join(PARAM_NAMES)} in it"
+            f"node '{trigger.node}' returns {returned}, and the workflow takes params={taken}{reasons}: pass params= "
+            "the class that the node returns, or one of this name with the same fields, or declare one of "
+            f"{', '.join(PARAM_NAMES)} in it"
         )
     else:
         yield from unfilled_params("a value", params, PARAM_NAMES)

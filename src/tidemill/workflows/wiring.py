@@ -12,6 +12,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import replace
 
+from tidemill.annotations.class_conversion import find_mismatches
 from tidemill.annotations.context import Context
 from tidemill.annotations.signatures import Parameter, Signature
 from tidemill.annotations.variants import (
@@ -245,10 +246,12 @@ class _Wirer:
         return bool(admitted)
 
     def _add_never_arrives(self, task: Task, parameter: Parameter, given: Sequence[Variant]) -> None:
+        reasons = find_mismatches(parameter.annotation, [one.annotation for one in given])
         self._add_problem(
             task,
             f"parameter '{parameter.name}' of task '{task.name}' takes {label(parameter.annotation)}, which can "
-            f"never arrive: task '{parameter.name}' gives {' | '.join(one.label for one in given)}",
+            f"never arrive: task '{parameter.name}' gives {' | '.join(one.label for one in given)}"
+            f"{''.join(f'; {reason}' for reason in reasons)}",
             parameter.name,
         )
 

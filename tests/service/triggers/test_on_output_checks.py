@@ -137,7 +137,7 @@ async def test_a_class_of_another_package_is_compared_by_name_and_fields() -> No
         await node.settle()
         assert seen == [ours]
         exec(source.replace("celsius: float", "celsius: int"), vars(flows))
-        with pytest.raises(tm.DefinitionError, match="node 'out' returns Alert, and the workflow takes params=Alert"):
+        with pytest.raises(tm.DefinitionError, match=r"params=plant\.Alert; .* field 'celsius' is float"):
             await node.load(flow_of(tm.on_output("g", "out"), params=flows.Alert))
 
 

@@ -347,12 +347,14 @@ def test_equal_declarations_do_not_differ() -> None:
 
 
 def test_classes_of_other_modules_differ() -> None:
-    """API: the qualified name includes the module's."""
+    """API: the qualified name includes the module's, but for structs of two packages."""
     here, there = changed(), changed()
     there.Level.__module__ = "elsewhere"
+    assert is_same_declaration(here.Level, there.Level)
+    there.Level.__module__ = "tests.elsewhere"
     assert not is_same_declaration(here.Level, there.Level)
     assert list(find_mismatches(here.Level, [there.Level])) == [
-        f"{__name__}.Level is another class than elsewhere.Level"
+        f"{__name__}.Level is another class than tests.elsewhere.Level"
     ]
     assert list(find_mismatches(here.Level, [there.Level], strict=True)) == []
 

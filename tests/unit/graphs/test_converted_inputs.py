@@ -114,9 +114,21 @@ def test_different_classes_are_rejected(here: Any, there: Any, message: str) -> 
 def test_classes_of_other_modules_are_named_with_them() -> None:
     """API: "takes Book, which can never arrive: it emits Book" would not help."""
     here, there = load(), load()
-    there.__module__ = "elsewhere"
-    with pytest.raises(tm.DefinitionError, match=r"emits Book; .*Book is another class than elsewhere\.load"):
+    there.__module__ = "tests.elsewhere"
+    with pytest.raises(tm.DefinitionError, match=r"emits Book; .*Book is another class than tests\.elsewhere\.load"):
         graph(here).compile_for(reactor(there))
+
+
+def test_a_class_of_another_package_counts_as_the_own_one_if_name_and_fields_are_equal() -> None:
+    """The graph gets its own class, whatever the module of the other one is."""
+    here, there = load(), load()
+    there.__module__ = "elsewhere"
+    bound = graph(here).compile_for(reactor(there))
+    assert bound.wiring.needs_context is False
+    different = load(str)
+    different.__module__ = "elsewhere"
+    with pytest.raises(tm.DefinitionError, match=r"than elsewhere\.load.*: field 'bid' is str there and float"):
+        graph(here).compile_for(reactor(different))
 
 
 def test_an_unconvertible_class_is_rejected() -> None:

@@ -16,13 +16,14 @@ from tests.unit.packages.package_samples import folder_of, listing
 from tidemill.engine.workflows.executors.forkserver.client import SERVER_MODULE
 from tidemill.kernel.clock import SystemClock, VirtualClock
 from tidemill.kernel.errors import DefinitionError, OperationError, RequestError
+from tidemill.kernel.settings import Settings
 from tidemill.packages.format.archive import PackageContents, parse_archive, read_folder
 from tidemill.packages.format.private_key import generate_key
 from tidemill.packages.format.signature import TrustPolicy, sign
 from tidemill.packages.format.zip_format import build_zip
 from tidemill.packages.loading.copies import FOLDER_PREFIX, LOCK_FILE, PackageCopies, remove_stale_folders
 from tidemill.packages.loading.preparer import PackagePreparer, PreparedPackage
-from tidemill.packages.loading.probe import ProbeError, ProbeLimits
+from tidemill.packages.loading.probe import ProbeError, ProbeLimits, probe_limits
 from tidemill.workflows.attempt_results import Failed
 from tidemill.workflows.workflow import Workflow
 
@@ -280,6 +281,18 @@ async def test_a_cancelled_preparation_leaves_nothing(
             await task
     gate.opened.set()
     await until(lambda: not copies(tmp_path) and not any(name.startswith("shop@") for name in tuple(sys.modules)))
+
+
+async def test_the_limit_of_memory_is_named_with_the_way_out_and_is_not_for_developers(tmp_path: Path) -> None:
+    """P-7: libraries reserve more than they use; a developer's machine has only their own code."""
+    limits = probe_limits(Settings(probe_memory="300MiB", probe_timeout=20.0))
+    assert (limits.wall, limits.cpu, limits.memory) == (20.0, 20, 300 * 2**20)
+    preparer = PackagePreparer(tmp_path / "copies", TrustPolicy(), SystemClock(), limits)
+    package = small("import tidemill as tm\nflow = tm.Workflow('flow')\n@flow.task\ndef one(): ...\nbytes(2**29)\n")
+    with pytest.raises(ProbeError, match=r"shop.py:5: .*more than 0.293 GiB of.*raise the setting probe_memory"):
+        await preparer.prepare(package, "acme")
+    (await preparer.prepare(package, "acme", is_developer_code=True)).discard()
+    await preparer.close()
 
 
 async def test_an_import_that_does_not_end_in_the_node_is_given_up(

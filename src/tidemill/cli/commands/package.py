@@ -267,8 +267,9 @@ def check_signed_files(contents: "PackageContents") -> None:
 async def probe_package(contents: "PackageContents", path: Path) -> None:
     """Import a copy of a package in a separate process, without other files of its folder."""
     from tidemill.kernel.clock import SystemClock
+    from tidemill.kernel.settings import Settings
     from tidemill.packages.format import archive
-    from tidemill.packages.loading.probe import ProbeError, run_probe
+    from tidemill.packages.loading.probe import ProbeError, probe_limits, run_probe
     from tidemill.packages.loading.probe_environment import ProbeEnvironment, local_origin
 
     with TemporaryDirectory(prefix="tidemill-package-") as scratch:
@@ -277,7 +278,8 @@ async def probe_package(contents: "PackageContents", path: Path) -> None:
         archive.unpack(packed, staged)
         try:
             environment = ProbeEnvironment.isolated(local_origin(str(path)))
-            await run_probe(staged, contents.manifest, environment=environment, clock=SystemClock())
+            limits = probe_limits(Settings.read())
+            await run_probe(staged, contents.manifest, environment=environment, limits=limits, clock=SystemClock())
         except ProbeError as error:
             raise _with_real_paths(error, path) from None
 

@@ -111,7 +111,7 @@ class ProbeLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of processor time."""
 
     memory: int = 1_073_741_824
-    """Bytes of address space."""
+    """Bytes of address space; 0 for no limit."""
 
     open_files: int = 256
     file_size: int = 16_777_216
@@ -125,6 +125,14 @@ class ProbeLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     answer: int = 16_777_216
     """Bytes of the reply."""
+
+
+MEMORY_REMEDY = "import large libraries in the task that needs them, or raise the setting probe_memory"
+
+
+def memory_text(memory: int) -> str:
+    """Return the limit of address space in words."""
+    return f"{memory / 2**30:.3g} GiB of address space" if memory else "the memory of the machine"
 
 
 class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,8 +160,11 @@ class ProbeReply(msgspec.Struct, frozen=True, kw_only=True):
 class PackageInspector:
     """Inspects one package and collects all its problems."""
 
-    def __init__(self, namespace: Namespace, manifest: Manifest, environment: ProbeEnvironment | None = None) -> None:
+    def __init__(
+        self, namespace: Namespace, manifest: Manifest, environment: ProbeEnvironment | None = None, memory: int = 0
+    ) -> None:
         self._namespace = namespace
+        self._memory = memory
         self._environment = environment or ProbeEnvironment.isolated()  # in the node, nothing is hidden
         self._folder = namespace.tree.folder
         self._author_folder = namespace.tree.shown
@@ -197,7 +208,7 @@ class PackageInspector:
         if isinstance(error, SystemExit):
             reason = f"it ended the program, with SystemExit({error.code!r}): {MAIN_GUARD_HINT}"
         elif isinstance(error, MemoryError):
-            reason = "it needs more memory than it may have while it is imported"
+            reason = f"it needs more than {memory_text(self._memory)} while it is imported: {MEMORY_REMEDY}"
         else:
             reason = "; ".join(filter(None, [describe(error), self._environment.advice(error)]))
         return [Problem(message=f"importing '{name}' failed: {reason}", location=self._package_line(error))]
@@ -315,15 +326,21 @@ def _apply_limits(limits: ProbeLimits) -> None:
     resource_limits = {
         resource.RLIMIT_CORE: (0, 0),
         resource.RLIMIT_CPU: (limits.cpu, limits.cpu + 1),  # SIGXCPU at the first, SIGKILL at the second
-        resource.RLIMIT_AS: (limits.memory, limits.memory),
+        resource.RLIMIT_AS: (limits.memory or resource.RLIM_INFINITY,) * 2,
         resource.RLIMIT_NOFILE: (limits.open_files, limits.open_files),
         resource.RLIMIT_FSIZE: (limits.file_size, limits.file_size),
     }
     for kind, pair in resource_limits.items():
         _, allowed = resource.getrlimit(kind)
-        soft, hard = (one if allowed == resource.RLIM_INFINITY else min(one, allowed) for one in pair)
+        soft, hard = (_lower(one, allowed) for one in pair)
         with suppress(ValueError, OSError):  # some systems lack some of them
             resource.setrlimit(kind, (soft, hard))
+
+
+def _lower(limit: int, allowed: int) -> int:
+    """Return the lower of two limits, of which none is the highest."""
+    limits = [one for one in (limit, allowed) if one != resource.RLIM_INFINITY]
+    return min(limits, default=resource.RLIM_INFINITY)
 
 
 def _die_with_parent(parent_pipe: int) -> None:
@@ -360,7 +377,7 @@ def main() -> None:
     signal.setitimer(signal.ITIMER_REAL, request.limits.wall + _SELF_KILL_GRACE)  # its default action ends the process
     tree = PackageTree(request.folder, request.folder, request.manifest.top_level_names)
     request.environment.apply(PROBE_MARK_VARIABLE)
-    reply = PackageInspector(Namespace(tree), request.manifest, request.environment).inspect()
+    reply = PackageInspector(Namespace(tree), request.manifest, request.environment, request.limits.memory).inspect()
     if os.getpid() != owner:  # a fork made by the package: it waits to be counted as a leftover process
         signal.pause()
     data = request.nonce + msgspec.msgpack.encode(reply)

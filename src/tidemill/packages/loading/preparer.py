@@ -198,11 +198,12 @@ class PackagePreparer:
 
     async def _probe(self, contents: PackageContents, folder: Path, *, is_developer_code: bool) -> PackageMetadata:
         make_environment = ProbeEnvironment.inherit_all if is_developer_code else ProbeEnvironment.isolated
+        limits = replace(self.limits, memory=0) if is_developer_code else self.limits
         return await run_probe(
             folder,
             contents.manifest,
             environment=make_environment(local_origin(contents.title)),
-            limits=self.limits,
+            limits=limits,
             clock=self._clock,
             warm_probe=self.warm_probe,
         )
@@ -260,7 +261,8 @@ class PackagePreparer:
     def _import_timeout_error(self, name: str) -> ProbeError:
         message = (
             f"importing it in the node took longer than {self.limits.wall:g} s, though not in the probe: "
-            "do no work at import that depends on the environment, the time or the machine"
+            "do no work at import that depends on the environment, the time or the machine, or raise the setting "
+            "probe_timeout"
         )
         return ProbeError([Problem(message=message)], f"package '{name}'", is_transient=True)
 

@@ -26,6 +26,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from math import ceil
 from pathlib import Path
 from typing import IO
 
@@ -33,22 +34,26 @@ import msgspec
 
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.errors import Location, OperationError, Problem
+from tidemill.kernel.settings import Settings
 from tidemill.packages.format.manifest import Manifest
 from tidemill.packages.loading.inspector import (
     EXIT_UNANSWERED,
+    MEMORY_REMEDY,
     PROBE_MARK_VARIABLE,
     ProbeLimits,
     ProbeReply,
     ProbeRequest,
+    memory_text,
 )
 from tidemill.packages.loading.metadata import PackageMetadata, ProbeError
 from tidemill.packages.loading.probe_environment import ProbeEnvironment
 from tidemill.packages.loading.probe_isolation import is_first_in_namespace
 from tidemill.packages.sanitizing import append_last_lines
 
-__all__ = ["ProbeError", "ProbeLimits", "WarmProbe", "run_probe"]
+__all__ = ["ProbeError", "ProbeLimits", "WarmProbe", "probe_limits", "run_probe"]
 
 DEFAULT_PROBE_LIMITS = ProbeLimits()
+_TIME_REMEDY = "do no work at import, import large libraries in tasks, or raise the setting probe_timeout"
 
 _CHILD_MODULE = "tidemill.packages.loading.inspector"
 _INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
@@ -65,6 +70,12 @@ _SHOWN_LINE_LIMIT = 5
 _SHOWN_WIDTH_LIMIT = 200
 _CRASH_DUMP_PATTERN = re.compile(r"^(?:Fatal Python error: |(?:Current thread|Thread) 0x)", re.MULTILINE)
 _FRAME_PATTERN = re.compile(r'^  File "(.*)", line (\d+) in ', re.MULTILINE)
+
+
+def probe_limits(settings: Settings) -> ProbeLimits:
+    """Return the limits that settings give to the import of a package."""
+    timeout = settings.probe_timeout
+    return ProbeLimits(wall=timeout, cpu=max(ceil(timeout), 1), memory=settings.probe_memory)
 
 
 async def run_probe(
@@ -444,11 +455,14 @@ def _describe_exit(exit_info: _ProbeExit, limits: ProbeLimits) -> str:
     if exit_info.printed_too_much:
         return f"importing it printed more than {limits.printed:,} bytes: print little at import, and log in tasks"
     if exit_info.timed_out:
-        return f"importing it took longer than {limits.wall:g} s, and was ended: do no work at import"
+        return f"importing it took longer than {limits.wall:g} s, and was ended: {_TIME_REMEDY}"
     if exit_info.status == -signal.SIGXCPU:
-        return f"importing it used more than {limits.cpu} s of processor time, and was ended: do no work at import"
+        return f"importing it used more than {limits.cpu} s of processor time, and was ended: {_TIME_REMEDY}"
     if exit_info.status in (-signal.SIGKILL, -signal.SIGTERM):
         return f"importing it was killed with {_signal_name(-exit_info.status)}, by itself or for lack of memory"
+    if exit_info.status == -signal.SIGABRT and limits.memory:  # what C++ does without memory
+        remedy = f"if it needs more than {memory_text(limits.memory)}, {MEMORY_REMEDY}"
+        return f"importing it crashed with SIGABRT: {remedy}"
     if exit_info.status < 0:
         return f"importing it crashed with {_signal_name(-exit_info.status)}"
     if exit_info.status == EXIT_UNANSWERED:

@@ -20,6 +20,9 @@ from tidemill.workflows.records import AttemptKey, VersionKey
 LOG_LINE_LIMIT = 64 * 1024
 """The size limit of one log record: bytes of a printed line, characters of a logged message."""
 
+VALUE_LIMIT = 64 * 1024 * 1024
+"""The size limit of what a task returns, in bytes of its stored form."""
+
 STOP_GRACE_PERIOD = 5.0
 """Seconds that code has to end after it was asked to."""
 

@@ -20,6 +20,7 @@ from tidemill.annotations.validation import TypeMismatchError
 from tidemill.annotations.variants import Variant, expand_variants, label
 from tidemill.engine.workflows.executors.attempt_output import MESSAGE_LIMIT, TaskLog, build_task_error
 from tidemill.engine.workflows.executors.interface import (
+    VALUE_LIMIT,
     AttemptRequest,
     EncodedItem,
     Input,
@@ -222,7 +223,8 @@ class TaskCall:
 
     def _encode_result(self, value: Any) -> AttemptResult:
         try:
-            return self._output_codec.encode_result(value)
+            result = self._output_codec.encode_result(value)
+            return result if len(result.value) <= VALUE_LIMIT else _too_long(result)
         except (UnstorableError, TypeMismatchError) as error:
             return Failed(error=TaskError(type(error).__name__, shorten(str(error), MESSAGE_LIMIT)), may_retry=False)
         except BaseException as error:  # author code: encoding a value may call into it
@@ -251,6 +253,14 @@ class TaskCall:
         retry = self._wired.task.retry
         # A retry policy that names no error classes retries every failure, even a SystemExit.
         return retry is None or Exception in retry.on or isinstance(error, retry.on)
+
+
+def _too_long(result: Succeeded) -> Failed:
+    message = (
+        f"its return value has {len(result.value):,} bytes, and {VALUE_LIMIT:,} are allowed: store it elsewhere, and "
+        "return its location"
+    )
+    return Failed(error=TaskError("TooLong", message), may_retry=False)
 
 
 def _enter_context(request: AttemptRequest) -> None:

@@ -27,7 +27,7 @@ from typing import Annotated, Any
 import msgspec
 
 from tidemill.engine.workflows.executors.code import CodeLocation
-from tidemill.engine.workflows.executors.interface import LogRecord
+from tidemill.engine.workflows.executors.interface import VALUE_LIMIT, LogRecord
 from tidemill.graphs.outcomes import Receipt
 from tidemill.kernel import durations
 from tidemill.kernel.author_errors import describe
@@ -35,7 +35,7 @@ from tidemill.kernel.errors import OperationError, RequestError, TidemillError
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
 from tidemill.workflows.node_calls import NodeCall, PushCall, StartCall, StartedRun
 
-FRAME_LIMIT = 64 * 1024 * 1024
+FRAME_LIMIT = VALUE_LIMIT
 """The longest message in bytes, and so about the biggest value that a task in a subprocess may return.
 
 Text that author code writes into the socket announces a longer message with its first characters, and is detected.
