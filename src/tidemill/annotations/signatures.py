@@ -89,6 +89,11 @@ class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
         scope = _local_names(call, sys._getframe(depth + 1)) if has_text else {}
         return cls(call=call, location=location, scope=scope)
 
+    def replaces(self, other: "AuthorFunction") -> bool:
+        """Return whether it is another one declared again in an interactive session, as when a cell is run twice."""
+        is_interactive = hasattr(sys, "ps1") and self.call.__module__ == other.call.__module__ == "__main__"
+        return is_interactive and self.call.__qualname__ == other.call.__qualname__
+
     def signature(self) -> Signature:
         """Resolve parameters and annotations; one that cannot be resolved becomes `Any` and a problem."""
         problems: list[Problem] = []

@@ -5,7 +5,7 @@ import keyword
 from collections.abc import Callable
 from typing import Any, ParamSpec, Protocol, TypeVar, get_args, overload
 
-from tidemill.annotations.signatures import AuthorFunction, caller_location, inspect_signature
+from tidemill.annotations.signatures import MISSING, AuthorFunction, caller_location, inspect_signature
 from tidemill.graphs.definition import Accumulator, AccumulatorKind, Extra, Kafka, Nats, Source
 from tidemill.kernel.durations import Duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location
@@ -13,6 +13,7 @@ from tidemill.kernel.suggestions import did_you_mean
 
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
+Event = TypeVar("Event")
 Function = Callable[..., Any]
 
 
@@ -29,15 +30,31 @@ SHORTEST_DEFAULT_TIMEOUT = 10.0  # seconds that a poll has if its declaration do
 @overload
 def passthrough(function: Callable[Arguments, Returned], /) -> Accumulator[Arguments, Returned]: ...
 @overload
+def passthrough(name: str, element: type[Event], /, *, extra: Extra = "ignore") -> Accumulator[[Event], Event]: ...
+@overload
 def passthrough(*, state: type | None = None, extra: Extra = "ignore") -> Declare: ...
-def passthrough(function: Function | None = None, /, *, state: type | None = None, extra: Extra = "ignore") -> Any:
+def passthrough(
+    function: Function | str | None = None,
+    element: Any = MISSING,
+    /,
+    *,
+    state: type | None = None,
+    extra: Extra = "ignore",
+) -> Any:
     """Declare an accumulator fed by push alone: one event in, one boundary out, or None to emit nothing.
 
-    Here and in the other declarations, `extra="forbid"` rejects events with fields that their type does not have.
+    `tm.passthrough("orderbook", Book)` is an accumulator that emits its events as they are. Here and in the other
+    declarations, `extra="forbid"` rejects events with fields that their type does not have.
     """
+    location = caller_location()
+    _check_extra(extra, location)
+    if isinstance(function, str):
+        return _declare_unchanged(function, element, state, extra, location)
+    if element is not MISSING:
+        message = f'with a type it takes a name, tm.passthrough("orderbook", Book), not {function!r}'
+        raise DefinitionError.single("passthrough", message, location)
     if function is not None:
         return _declare_accumulator(function, AccumulatorKind.PASSTHROUGH)
-    _check_extra(extra, caller_location())
     return _with_options(AccumulatorKind.PASSTHROUGH, state=state, extra=extra)
 
 
@@ -94,13 +111,34 @@ def batch(
 def window(name: str, element: Any, *, capacity: int, extra: Extra = "ignore") -> Accumulator:
     """Declare a window of the newest `capacity` values fed to it; negative for all, 0 for a sink that shows none."""
     location = caller_location()
-    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-        raise DefinitionError.single("window", f"a window's name is an identifier, not {name!r}", location)
+    _check_name("window", name, location)
     if type(capacity) is not int:
         raise DefinitionError.single(f"window '{name}'", f"capacity is a whole number, not {capacity!r}", location)
     _check_extra(extra, location)
     kind = AccumulatorKind.WINDOW
     return Accumulator(name=name, kind=kind, location=location, element=element, capacity=capacity, extra=extra)
+
+
+def _declare_unchanged(name: str, element: Any, state: Any, extra: Extra, location: Location) -> Accumulator:
+    """Declare an accumulator that emits its events as they are."""
+    _check_name("passthrough accumulator", name, location)
+    if element is MISSING or state is not None:
+        message = f'without a function it takes the type of its events, tm.passthrough("{name}", Book), and no state='
+        raise DefinitionError.single(f"accumulator '{name}'", message, location)
+
+    def keep(event: Any) -> Any:
+        return event
+
+    keep.__name__ = keep.__qualname__ = name
+    keep.__annotations__ = {"event": element, "return": element}
+    function = AuthorFunction(call=keep, location=location)
+    kind = AccumulatorKind.PASSTHROUGH
+    return Accumulator(name=name, kind=kind, function=function, location=location, extra=extra)
+
+
+def _check_name(subject: str, name: Any, location: Location) -> None:
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+        raise DefinitionError.single(subject, f"a {subject}'s name is an identifier, not {name!r}", location)
 
 
 def _check_not_bare(decorator: str, missing: str, example: str, argument: Any, location: Location) -> None:

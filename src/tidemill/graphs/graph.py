@@ -100,6 +100,7 @@ class Graph:
             captured = AuthorFunction.capture(function, depth=2)
         except TypeError as error:
             raise DefinitionError.single(f"graph '{self.name}'", str(error), self.location) from error
+        self.nodes[:] = [one for one in self.nodes if not captured.replaces(one.function)]
         self.nodes.append(GraphNodeDefinition(function=captured, **options))
         self._compiled = self._direct_function = None
         self.__call__ = self._build_and_call

@@ -21,6 +21,7 @@ from tidemill.engine.workflows.executors.in_process import InProcess
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
 from tidemill.engine.workflows.executors.remote.registry import LAUNCHER_KINDS
 from tidemill.engine.workflows.process_identity import HostLiveness
+from tidemill.graphs.definition import AccumulatorKind, Source
 from tidemill.kernel.clock import Clock, VirtualClock
 from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.limits import DEFAULT_CONCURRENCY
@@ -35,6 +36,7 @@ from tidemill.testing.faults.engines import Disconnector, RunFaults, crash_graph
 from tidemill.testing.faults.executors import FaultyExecutor
 from tidemill.testing.faults.stores import fail_next, install_faults
 from tidemill.testing.probes import GraphProbe, PackageProbe, WorkflowProbe
+from tidemill.testing.sources.given import GivenSources
 from tidemill.workflows.records import AttemptKey
 
 CLOSING_SLEEP_LIMIT = 0.025  # seconds of real time that grace periods last while a node closes
@@ -106,6 +108,7 @@ class TestNode(Node):
         secrets: Mapping[str, str] | SecretSource | None = None,
         start: datetime | None = None,
         disconnected: Iterable[str] = (),
+        sources: Mapping[str, Source | Iterable[Any]] | None = None,
         clock: VirtualClock | None = None,
         predecessor: "TestNode | None" = None,
     ) -> None:
@@ -121,6 +124,9 @@ class TestNode(Node):
             "secrets": secrets,
         }
         self._predecessor = predecessor
+        self._given_sources: GivenSources = (
+            GivenSources(sources or {}) if predecessor is None else predecessor._given_sources
+        )
         self._successor: TestNode | None = None
         self._address = None if store is None else with_absolute_path(store)
         self._store_use = ExitStack()
@@ -129,7 +135,7 @@ class TestNode(Node):
         """The definitions that a successor loads again, by tenant and package."""
         super().__init__(load=load, **self._arguments)
         self._run_faults = RunFaults(self._workflows)
-        self._graph_runtime.open_reader = None
+        self._graph_runtime.open_reader = self._given_sources.open_reader
         self._disconnector = Disconnector(self._graph_runtime, disconnected)
 
     def _make_parts(self) -> NodeParts:
@@ -174,6 +180,11 @@ class TestNode(Node):
         if self._predecessor is None:
             return super()._initial_loads()
         return [(thing, tenant) for (tenant, _), thing in self._predecessor.loaded_packages.items()]
+
+    async def _start(self) -> None:
+        await super()._start()
+        loaded = (one.definition for one in self._scheduler.accumulators)
+        self._given_sources.check(one for one in loaded if one.kind is AccumulatorKind.STREAM)
 
     async def _load(self, thing: Any, tenant: str, *, allow_downgrade: bool | None = None) -> str:
         name = await super()._load(thing, tenant, allow_downgrade=allow_downgrade)
@@ -370,4 +381,7 @@ class _CrashedNodes(HostLiveness):
 
 
 node = TestNode
-"""A node on a virtual clock that begins at `start`; `disconnected` accumulators start without a connection."""
+"""A node on a virtual clock that begins at `start`; `disconnected` accumulators start without a connection.
+
+Streams read no source, and are live, but for those that `sources` names: with a source, or a list of events.
+"""

@@ -89,7 +89,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         if not found.has_output:
             message = f"task '{name}' of run {self.id} has no output: it is {found.state}"
             raise RequestError(message, code="no_output", status=409, run=self.id, task=name)
-        return to_declared(found.output, task)
+        is_call = getattr(task, "graph", None) is not None  # the outputs of a called graph, by node
+        return found.output if is_call else to_declared(found.output, task)
 
     def raise_for_status(self) -> Self:
         """Raise an OperationError that names the failed tasks and their errors, unless the run has succeeded."""

@@ -24,7 +24,7 @@ from tidemill.telemetry.tracing import TraceContext
 DeliveryCallback = Callable[[FailedDelivery | None], None]
 """Called with None when a subscription has received a firing, or with the reason why it never will."""
 
-OpenReader = Callable[[Accumulator, str, Settings, Clock], SourceReader]
+OpenReader = Callable[[Accumulator, str, Settings, Clock], SourceReader | None]
 FindAccumulator = Callable[[str, str], Any]
 """Returns the running accumulator of a tenant and a name, a `RunningAccumulator`, or None."""
 HealthFilter = Callable[[str, str, AccumulatorHealth], AccumulatorHealth]
@@ -133,7 +133,7 @@ class GraphRuntime:
         self.durability: DurabilityBackend = durability or NoDurability()
         self.supervisor = Supervisor(clock, settings, tasks, self.durability, self.node_events)
         self.subscribers: FiringSubscribers = subscribers or NoSubscribers()
-        self.open_reader: OpenReader | None = open_reader  # None: streams are live without reading their sources
+        self.open_reader: OpenReader = open_reader  # it returns None: the stream is live without reading its source
         self.health_filter: HealthFilter = _keep_health
         self.is_starting_up = False  # nothing fires while the node loads: a graph may still be missing
         self.find_accumulator: FindAccumulator = lambda tenant, name: None  # noqa: ARG005 - until the scheduler is built

@@ -198,9 +198,11 @@ def _duplicates_of_kind(kind: str, definitions: Sequence[Definition]) -> Iterato
 def sort_for_loading(things: list[Any]) -> list[Any]:
     """Sort definitions so that each comes after those it may name: graphs after reactors, then workflows.
 
-    Two of one name are rejected. Loaded one after the other, the second would replace the first.
+    What they refer to by object comes along. Two of one name are rejected. Loaded one after the other, the second would
+    replace the first.
     """
     first: dict[str, Any] = {}
+    things = with_references(things)
     for thing in things:
         if isinstance(thing, str | Path):
             continue  # the name of a package file is known when it is read
@@ -212,6 +214,33 @@ def sort_for_loading(things: list[Any]) -> list[Any]:
             message = f"{kind or 'module'} '{own}' is to be loaded twice, the other one is{where or ' another object'}"
             raise RequestError(f"{message}; rename one of them", code="name_taken", status=409, name=own)
     return sorted(things, key=lambda thing: 2 * isinstance(thing, Workflow) + isinstance(thing, Graph))
+
+
+def with_references(things: Sequence[Any]) -> list[Any]:
+    """Return definitions, and in front of them the reactors and graphs that they refer to and that are not among them.
+
+    Packages are left out: they refer to what others declare by name.
+    """
+    packages = [read_package(thing) for thing in things if not isinstance(thing, str | Path)]
+    known = {id(one) for package in packages for one in (*package.reactors, *package.graphs)}
+    missing: list[Any] = []
+    waiting: list[Any] = [one for package in packages for one in (*package.graphs, *package.workflows)]
+    while waiting:
+        for one in _references(waiting.pop()):
+            if id(one) not in known:
+                known.add(id(one))
+                missing.append(one)
+                waiting.append(one)
+    return [*missing, *things]
+
+
+def _references(definition: Any) -> Iterator[Reactor | Graph]:
+    """Yield what a graph is bound to, what starts a workflow, and the graphs that its tasks call."""
+    named: list[Any] = [definition.reactor] if isinstance(definition, Graph) else []
+    if isinstance(definition, Workflow):
+        named += [getattr(one, "source", None) for one in definition.triggers]
+        named += [task.graph for task in definition.tasks]
+    return (one for one in named if isinstance(one, Reactor | Graph))
 
 
 MAIN_GUARD_HINT = 'keep what it does as a program behind `if __name__ == "__main__":`'

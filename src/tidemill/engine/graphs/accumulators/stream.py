@@ -46,11 +46,14 @@ class Stream(Kind):
         self._gap_recorded_at: float | None = None
         self._unrecorded_gaps = 0
         self._reconnects = False  # whether the version that is being loaded reads the source in another way
-        if runtime.open_reader is None or definition.source is None:  # a partition gets the events of its source
+        reader = None  # a partition gets the events of its source
+        if definition.source is not None:
+            reader = runtime.open_reader(definition, accumulator.tenant, runtime.settings, accumulator.clock)
+        if reader is None:
             self.started_health = AccumulatorHealth.LIVE
         else:
             self.has_background_loop = True
-            self.reader = runtime.open_reader(definition, accumulator.tenant, runtime.settings, accumulator.clock)
+            self.reader = reader
 
     @property
     def upstream_lag(self) -> int | None:
