@@ -21,7 +21,7 @@ from tidemill.engine.workflows.executors.in_process import InProcess
 from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
 from tidemill.engine.workflows.executors.remote.registry import LAUNCHER_KINDS
 from tidemill.engine.workflows.process_identity import HostLiveness
-from tidemill.graphs.definition import AccumulatorKind, Source
+from tidemill.graphs.definition import Source
 from tidemill.kernel.clock import Clock, VirtualClock
 from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.limits import DEFAULT_CONCURRENCY
@@ -113,16 +113,9 @@ class TestNode(Node):
         predecessor: "TestNode | None" = None,
     ) -> None:
         self.clock = clock or VirtualClock(start)
-        self._arguments: dict[str, Any] = {
-            "store": store,
-            "settings": settings,
-            "executor": executor,
-            "concurrency": concurrency,
-            "pools": pools,
-            "tenant": tenant,
-            "variables": variables,
-            "secrets": secrets,
-        }
+        of_runs = {"executor": executor, "concurrency": concurrency, "pools": pools}
+        of_tenant = {"tenant": tenant, "variables": variables, "secrets": secrets}
+        self._arguments: dict[str, Any] = {"store": store, "settings": settings, **of_runs, **of_tenant}
         self._predecessor = predecessor
         self._given_sources: GivenSources = (
             GivenSources(sources or {}) if predecessor is None else predecessor._given_sources
@@ -184,7 +177,7 @@ class TestNode(Node):
     async def _start(self) -> None:
         await super()._start()
         loaded = (one.definition for one in self._scheduler.accumulators)
-        self._given_sources.check(one for one in loaded if one.kind is AccumulatorKind.STREAM)
+        self._given_sources.check(one for one in loaded if one.source is not None)
 
     async def _load(self, thing: Any, tenant: str, *, allow_downgrade: bool | None = None) -> str:
         name = await super()._load(thing, tenant, allow_downgrade=allow_downgrade)
