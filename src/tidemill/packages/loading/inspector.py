@@ -332,15 +332,14 @@ def _apply_limits(limits: ProbeLimits) -> None:
     }
     for kind, pair in resource_limits.items():
         _, allowed = resource.getrlimit(kind)
-        soft, hard = (_lower(one, allowed) for one in pair)
+        soft, hard = (_lower(one, allowed, resource.RLIM_INFINITY) for one in pair)
         with suppress(ValueError, OSError):  # some systems lack some of them
             resource.setrlimit(kind, (soft, hard))
 
 
-def _lower(limit: int, allowed: int) -> int:
-    """Return the lower of two limits, of which none is the highest."""
-    limits = [one for one in (limit, allowed) if one != resource.RLIM_INFINITY]
-    return min(limits, default=resource.RLIM_INFINITY)
+def _lower(limit: int, allowed: int, none: int) -> int:
+    """Return the lower of two limits; `none` stands for no limit."""
+    return min((one for one in (limit, allowed) if one != none), default=none)
 
 
 def _die_with_parent(parent_pipe: int) -> None:
