@@ -28,7 +28,7 @@ from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.interface import AttemptRequest
 from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.engine.workflows.remote_reports import RemoteReports
-from tidemill.engine.workflows.starts.starter import RunOrigin
+from tidemill.engine.workflows.starts.starter import RunCause, RunOrigin
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.outcomes import Receipt
@@ -217,9 +217,10 @@ class NodeOperations:
             case VariableCall():
                 return await self.access.variables.read(request.tenant, call.name)
         caller, key = self._caller(request.tenant), call.key_for(request.key)
+        cause = RunCause(request.workflow, request.key.run)
         with trace_scope(None if request.trace is None else TraceContext.parse(request.trace)):
             run = await self._workflows.client.start(
-                caller, call.workflow, call.params, once=key, origin=RunOrigin.TASK, cause=request.workflow
+                caller, call.workflow, call.params, once=key, origin=RunOrigin.TASK, cause=cause
             )
         return AsyncRun(self._api(caller), run)
 

@@ -34,6 +34,17 @@ async def listed(store: Store, **wanted: Any) -> tuple[str, int]:
     return "".join(row.id[-1] for row in page.runs), page.total
 
 
+async def test_runs_are_found_by_the_firing_or_the_run_that_started_them(store: Store) -> None:
+    """Those that a person started are not: an actor has any number of them."""
+    causes = {"r1": ("firing", "f1"), "r2": ("firing", "f1"), "r3": ("task", "r1"), "r4": ("manual", "f1")}
+    for number, (name, (origin, by)) in enumerate(causes.items()):
+        await make(store, creation(run_row(name, origin=origin, caused_by=by, created_at=after(number))))
+    await make(store, creation(run_row("x9", tenant="other", origin="firing", caused_by="f1")))
+    assert await listed(store, started_by="f1") == ("21", 2)
+    assert await listed(store, started_by="r1") == ("3", 1)
+    assert await store.runs.list_started_by("public", ["f1", "r1", "f2"]) == [("f1", "r1"), ("f1", "r2"), ("r1", "r3")]
+
+
 async def test_a_list_leaves_out_large_params(store: Store) -> None:
     sizes = {"r1": LISTED_VALUE_LIMIT, "r2": LISTED_VALUE_LIMIT + 1}
     for name, size in sizes.items():

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.contract.access_samples import account, session, ticket
+from tests.contract.access_samples import account, audit_entry, session, ticket
 from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.access.principal import Role
 from tidemill.storage.store import Store
+from tidemill.storage.tables.access import AuditFilter
 from tidemill.storage.tables.sessions import LoginAttempt, StoredAccount
 
 DIGEST = bytes(range(32))
@@ -36,6 +37,14 @@ async def test_accounts_are_listed_by_name_and_deleted(store: Store) -> None:
     assert await store.accounts.delete("acme", "ada")
     assert not await store.accounts.delete("acme", "ada")
     assert await store.accounts.for_tenant("other") == [account(tenant="other")]
+
+
+async def test_an_account_and_its_audit_entry_are_written_together(store: Store) -> None:
+    """A name that is taken leaves neither."""
+    entry = audit_entry("1")
+    assert await store.accounts.add(account(), "hash", entry)
+    assert not await store.accounts.add(account(), "another", audit_entry("2"))
+    assert await store.audit_entries.find(AuditFilter(tenant=entry.tenant)) == [entry]
 
 
 async def test_every_attempt_counts_until_it_succeeds(store: Store) -> None:

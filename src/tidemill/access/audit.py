@@ -35,7 +35,11 @@ class PendingEntry:
 
     def of_run(self, run: str) -> AuditRow:
         """Return the entry on the start of a run."""
-        self._entry = self._make({"run": run})
+        return self.with_details({"run": run})
+
+    def with_details(self, details: Mapping[str, Any]) -> AuditRow:
+        """Return the entry with further facts."""
+        self._entry = self._make(details)
         return self._entry
 
     def publish(self) -> None:

@@ -18,8 +18,8 @@ from tidemill.api.dead_letters import (
 from tidemill.api.dismissals import dismiss_run
 from tidemill.api.port import AsyncApi
 from tidemill.api.reactors import command_reactor, get_reactor, get_timeseries, list_firings, list_recoveries
+from tidemill.api.reruns import Rerun
 from tidemill.api.runs import (
-    Rerun,
     RunDetails,
     RunInfo,
     RunSnapshot,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from tidemill.access.principal import Permission, Principal
 from tidemill.api.fields import NameOf, TenantName
@@ -94,7 +95,9 @@ async def list_firings(
     """List the firings of a reactor, or of one key, newest first; of each partition, the newest 200 are kept."""
     found = await services.graphs.firings(caller, name, page.limit, decode_cursor(page.cursor), _parse(key))
     following = encode_cursor(found.firings[-1].id) if found.has_more else None
-    return Page(items=found.firings, total=found.kept, next=following)
+    runs = await services.workflows.runs_of_firings(caller, [one.id for one in found.firings])
+    items = [replace(one, runs=runs[one.id]) if one.id in runs else one for one in found.firings]
+    return Page(items=items, total=found.kept, next=following)
 
 
 @operation(GET("/reactors/{name}/timeseries"), Permission.READ, resource="reactors")

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from tidemill.api.errors import require_offset
 from tidemill.api.fields import Positional, WireName
-from tidemill.api.paging import decode_cursor, encode_cursor
+from tidemill.api.paging import PageRequest, decode_cursor, encode_cursor
 from tidemill.storage.run_lists import EARLIEST, LATEST, RunPage, RunPosition
 from tidemill.workflows.states import RunState
 
@@ -31,6 +31,7 @@ Key = Annotated[
     str, Meta(description="The key of a run: that of its schedule, what `dedup` says it is about, or its backfill.")
 ]
 
+StartedBy = Annotated[str, Meta(description="Only runs that this firing started, or a task of this run, by its id.")]
 Unresolved = Annotated[
     bool,
     Meta(
@@ -43,6 +44,11 @@ Unresolved = Annotated[
 def created_between(since: datetime | None, until: datetime | None) -> dict[str, Any]:
     """Return the range of times, for `list_runs` of the service; InvalidRequestError for one without a zone."""
     return {"since": require_offset("from", since) or EARLIEST, "until": require_offset("to", until) or LATEST}
+
+
+def page_range(page: PageRequest) -> dict[str, Any]:
+    """Return the position and the length of a page, with one more run to see whether it is the last."""
+    return {"after": decode_position(page.cursor), "limit": page.limit + 1}
 
 
 def next_position(page: RunPage, limit: int) -> str | None:

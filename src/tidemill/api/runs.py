@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from zlib import crc32
 
 import msgspec
@@ -16,10 +16,12 @@ from tidemill.api.etags import check_etag
 from tidemill.api.fields import Header, Positional, WireName
 from tidemill.api.operation import GET, POST, PUT, Message, RequestKey, StreamForm, StreamItem, operation
 from tidemill.api.paging import Page, PageRequest, page_in_order
+from tidemill.api.reruns import Rerun
 from tidemill.api.run_filters import (
     Cause,
     Key,
     Since,
+    StartedBy,
     States,
     Tag,
     Text,
@@ -27,8 +29,8 @@ from tidemill.api.run_filters import (
     Until,
     WorkflowName,
     created_between,
-    decode_position,
     next_position,
+    page_range,
 )
 from tidemill.api.services import Services
 from tidemill.api.tasks import TaskInfo, TaskLogLine, read_tasks
@@ -39,9 +41,6 @@ from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import EventRow, RunRecord, RunRow
 from tidemill.workflows.result import RunResult, TaskResult
 from tidemill.workflows.states import RunState, TaskState
-
-if TYPE_CHECKING:
-    from tidemill.engine.workflows.client.values import ClearResult
 
 Outputs = Annotated[bool, Meta(description="Whether tasks have their outputs, and their elements.")]
 Reason = Annotated[str, Meta(description="Why the run is cancelled."), Positional()]
@@ -89,6 +88,14 @@ class RunInfo(Message, frozen=True, kw_only=True):
     backfill: str | None
     cause: str | None = None
     """The name of what started it: of a trigger, a reactor, or the workflow of a task; null if it has none."""
+    cause_key: str | None = None
+    """Of a run that a keyed reactor started: the key of the firing, as `--key` takes it."""
+    firing: str | None = None
+    """The firing that started it."""
+    parent: str | None = None
+    """The run whose task started it."""
+    actor: str | None = None
+    """Who started it by hand: "account:ada", "key:4f2a91c0", "local", or the id of the node of a program."""
     key: str | None = None
     """What it is about: the key of its schedule, or what `dedup` of `tm.on_output` says."""
     params: dict[str, Any] | None
@@ -112,6 +119,9 @@ class RunInfo(Message, frozen=True, kw_only=True):
             omitted={"params": large_params} if large_params else {},
             etag=etag_of(row, note),
             key=row.about,
+            firing=row.caused_by if row.origin == "firing" else None,
+            parent=row.caused_by if row.origin == "task" else None,
+            actor=row.caused_by if row.origin == "manual" else None,
             **{name: getattr(row, name) for name in _SHARED},
         )
 
@@ -192,49 +202,6 @@ class RunSnapshot(Message, frozen=True, kw_only=True):
     """The new log lines of all tasks."""
     events: list[RunTransition]
     """The new events, if they were asked for."""
-
-
-class RerunCounts(Message, frozen=True, kw_only=True):
-    """How many elements of a mapped task rerun."""
-
-    reruns: int
-    total: int
-
-
-class Rerun(Message, frozen=True, kw_only=True):
-    """What a retry or clear does, or, for a preview, would do."""
-
-    run: str
-    preview: bool
-    reruns: list[str]
-    """The tasks that rerun, in topological order."""
-    reused: list[str]
-    """The tasks whose results are kept and used."""
-    elements: dict[str, RerunCounts]
-    """Of mapped tasks that rerun in part."""
-    version: str
-    """The workflow version that the run continues with."""
-    missing_tasks: list[str]
-    """Tasks of the run that this version does not have."""
-    note: str | None
-    """Advice for a run that stays pinned to a version that is not the newest."""
-    live_nodes: int = 1
-    """The number of nodes that may be running on the store."""
-
-    @classmethod
-    def of_cleared(cls, run: str, cleared: "ClearResult", *, preview: bool) -> "Rerun":
-        """Return the message about cleared tasks."""
-        return cls(
-            run=run,
-            preview=preview,
-            reruns=cleared.names,
-            reused=cleared.reused,
-            elements={name: RerunCounts(reruns=some, total=all_) for name, (some, all_) in cleared.elements.items()},
-            version=cleared.version,
-            missing_tasks=cleared.missing_tasks,
-            note=cleared.note,
-            live_nodes=cleared.live_nodes,
-        )
 
 
 def etag_of(run: RunRow, note: str | None) -> str:
@@ -324,6 +291,7 @@ async def list_runs(
     tag: Tag = "",
     cause: Cause = "",
     key: Key = "",
+    started_by: StartedBy = "",
     unresolved: Unresolved = False,
 ) -> Page[RunInfo]:
     """List runs, newest first; `omitted` names params that are too large for a list."""
@@ -333,12 +301,12 @@ async def list_runs(
         tag=tag,
         cause=cause,
         key=key,
+        started_by=started_by,
         unresolved=unresolved,
         text=text,
         states=state or (),
         **created_between(since, until),
-        after=decode_position(page.cursor),
-        limit=page.limit + 1,
+        **page_range(page),
     )
     items = await _read_infos(services, found, page.limit)
     return Page(items=items, total=found.total, next=next_position(found, page.limit))

@@ -8,7 +8,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tidemill.api.handles import AsyncRun
-from tidemill.api.runs import Rerun, RunDetails, RunInfo, RunTransition
+from tidemill.api.reruns import Rerun
+from tidemill.api.runs import RunDetails, RunInfo, RunTransition
 from tidemill.api.tasks import AttemptInfo
 from tidemill.cli.formatting import (
     LINE_LIMIT,

@@ -90,6 +90,8 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
     results: dict[str, GraphResultView]
     key: Any = None
     """Of a keyed reactor: the key whose inputs it saw, as JSON."""
+    runs: list[str] = []
+    """The runs that it has started; only in lists of firings."""
     omitted: dict[str, int] = {}
     """By path, the bytes of values that a list leaves out because they are large."""
 

@@ -21,7 +21,7 @@ from tidemill.server.connections import admit
 from tidemill.server.event_stream import EVENT_STREAM
 from tidemill.server.rate_limits import address_of
 from tidemill.server.request_context import request_id_of
-from tidemill.server.requests import ServerContext, check_query, context_of
+from tidemill.server.requests import PREVIEW, ServerContext, check_query, context_of
 from tidemill.server.routing import Route, allowed_methods
 from tidemill.storage.acting_tenant import EVERY_TENANT, acting_for
 
@@ -147,7 +147,8 @@ class Auditing(ASGIMiddleware):
             return
 
         async def record_then_send(message: "Message") -> None:
-            if message["type"] == "http.response.start" and message["status"] < FIRST_ERROR_STATUS:
+            has_succeeded = message["type"] == "http.response.start" and message["status"] < FIRST_ERROR_STATUS
+            if has_succeeded and not scope["state"].get(PREVIEW, False):
                 await _record(scope, route)
             await send(message)
 

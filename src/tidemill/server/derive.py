@@ -19,7 +19,7 @@ from tidemill.api.services import Services
 from tidemill.engine.access.idempotency import KeyedRequest
 from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.server.event_stream import StreamEvent, event_stream, wants_stream
-from tidemill.server.requests import ApiRequest, ApiResponse
+from tidemill.server.requests import PREVIEW, ApiRequest, ApiResponse
 from tidemill.server.routing import BASE_PATH, Handler, Route
 
 Limit = Annotated[int, QueryParameter(ge=1, le=MAX_LIMIT, description="The number of items of a page, 500 at most.")]
@@ -107,6 +107,7 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
         if body:
             data = given.pop("data") or operation.body_type()
             given |= {one.name: getattr(data, one.name) for one in body}
+        request.scope["state"][PREVIEW] = given.get("preview", False)
         if takes_page:
             given["page"] = PageRequest(given.pop("limit"), given.pop("cursor"))
         if operation.stream is not None and wants_stream(request):

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from litestar.types import ASGIApp, Receive, Scope, Send
 
 
+PREVIEW = "tidemill.preview"
+"""The key of the state of a request that is only a preview: it changes nothing, and the audit log does not have it."""
+
+
 class Authenticator(Protocol):
     """Finds out who makes a request."""
 

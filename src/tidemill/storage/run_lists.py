@@ -43,6 +43,8 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     """What started the run, such as "schedule", or the name of what did."""
     key: str = ""
     """What the run is about, or the id of its backfill."""
+    started_by: str = ""
+    """The id of the firing that started the run, or of the run whose task did."""
     is_unresolved: bool = False
     """Whether only failed runs are selected that need a person: see `storage.unresolved`."""
     after: RunPosition | None = None

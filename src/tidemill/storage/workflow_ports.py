@@ -156,6 +156,9 @@ class Runs(Protocol):
     async def read_first_failures(self, runs: Collection[str]) -> dict[str, FirstFailure]:
         """Return which task of each of some runs failed first; runs without a failed task are left out."""
 
+    async def list_started_by(self, tenant: str, ids: Collection[str]) -> list[tuple[str, str]]:
+        """Return which runs some firings, or tasks of some runs, have started: each with the id of what did."""
+
     async def list_waiting(self, tenant: str, scheduled: datetime, deferred: datetime, limit: int) -> list[WaitingTask]:
         """Return task runs that are scheduled since before a time, or deferred, without a time to come, since another.
 

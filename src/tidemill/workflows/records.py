@@ -140,6 +140,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The name of what started it: of a trigger, a reactor, or the workflow of a task; None if it has none."""
     about: str | None = None
     """What it is about, so that it starts once: the key of its schedule, or what `dedup` of a subscription says."""
+    caused_by: str | None = None
+    """The id of what started it: of a firing, of the run of a task, or the actor of a manual start."""
+    cause_key: str | None = None
+    """Of a run that a keyed reactor started: the key of the firing, as `format_key` writes it."""
     dismissed_at: datetime | None = None
     """When an operator last dismissed its failure; see `storage.unresolved`."""
     trace: str | None = None

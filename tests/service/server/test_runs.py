@@ -352,3 +352,19 @@ async def test_a_stream_tells_why_it_ends_when_the_node_closes() -> None:
             rest = [line async for line in lines]
     assert "event: error" in rest
     assert any('"code":"not_running","status":503' in line for line in rest)
+
+
+async def test_the_audit_log_has_what_happened_and_no_previews(sqlite: str) -> None:
+    """A clear is a clear; a run that a person started says who did."""
+    async with tm.Node(sqlite, load=[make_report()]) as node, served(node) as server:
+        run = await finish(server, day="1", rows=-1)
+        assert (await server.http.get(f"/runs/{run}")).json()["actor"] == "local"
+        for path, body in (("retry", {}), ("clear", {"tasks": ["load"]})):
+            answer = await server.http.post(f"/runs/{run}/{path}", json={**body, "preview": True})
+            answer.raise_for_status()
+        (await server.http.post(f"/runs/{run}/clear", json={"tasks": ["load"]})).raise_for_status()
+        entries = (await server.http.get("/audit")).json()["items"]
+    assert [(one["action"], one["target"], one["details"]) for one in entries] == [
+        ("run.clear", run, {}),
+        ("run.start", "report", {"run": run}),
+    ]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
+from tests.service.server.serving_node import served
 from tests.service.triggers.alerts import Alert, Plant, Reading, cooler, degrees, heat
 from tidemill.engine.workflows.starts.starter import RunStarter
 from tidemill.kernel.errors import StoreError
@@ -30,6 +31,20 @@ async def test_a_value_is_the_params_of_a_run() -> None:
         alert = Alert(sensor="a", celsius=101.0)
         assert seen == [(alert, firing.id, {"reading": {"sensor": "a", "celsius": 101.0}})]
         assert node.metrics()["subscription_runs_total"] == 1
+
+
+async def test_a_run_names_its_firing_and_the_firing_its_runs() -> None:
+    """The link from a run to the event, and back from a firing to the run."""
+    async with tm.testing.node(load=[*Plant().load, cooler([])]) as node, served(node) as server:
+        await heat(node, 99.0, 101.0)
+        (run,) = await node.runs()
+        info = await run.info()
+        assert (info.origin, info.cause, info.parent, info.actor) == ("firing", "r", None, None)
+        firings = (await server.http.get("/reactors/r/firings")).json()["items"]
+        assert [one["runs"] for one in firings if one["id"] == info.firing] == [[run.id]]
+        assert [one["runs"] for one in firings if one["id"] != info.firing] == [[]]
+        found = (await server.http.get("/runs", params={"started_by": info.firing})).json()["items"]
+        assert [one["id"] for one in found] == [run.id]
 
 
 async def test_without_params_a_run_reads_the_value_from_its_context() -> None:

@@ -28,7 +28,7 @@ from tidemill.workflows.states import RunState, TaskState, active_states
 
 if TYPE_CHECKING:
     from tidemill.api.handles import AsyncRun
-    from tidemill.api.runs import Rerun
+    from tidemill.api.reruns import Rerun
     from tidemill.cli.bulk_runs import ChangeRun
     from tidemill.workflows.result import RunResult
 

@@ -62,9 +62,9 @@ class AuditLog:
         given = {name: str(value) for name, value in filters.items() if value}
         await self.record(principal, action, target, {**given, "number": number})
 
-    def prepare(self, principal: Principal, action: str, target: str) -> PendingEntry:
+    def prepare(self, principal: Principal, action: str, target: str, *, tenant: str | None = None) -> PendingEntry:
         """Return the entry on a change with which the store writes it."""
-        return PendingEntry(partial(self._make_entry, principal, action, target), self._publish)
+        return PendingEntry(partial(self._make_entry, principal, action, target, tenant=tenant), self._publish)
 
     def _make_entry(
         self,

@@ -44,6 +44,8 @@ RUN_COLUMNS = {
     "backfill": "text",
     "cause": "text",
     "about": "text",
+    "caused_by": "text",
+    "cause_key": "text",
     "dismissed_at": "timestamptz",
     "trace": "text",
     "revision": "bigint",

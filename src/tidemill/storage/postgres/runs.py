@@ -170,6 +170,9 @@ class PostgresRuns(PostgresTable, Runs):
         rows = await self._read(self._queries.first_failures, list(runs))
         return {run: FirstFailure(task, reason) for run, task, reason in rows}
 
+    async def list_started_by(self, tenant: str, ids: Collection[str]) -> list[tuple[str, str]]:
+        return [(by, run) for by, run in await self._read(self._queries.runs_started_by, tenant, list(ids))]
+
     async def list_waiting(self, tenant: str, scheduled: datetime, deferred: datetime, limit: int) -> list[WaitingTask]:
         rows = await self._read(self._queries.waiting_tasks, tenant, scheduled, deferred, limit)
         return [WaitingTask(*row)._replace(state=TaskState(row["state"])) for row in rows]

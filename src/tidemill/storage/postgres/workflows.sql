@@ -388,6 +388,11 @@ RETURNING r.id;
 SELECT DISTINCT ON (run) run, task, reason FROM tidemill.task_runs
 WHERE run = ANY($1::text[]) AND state = {task_failed} ORDER BY run, ended_at NULLS FIRST, task, element;
 
+-- name: runs_started_by
+SELECT caused_by, id FROM tidemill.runs
+WHERE tenant = $1 AND origin IN ('firing', 'task') AND caused_by = ANY($2::text[])
+ORDER BY created_at, id;
+
 -- name: waiting_tasks
 (
     SELECT r.id, r.workflow, r.version, t.task, t.state, t.pool, t.executor, t.since

@@ -63,6 +63,7 @@ def build_statements(query: RunQuery) -> ListStatements:
         "until": to_micros(query.until),
         "cause": query.cause,
         "key": query.key,
+        "started_by": query.started_by,
         "text": query.text.encode(),
         "pattern": like_pattern(query.text),
         "end_at": to_micros(query.end.created_at),
@@ -77,6 +78,9 @@ def _choose_index(query: RunQuery) -> tuple[str, list[str]]:
     conditions = ["tenant = :tenant"]
     if query.is_unresolved:
         return "runs INDEXED BY runs_unresolved", [*conditions, unresolved_condition("runs")]
+    if query.started_by:
+        conditions.append("origin IN ('firing', 'task') AND caused_by = :started_by")
+        return "runs INDEXED BY runs_by_cause", conditions
     if query.is_active_only:  # these are few, and have an index of their own
         return "runs INDEXED BY runs_active", [*conditions, f"state IN {STATE_FRAGMENTS['active_runs']}"]
     return "runs", conditions

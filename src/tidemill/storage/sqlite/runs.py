@@ -193,6 +193,12 @@ class SqliteRuns(SqliteTable, Runs):
         rows = await self._fetch_all(self._queries.first_failures, (json.dumps(list(runs)),))
         return {run: FirstFailure(task, reason) for run, task, reason in rows}
 
+    async def list_started_by(self, tenant: str, ids: Collection[str]) -> list[tuple[str, str]]:
+        return [
+            (by, run)
+            for by, run in await self._fetch_all(self._queries.runs_started_by, (tenant, json.dumps(list(ids))))
+        ]
+
     async def list_waiting(self, tenant: str, scheduled: datetime, deferred: datetime, limit: int) -> list[WaitingTask]:
         times = {"scheduled": to_micros(scheduled), "deferred": to_micros(deferred)}
         rows = await self._fetch_all(self._queries.waiting_tasks, {"tenant": tenant, "limit": limit, **times})

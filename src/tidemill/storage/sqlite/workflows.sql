@@ -217,6 +217,11 @@ SELECT run, task, reason FROM (
     FROM task_runs WHERE run IN (SELECT value FROM json_each(?)) AND state = {task_failed}
 ) WHERE number = 1;
 
+-- name: runs_started_by
+SELECT caused_by, id FROM runs INDEXED BY runs_by_cause
+WHERE tenant = ? AND origin IN ('firing', 'task') AND caused_by IN (SELECT value FROM json_each(?))
+ORDER BY created_at, id;
+
 -- name: waiting_tasks
 SELECT * FROM (
     SELECT r.id, r.workflow, r.version, t.task, t.state, t.pool, t.executor, t.since

@@ -7,9 +7,11 @@ import msgspec
 from msgspec.structs import asdict
 
 from tidemill.access.accounts import AccountRow
+from tidemill.access.audit import AuditRow
 from tidemill.access.principal import Role
 from tidemill.access.tokens import Session, Ticket
-from tidemill.storage.tables.database import RowCodec, Statement, Table
+from tidemill.storage.tables.access import APPEND_AUDIT_ENTRY, AUDIT_ROWS
+from tidemill.storage.tables.database import RowCodec, Statement, Table, Transaction
 
 _ACCOUNT, _SESSION, _TICKET = RowCodec(AccountRow), RowCodec(Session), RowCodec(Ticket)
 
@@ -75,9 +77,20 @@ _RECORD_LOGIN = Statement("""
 class Accounts(Table):
     """Local accounts."""
 
-    async def add(self, account: AccountRow, password_hash: str) -> bool:
-        """Add an account; return False, with nothing changed, if the tenant has one with this name."""
-        return bool(await self._change(_ADD_ACCOUNT, **_ACCOUNT.values(account), password_hash=password_hash))
+    async def add(self, account: AccountRow, password_hash: str, audit: AuditRow | None = None) -> bool:
+        """Add an account, and the entry of the audit log on it.
+
+        Return False, with nothing changed, if the tenant has one with this name.
+        """
+
+        async def write(transaction: Transaction) -> bool:
+            values = _ACCOUNT.values(account)
+            is_added = bool(await transaction.fetch(_ADD_ACCOUNT, **values, password_hash=password_hash))
+            if is_added and audit is not None:
+                await transaction.fetch(APPEND_AUDIT_ENTRY, **AUDIT_ROWS.values(audit))
+            return is_added
+
+        return await self._database.transact(write)
 
     async def for_tenant(self, tenant: str) -> list[AccountRow]:
         """Return the accounts of a tenant, by name."""

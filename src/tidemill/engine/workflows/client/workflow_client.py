@@ -40,7 +40,7 @@ from tidemill.engine.workflows.leader.retention import PrunePass
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.notifications import FinishedRun
 from tidemill.engine.workflows.runtime import WorkflowRuntime
-from tidemill.engine.workflows.starts.starter import ONCE_SLOT, RunOrigin, RunStarter, StartRequest
+from tidemill.engine.workflows.starts.starter import ONCE_SLOT, RunCause, RunOrigin, RunStarter, StartRequest
 from tidemill.engine.workflows.versions import WorkflowVersions, read_loaded_code
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, StoreError
 from tidemill.kernel.limits import MAX_INTEGER, is_storable
@@ -118,7 +118,7 @@ class WorkflowClient(RunOperations):
         *,
         once: str | None = None,
         origin: RunOrigin = RunOrigin.MANUAL,
-        cause: str | None = None,
+        cause: RunCause | None = None,
         is_repeated: bool = False,
         audit: PendingEntry | None = None,
     ) -> str:
@@ -138,7 +138,7 @@ class WorkflowClient(RunOperations):
             workflow=loaded,
             params=params,
             origin=origin,
-            cause=cause,
+            cause=cause or RunCause(id=caller.actor),
             key=once,
             once_per_key=once is not None,
             audit=None if audit is None else audit.of_run,
@@ -184,12 +184,13 @@ class WorkflowClient(RunOperations):
         tag: str = "",
         cause: str = "",
         key: str = "",
+        started_by: str = "",
         unresolved: bool = False,
         after: RunPosition | None = None,
         limit: int = 50,
     ) -> RunPage:
         """Return a page of the list of runs, newest first: those after a position, created in [since, until]."""
-        if not all(map(is_storable, (text, cause, key, workflow or ""))):
+        if not all(map(is_storable, (text, cause, key, started_by, workflow or ""))):
             return RunPage([], 0, {})  # no run has what no store can hold
         workflows = None if workflow is None else {workflow}
         if tag:
@@ -204,11 +205,19 @@ class WorkflowClient(RunOperations):
             text=text,
             cause=cause,
             key=key,
+            started_by=started_by,
             is_unresolved=unresolved,
             after=None if after is None else after._replace(created_at=clamp_to_calendar(after.created_at)),
             limit=limit,
         )
         return await self._store.runs.list_page(query)
+
+    async def runs_of_firings(self, caller: Caller, firings: Collection[str]) -> dict[str, list[str]]:
+        """Return the runs that some firings have started, by firing; those that have started none are left out."""
+        found: dict[str, list[str]] = {}
+        for firing, run in await self._store.runs.list_started_by(caller.tenant, firings):
+            found.setdefault(firing, []).append(run)
+        return found
 
     async def dismiss_all(self, caller: Caller, **filters: Any) -> int:
         """Dismiss the unresolved failures that match the filters of `list_runs`; return how many there were."""

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 from tidemill.engine.tasks import TaskScope, Wakeup, wait_until
 from tidemill.engine.workflows.runtime import STORE_RETRY, WorkflowRuntime
-from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, StartRequest
+from tidemill.engine.workflows.starts.starter import RunCause, RunOrigin, RunStarter, StartRequest
 from tidemill.engine.workflows.versions import WorkflowVersions
+from tidemill.graphs.key_forms import format_key
 from tidemill.graphs.outcomes import to_jsonable
 from tidemill.graphs.result import Firing
 from tidemill.graphs.subscription import FailedDelivery, GraphNodeOutput, Subscription
@@ -232,7 +233,7 @@ class FiringSubscriptions:
             params=start.params,
             context=start.context,
             origin=RunOrigin.FIRING,
-            cause=delivery.firing.reactor,
+            cause=_cause_of(delivery.firing),
             key=start.key,
             once_per_key=True,
             at=delivery.firing.at,
@@ -277,6 +278,10 @@ def _subscription_of(trigger: FiringTrigger, tenant: str, workflow: Workflow) ->
     """Return a trigger's subscription, and the reactor: a graph may be bound to one of another tenant."""
     observed = trigger.observe(tenant)
     return Subscription(tenant, workflow.name, observed.graph, observed.node), observed.reactor
+
+
+def _cause_of(firing: Firing) -> RunCause:
+    return RunCause(firing.reactor, firing.id, None if firing.key is None else format_key(firing.key))
 
 
 def _build_facts(delivery: _Delivery, tenant: str) -> FiringFacts:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -47,6 +47,14 @@ _LEADER_ONLY_ORIGINS = (RunOrigin.SCHEDULE, RunOrigin.TRIGGER)
 """The origins of runs that only the leader may start: the next leader finds them due again."""
 
 
+class RunCause(NamedTuple):
+    """What starts a run: see `cause`, `caused_by` and `cause_key` of RunRow."""
+
+    name: str | None = None
+    id: str | None = None
+    key: str | None = None
+
+
 class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A run to start."""
 
@@ -57,8 +65,8 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     context: Mapping[str, Any] = {}
     """Values that `ctx["name"]` finds in addition to the params."""
     origin: RunOrigin = RunOrigin.MANUAL
-    cause: str | None = None
-    """The name of what starts the run."""
+    cause: RunCause | None = None
+    """What starts the run, if it has a name or an id."""
     key: str | None = None
     """The schedule, trigger or backfill that starts the run; None for a manual start."""
     slot: datetime | None = None
@@ -119,7 +127,7 @@ class RunStarter:
         return newest or requested
 
     def _build_run(self, request: StartRequest, workflow: Workflow, version: VersionKey) -> RunRow:
-        now = self._runtime.clock.now()
+        now, cause = self._runtime.clock.now(), request.cause or RunCause()
         return RunRow(
             id=new_sortable_id(now),
             tenant=request.tenant,
@@ -132,7 +140,9 @@ class RunStarter:
             slot=request.slot,
             max_active=workflow.max_active_runs,
             backfill=request.backfill,
-            cause=request.cause,
+            cause=cause.name,
+            caused_by=cause.id,
+            cause_key=cause.key,
             about=request.about,
             trace=self._new_trace(request) if self._runtime.spans.is_enabled else None,
         )

@@ -14,7 +14,7 @@ from tidemill.engine.tasks import cancel_and_wait
 from tidemill.engine.workflows.leader.run_admission import RunAdmission
 from tidemill.engine.workflows.leader.scheduler import DueWork
 from tidemill.engine.workflows.runtime import WorkflowRuntime
-from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, StartRequest, params_digest
+from tidemill.engine.workflows.starts.starter import RunCause, RunOrigin, RunStarter, StartRequest, params_digest
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe, is_cancelled_here
 from tidemill.kernel.errors import OperationError, TidemillError
@@ -156,7 +156,7 @@ class TriggerPollers(DueWork):
                 workflow=workflow,
                 params=fire.params,
                 origin=RunOrigin.TRIGGER,
-                cause=trigger.name,
+                cause=RunCause(trigger.name),
                 key=f"trigger:{trigger.name}",
                 digest=digest,
             )

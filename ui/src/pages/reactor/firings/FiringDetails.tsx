@@ -1,8 +1,11 @@
+import { Link } from "@tanstack/react-router";
+import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { Badge } from "@/design/Badge/Badge";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
 import { JsonView } from "@/design/JsonView/JsonView";
 import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
+import { StateMark } from "@/design/StateMark/StateMark";
 import { Time } from "@/design/Time/Time";
 import { formatDuration } from "@/format/duration";
 import type { Firing } from "../firings";
@@ -33,6 +36,7 @@ export function FiringDetails({ firing }: { firing: Firing | undefined }) {
           </Badge>
         ))}
       </div>
+      <StartedRuns firing={firing.id} />
       <div className={styles.columns}>
         <div>
           <h3 className={styles.heading}>Inputs</h3>
@@ -43,6 +47,26 @@ export function FiringDetails({ firing }: { firing: Firing | undefined }) {
         ))}
       </div>
     </ScrollRegion>
+  );
+}
+
+/** The runs that the firing has started, with a link to each. */
+function StartedRuns({ firing }: { firing: string }) {
+  const { data } = api.useQuery("get", "/api/v1/runs", { params: { query: { started_by: firing, limit: 20 } } });
+  if (data === undefined || data.items.length === 0) return null;
+  return (
+    <p>
+      Started{" "}
+      {data.items.map(({ id, workflow, state }, index) => (
+        <span key={id}>
+          {index > 0 && ", "}
+          <Link to="/runs/$run" params={{ run: id }}>
+            {workflow}
+          </Link>{" "}
+          <StateMark state={state} /> {state}
+        </span>
+      ))}
+    </p>
   );
 }
 

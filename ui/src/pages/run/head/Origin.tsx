@@ -24,10 +24,16 @@ export function Origin({ run }: { run: Schema<"RunInfo"> }) {
         <span>
           firing{run.cause && " of "}
           {run.cause && (
-            <Link to="/reactors/$name" params={{ name: run.cause }}>
+            <Link
+              to="/reactors/$name"
+              params={{ name: run.cause }}
+              search={run.firing ? { firing: run.firing } : {}}
+              title={run.firing ? `Firing ${run.firing}` : undefined}
+            >
               {run.cause}
             </Link>
           )}
+          {run.cause_key && ` for key ${run.cause_key}`}
         </span>
       );
     case "trigger":
@@ -40,18 +46,31 @@ export function Origin({ run }: { run: Schema<"RunInfo"> }) {
       return (
         <span>
           task{run.cause && " of "}
-          {run.cause && (
-            <Link to="/workflows/$name" params={{ name: run.cause }}>
-              {run.cause}
-            </Link>
-          )}
+          {run.cause &&
+            (run.parent ? (
+              <Link to="/runs/$run" params={{ run: run.parent }} title={`Run ${run.parent}`}>
+                {run.cause}
+              </Link>
+            ) : (
+              <Link to="/workflows/$name" params={{ name: run.cause }}>
+                {run.cause}
+              </Link>
+            ))}
         </span>
       );
     case "manual":
-      return "a person or program";
+      return actorName(run.actor);
     default:
       return run.origin;
   }
+}
+
+/** Who started a run by hand; a program on the node itself has no name but that of its process. */
+function actorName(actor: string | null | undefined): string {
+  const [kind, name] = (actor ?? "").split(/:(.*)/);
+  if (kind === "account" && name) return name;
+  if (kind === "key" && name) return `key ${name}`;
+  return actor === "local" ? "a person at the node" : "a program on a node";
 }
 
 function Slot({ slot }: { slot: string }) {
