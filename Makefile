@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup format lint test installation test-kubernetes test-ray ray-tests browser versions check map api dashboard ui ui-types docs screenshots soak bench bench-check measure demo lock clean
+.PHONY: help setup format lint test installation test-kubernetes test-ray ray-tests browser versions check map api dashboard ui ui-types docs screenshots soak bench bench-check measure demo lock release clean
 
 # `make test PYTHON=python3.13` runs in an environment of its own, .venv-python3.13, and leaves .venv alone.
 PYTHON   :=
@@ -140,6 +140,11 @@ lock: $(READY) ## Pin the requirements of pyproject.toml; newest versions with A
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	  --custom-compile-command "make lock" --quiet --output-file requirements/ray.txt $(ARGS)
 
+# Its links name the repository, and a token in TWINE_PASSWORD uploads it: see scripts/release.py.
+release: export RELEASE_REPOSITORY := $(REPOSITORY)
+release: $(READY) $(UI) $(DOCS) ## Build, check and tag the version of this commit: make release REPOSITORY=https://host/owner/name
+	$(BIN)/python -m scripts.release
+
 clean: ## Remove everything that can be made again
 	rm -rf .venv .venv-* build dist ui/node_modules src/tidemill/server/static/ui src/tidemill/server/static/docs ui/src/api/schema.d.ts .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -150,7 +155,7 @@ MAP := build/code-map.md
 $(MAP): $(shell find src/tidemill -name '*.py') | $(READY)
 	@$(BIN)/python -m scripts.code_map $@
 
-$(DOCS): $(MAP) mkdocs.yml CHANGELOG.md CONTRIBUTING.md ui/src/design/tokens.css $(shell find docs scripts/docs_site -name '*.*' -type f -not -name '*.pyc') | $(READY)
+$(DOCS): $(MAP) mkdocs.yml CHANGELOG.md CONTRIBUTING.md SECURITY.md ui/src/design/tokens.css $(shell find docs scripts/docs_site -name '*.*' -type f -not -name '*.pyc') | $(READY)
 	@echo "Building the documentation"
 	@$(BIN)/python -m mkdocs build --strict --quiet
 

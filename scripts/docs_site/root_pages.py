@@ -4,7 +4,11 @@ import posixpath
 import re
 from pathlib import PurePosixPath
 
-ROOT_PAGES = {"CONTRIBUTING.md": "development/contributing.md", "CHANGELOG.md": "changelog.md"}
+ROOT_PAGES = {
+    "CONTRIBUTING.md": "development/contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 """The path in the site of each page at the root. The README is the start page of the site."""
 START_PAGE = "README.md"
 LINK = re.compile(

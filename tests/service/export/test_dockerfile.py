@@ -55,7 +55,7 @@ def test_the_build_gets_what_the_package_is_made_of_and_nothing_else() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     sources = {one.split("/")[1] for one in project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]}
     built = {"docs", "mkdocs.yml", "scripts", "ui"}  # what becomes the pages that the server serves
-    texts = {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    texts = {"pyproject.toml", "README.md", *project["project"]["license-files"]}
     assert allowed >= sources | built | texts
 
 
