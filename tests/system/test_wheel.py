@@ -165,8 +165,11 @@ def test_the_demo_needs_nothing_but_the_wheel(program: Path, tmp_path: Path) -> 
         text=True,
     ) as demo:
         try:
+            assert demo.stdout is not None
+            first = demo.stdout.readline()
+            assert first.startswith("Tidemill is ready at "), first
+            url = first.split()[-1]
             assert "market_maker.py" in wait_for_line(demo, "to tidemill-demo: change one and save")
-            url = wait_for_line(demo, "Tidemill is ready at ").split()[-1]
             with httpx.Client(base_url=url, trust_env=False) as client:
                 until(lambda: client.get("/api/v1/reactors/market").json().get("fires", 0) > 50)
                 until(lambda: bool(client.get("/api/v1/runs", params={"state": "success"}).json()["items"]))

@@ -2,6 +2,7 @@
 
 import asyncio
 import webbrowser
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,14 +29,17 @@ NEXT_LOAD_TIMEOUT = 2.0
 """Seconds to wait for the next package, after one has been loaded or has failed: it may hang."""
 
 
-def run_folder(node: Node, root: Path, address: str, port: int, *, open_browser: bool) -> int | None:
+def run_folder(
+    node: Node, root: Path, address: str, port: int, *, open_browser: bool, notes: Sequence[str] = ()
+) -> int | None:
     """Run the packages of a folder on a node with the store at this address; return the exit code of the first signal.
 
-    It is None if the node ended without one: what read its output has closed the pipe.
+    It is None if the node ended without one: what read its output has closed the pipe. `notes` are lines below the link.
     """
     interrupts = Interrupts(on_second=lambda: print_error("stopped without waiting for running tasks"))
     with hold_store_lock(address), interrupts.handling_signals():
-        work = _run_node(node, root, _display_address(address), interrupts, port, open_browser=open_browser)
+        shown = _display_address(address)
+        work = _run_node(node, root, shown, interrupts, port, open_browser=open_browser, notes=notes)
         run_async(work, node.settings.event_loop)
     return interrupts.exit_code
 
@@ -47,7 +51,7 @@ def _display_address(address: str) -> str:
 
 
 async def _run_node(
-    node: Node, root: Path, store: str, interrupts: Interrupts, port: int, *, open_browser: bool
+    node: Node, root: Path, store: str, interrupts: Interrupts, port: int, *, open_browser: bool, notes: Sequence[str]
 ) -> None:
     """Run and serve the node until it is interrupted."""
     loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
@@ -59,6 +63,8 @@ async def _run_node(
         async with node, serving(app, LOOPBACK, port, connections) as url:
             node.history.start()
             view.print_banner(url)
+            for note in notes:
+                view.print_event(note)
             if open_browser:  # on a thread: it may wait some seconds for a browser to start
                 loop.run_in_executor(None, webbrowser.open, url)
             await activity.read_unfinished_runs()

@@ -9,7 +9,6 @@ import typer
 
 from tidemill.cli.example_files import CopiedExamples, copy_examples
 from tidemill.cli.exit_codes import exit_on_error
-from tidemill.cli.output import print_text
 from tidemill.cli.stores import default_store_address
 from tidemill.kernel.settings import Settings
 
@@ -43,22 +42,21 @@ def demo(
     from tidemill.node import Node
 
     with exit_on_error():
-        _print_copied(folder, copy_examples(folder, keep=keep))
+        notes = _describe_copied(folder, copy_examples(folder, keep=keep))
         root = folder.absolute()
         address = default_store_address(root)
         settings = Settings.read({"packages": None, "unfinished": "upgrade", "retention": RETENTION})
         node = Node(address, settings=settings, pools=POOLS)
         opens = _is_on_a_desktop() if open_browser is None else open_browser
-        run_folder(node, root, address, port, open_browser=opens)
+        run_folder(node, root, address, port, open_browser=opens, notes=notes)
     raise typer.Exit(0)  # any signal is how this command ends
 
 
-def _print_copied(folder: Path, copied: CopiedExamples) -> None:
-    """Print what was written, and what was left alone."""
-    if copied.written:
-        print_text(f"wrote {', '.join(copied.written)} to {folder}: change one and save, and it is reloaded")
-    if copied.kept:
-        print_text(f"kept your changes in {', '.join(str(folder / name) for name in copied.kept)}")
+def _describe_copied(folder: Path, copied: CopiedExamples) -> list[str]:
+    """Return what was written, and what was left alone."""
+    written = f"wrote {', '.join(copied.written)} to {folder}: change one and save, and it is reloaded"
+    kept = f"kept your changes in {', '.join(str(folder / name) for name in copied.kept)}"
+    return [written] * bool(copied.written) + [kept] * bool(copied.kept)
 
 
 def _is_on_a_desktop() -> bool:

@@ -126,19 +126,19 @@ def _show_firing(firing: "FiringView", output: Format) -> None:
 @app.command()
 def pause(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
     """Pause a reactor: it takes events, and does not fire. It stays paused when the server restarts."""
-    _show_state(with_client(tenant, lambda client: client.reactor(name).pause()), "is paused", output)
+    _show_state(with_client(tenant, lambda client: client.reactor(name).pause()), "is paused; events are kept", output)
 
 
 @app.command()
 def resume(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
     """Resume a reactor."""
-    _show_state(with_client(tenant, lambda client: client.reactor(name).resume()), "is resumed", output)
+    _show_state(with_client(tenant, lambda client: client.reactor(name).resume()), "is resumed: {health}", output)
 
 
 @app.command()
 def restart(name: NameArgument, output: Output = Format.TABLE, tenant: TenantOption = None) -> None:
     """Restart a reactor, even one that the supervisor gave up on."""
-    _show_state(with_client(tenant, lambda client: client.reactor(name).restart()), "is restarted", output)
+    _show_state(with_client(tenant, lambda client: client.reactor(name).restart()), "is restarted: {health}", output)
 
 
 def _show_state(state: "ReactorState", what: str, output: Format) -> None:
@@ -147,7 +147,7 @@ def _show_state(state: "ReactorState", what: str, output: Format) -> None:
     if output is Format.JSON:
         show_json(to_builtins(state))
     else:
-        print_text(f"reactor '{state.name}' {what}: {state.health}")
+        print_text(f"reactor '{state.name}' {what.format(health=state.health)}")
 
 
 @app.command()
