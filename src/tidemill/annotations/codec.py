@@ -181,8 +181,3 @@ def _type_with_article(value: Any) -> str:
 
 def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
-
-
-def to_plain(value: Any) -> Any:
-    """Return a value that every format can hold: keys become texts, unknown objects their description."""
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)

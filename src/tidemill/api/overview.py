@@ -7,7 +7,6 @@ from tidemill.access.principal import Permission, Principal
 from tidemill.api.operation import GET, Message, operation
 from tidemill.api.services import Services
 from tidemill.graphs.health import UnhealthyPart
-from tidemill.graphs.partitions import declared_name
 from tidemill.workflows.states import RunState
 
 if TYPE_CHECKING:
@@ -298,6 +297,8 @@ async def _explain_waiting(
 
 def _count_dead_letters(health: "dict[str, HealthReport]") -> list[DeadLetterCount]:
     """Return the dead letters by part; an accumulator may have several reactors, and a part several partitions."""
+    from tidemill.graphs.partitions import declared_name  # on use: it imports asyncio, which help does not need
+
     counts: dict[str, tuple[str, int]] = {}
     for reactor, report in health.items():
         counts |= {part: (reactor, number) for part, number in report.dead_letters.items() if part not in counts}

@@ -11,7 +11,7 @@ from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from tidemill.access.principal import Permission, Principal
-from tidemill.annotations.codec import to_plain
+from tidemill.annotations.declared import to_plain
 from tidemill.api.etags import check_etag
 from tidemill.api.fields import Header, Positional, WireName
 from tidemill.api.operation import GET, POST, PUT, Message, RequestKey, StreamForm, StreamItem, operation

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal
-from tidemill.annotations.codec import to_plain
+from tidemill.annotations.declared import to_plain
 from tidemill.api.fields import WireName
 from tidemill.api.operation import GET, Message, StreamForm, StreamItem, operation
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor, page_in_order

@@ -34,7 +34,7 @@ def run_folder(
 ) -> int | None:
     """Run the packages of a folder on a node with the store at this address; return the exit code of the first signal.
 
-    It is None if the node ended without one: what read its output has closed the pipe. `notes` are lines below the link.
+    It is None if the node ended without one: what read its output has closed the pipe. `notes` stand below the link.
     """
     interrupts = Interrupts(on_second=lambda: print_error("stopped without waiting for running tasks"))
     with hold_store_lock(address), interrupts.handling_signals():

@@ -44,7 +44,7 @@ SECTIONS = {
         "attempt": LazyCommand("Run one attempt in a pod or a Ray actor.", "attempt", "attempt"),
         "node": LazyCommand("List servers and workers."),
         "events": LazyCommand("Print what happens on a server, until Ctrl-C.", "events", "events"),
-        "db": LazyCommand("Check and upgrade the schema of a store.", "db"),
+        "db": LazyCommand("Check, upgrade, back up and restore a store.", "db"),
         "doctor": LazyCommand("Check a store for problems, and say what to do.", "doctor", "doctor"),
         "export": LazyCommand("Write files for Docker, Compose, systemd, Helm and Grafana.", "export"),
     },

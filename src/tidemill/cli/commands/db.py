@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidemill.storage.migrations import SchemaState
     from tidemill.storage.store import Store
 
-app = typer.Typer(help="Check and upgrade the schema of a store, back it up and restore it.", no_args_is_help=True)
+app = typer.Typer(help="Check, upgrade, back up and restore a store.", no_args_is_help=True)
 
 
 @app.command()
