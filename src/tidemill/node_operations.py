@@ -118,12 +118,12 @@ class NodeOperations:
         if format != "json":
             _check_format(format)
         owner = self._resolve_tenant(tenant)
-        if "[" in name:
-            check_whole(PartKey(owner, "accumulator", name))
         try:
             found = self._scheduler.accumulator(owner, name)
         except RequestError:  # raised again if no other node owns it
             return await self._graph_client.push(self._caller(tenant), name, event, format)
+        if found.definition.partition is not None:
+            raise partition_named_error(PartKey(owner, "accumulator", name))
         if found.paths.direct_class is not None and owner == self.tenant:
             self._direct_pushes[name] = found.paths.push_now
         receipt = await found.pushes.push(event, format)
@@ -168,8 +168,7 @@ class NodeOperations:
             find_keyed = partial(self._scheduler.find_keyed, owner, name)
             return PartitionedHandle(find_keyed, self._scheduler, self._operations.keyed, self._packages.reclaim)
         find = partial(self._scheduler.reactor, owner, name)
-        find()  # raises if it is not loaded
-        if "[" in name:  # no declared name has brackets
+        if find().definition.partition is not None:
             raise partition_named_error(PartKey(owner, "reactor", name))
         return ReactorHandle(find, self._packages.reclaim)
 

@@ -24,6 +24,7 @@ from tidemill.graphs.keys import (
     DEFAULT_PARTITIONS,
     KeyOption,
     KeyReader,
+    PartitionId,
     build_key_reader,
     key_field_problem,
     key_problems,
@@ -120,6 +121,8 @@ class Accumulator(msgspec.Struct, Generic[Arguments, Returned], frozen=True, kw_
     element: Any = None
     thread: bool = False
     extra: Extra = "ignore"
+    partition: PartitionId | None = None
+    """Which partition of a keyed reactor's accumulator it is; None for a whole one."""
 
     def __call__(self, *values: Arguments.args, **named: Arguments.kwargs) -> Returned:
         """Call the author's function, as in a unit test."""
@@ -172,7 +175,7 @@ class Accumulator(msgspec.Struct, Generic[Arguments, Returned], frozen=True, kw_
     @property
     def declared_name(self) -> str:
         """The name that its author gave it: a partition has another one, `trades[3]`."""
-        return self.name.partition("[")[0]
+        return self.name if self.partition is None else self.partition.name
 
     @property
     def is_window(self) -> bool:
@@ -216,13 +219,13 @@ class Reactor:
         "accumulator_names",
         "accumulators",
         "capacity",
-        "declared_name",
         "durability",
         "key",
         "location",
         "name",
         "on_error",
         "overflow",
+        "partition",
         "partitions",
         "strategy",
         "when",
@@ -242,7 +245,8 @@ class Reactor:
         key: KeyOption | None = None,
         partitions: int | None = None,
     ) -> None:
-        self.name = self.declared_name = name  # a partition has its own name
+        self.name = name
+        self.partition: PartitionId | None = None
         if isinstance(accumulators, Accumulator):
             message = f"accumulators come in a list: [{accumulators.name}]"
             raise DefinitionError.single(f"reactor '{name}'", message, caller_location())
@@ -316,9 +320,14 @@ class Reactor:
         return {one.name: one.boundary_type for one in self.accumulators}
 
     @property
+    def declared_name(self) -> str:
+        """The name that its author gave it: a partition has another one, `market[3]`."""
+        return self.name if self.partition is None else self.partition.name
+
+    @property
     def is_partition(self) -> bool:
         """Whether this is one partition of a keyed reactor."""
-        return self.name != self.declared_name
+        return self.partition is not None
 
     @property
     def is_keyed(self) -> bool:

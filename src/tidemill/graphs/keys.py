@@ -5,10 +5,11 @@ version of Python, and the same as in a Kafka topic to which a producer writes w
 """
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from operator import attrgetter, itemgetter
-from typing import Any, is_typeddict
+from typing import Any, NamedTuple, is_typeddict
 
 import msgspec
 
@@ -89,6 +90,28 @@ def to_tuples(value: Any) -> Any:
 
 
 # -- partitions
+
+
+_PARTITION = re.compile(r"(?P<name>.+)\[(?P<number>\d+)\]", re.DOTALL)
+
+
+class PartitionId(NamedTuple):
+    """A partition: the reactor or accumulator that it is a part of, and its number.
+
+    As text, `market[3]`, it is the name of the partition in the store and between nodes.
+    """
+
+    name: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.name}[{self.number}]"
+
+    @classmethod
+    def parse(cls, text: str) -> "PartitionId | None":
+        """Read the name of a partition; None for the name of anything else."""
+        match = _PARTITION.fullmatch(text)
+        return None if match is None else cls(match["name"], int(match["number"]))
 
 
 def partition_of(key: Key, partitions: int) -> int:

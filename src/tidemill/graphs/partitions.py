@@ -1,36 +1,17 @@
 """Partitions of keyed reactors: their names, their definitions, and their assignment to hosts. Pure."""
 
-import re
 from collections.abc import Mapping
 from copy import copy
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from tidemill.graphs.definition import Accumulator, AccumulatorKind, Kafka, KafkaShare, Reactor
-
-_PARTITION_NAME = re.compile(r"(?P<name>.+)\[(?P<number>\d+)\]", re.DOTALL)
-
-
-class PartitionName(NamedTuple):
-    """The name of a partition, `market[3]`: the reactor or accumulator that it is a part of, and its number."""
-
-    name: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.name}[{self.number}]"
-
-    @classmethod
-    def parse(cls, text: str) -> "PartitionName | None":
-        """Read the name of a partition; None for the name of anything else."""
-        match = _PARTITION_NAME.fullmatch(text)
-        return None if match is None else cls(match["name"], int(match["number"]))
+from tidemill.graphs.keys import PartitionId
 
 
 def declared_name(name: str) -> str:
     """Return the name of the reactor or accumulator that a name is a partition of, or the name itself."""
-    partition = PartitionName.parse(name)
+    partition = PartitionId.parse(name)
     return name if partition is None else partition.name
 
 
@@ -40,23 +21,24 @@ def partition_reactor(reactor: Reactor, number: int) -> Reactor:
     Its inputs keep the names that graphs know them by.
     """
     partition = copy(reactor)
-    partition.name, partition.declared_name = str(PartitionName(reactor.name, number)), reactor.name
+    partition.partition = PartitionId(reactor.name, number)
+    partition.name = str(partition.partition)
     partition.accumulators = tuple(
         _partition_accumulator(one, number, reactor.partitions) for one in reactor.accumulators
     )
     if isinstance(reactor.key, Mapping):
         named = {getattr(given, "name", given): function for given, function in reactor.key.items()}
-        partition.key = {str(PartitionName(str(name), number)): function for name, function in named.items()}
+        partition.key = {str(PartitionId(str(name), number)): function for name, function in named.items()}
     return partition
 
 
 def _partition_accumulator(accumulator: Accumulator, number: int, partitions: int) -> Accumulator:
     """Return one partition of an accumulator: it reads its share of a Kafka topic, and no other source."""
-    source, name = accumulator.source, str(PartitionName(accumulator.name, number))
+    source, partition = accumulator.source, PartitionId(accumulator.name, number)
     if accumulator.kind is AccumulatorKind.POLLING:
-        return replace(accumulator, name=name, every=None)
+        return replace(accumulator, name=str(partition), partition=partition, every=None)
     share = KafkaShare(source, number, partitions) if isinstance(source, Kafka) else None
-    return replace(accumulator, name=name, source=share)
+    return replace(accumulator, name=str(partition), partition=partition, source=share)
 
 
 def assign_partitions(owners: Mapping[int, str | None], hosts: Mapping[str, int]) -> dict[int, str]:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.graphs.partitions import PartitionName, assign_partitions
+from tidemill.graphs.keys import PartitionId
+from tidemill.graphs.partitions import assign_partitions
 
 HOSTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 4), min_size=1)
 OWNERS = st.lists(st.none() | st.sampled_from("abcdefgh"), min_size=1, max_size=40).map(
@@ -16,15 +17,15 @@ OWNERS = st.lists(st.none() | st.sampled_from("abcdefgh"), min_size=1, max_size=
 
 
 def test_the_name_of_a_partition_is_read_back() -> None:
-    name = PartitionName("market [eu]", 3)
+    name = PartitionId("market [eu]", 3)
 
     assert str(name) == "market [eu][3]"
-    assert PartitionName.parse(str(name)) == name
+    assert PartitionId.parse(str(name)) == name
 
 
 @pytest.mark.parametrize("text", ["market", "market[]", "[3]", "market[3", "market[x]", "market[3] "])
 def test_other_names_are_no_partitions(text: str) -> None:
-    assert PartitionName.parse(text) is None
+    assert PartitionId.parse(text) is None
 
 
 def test_without_hosts_nothing_is_assigned() -> None:

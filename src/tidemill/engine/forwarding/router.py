@@ -22,7 +22,7 @@ from tidemill.engine.graphs.client.part_operations import (
 )
 from tidemill.engine.graphs.client.routing import AnyPart, LocalRouter, OperationRouter
 from tidemill.engine.graphs.durability.ownership import OwnershipListener, ReactorOwnership
-from tidemill.engine.graphs.partitions.membership import HostOffer
+from tidemill.engine.graphs.partitions.membership import HostId
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.tasks import wait_until
 from tidemill.graphs.outcomes import Receipt
@@ -90,12 +90,12 @@ class OwnerRouter(OperationRouter, OwnershipListener):
 
     def _is_here(self, part: PartKey) -> bool:
         """Return whether this node runs a part, or is the host that the part addresses."""
-        offer = HostOffer.parse(part.name)
+        offer = HostId.parse(part.name)
         return self._scheduler.runs(part) if offer is None else offer.host == self._ownership.owner_id
 
     def _here(self, part: PartKey) -> AnyPart | AnyHost:
         """Return the operations of this node on a part, or on its share of a keyed reactor."""
-        return self._local.at(part) if HostOffer.parse(part.name) is None else self._local.at_host(part)
+        return self._local.at(part) if HostId.parse(part.name) is None else self._local.at_host(part)
 
     async def owned_names(self, tenant: str, kind: PartKind) -> list[str]:
         return await self._store.part_owners.owned_names(tenant, kind)
@@ -146,7 +146,7 @@ class OwnerRouter(OperationRouter, OwnershipListener):
 
     def _owns(self, target: PartKey) -> bool:
         """Return whether this node owns a part, even while it finishes what it has started to serve for it."""
-        is_whole = self._scheduler.is_partitioned(target) or HostOffer.parse(target.name) is not None
+        is_whole = self._scheduler.is_partitioned(target) or HostId.parse(target.name) is not None
         return target in self._ownership.fences and (is_whole or self._scheduler.has_running(target))
 
 
@@ -160,7 +160,7 @@ def _is_rejected(result: Any) -> bool:
 def _find_operation(request: StoredRequest) -> PartOperation[..., Any]:
     """Return the operation of a request; RequestError if this version of Tidemill does not have it."""
     target = request.target
-    known = PART_OPERATIONS if HostOffer.parse(target.name) is None else HOST_OPERATIONS
+    known = PART_OPERATIONS if HostId.parse(target.name) is None else HOST_OPERATIONS
     if (operation := known.get(request.operation)) is None:
         subject = f"the node that owns {target.kind} '{target.name}'"
         message = f"{subject} runs another version of Tidemill, which has no operation '{request.operation}'"

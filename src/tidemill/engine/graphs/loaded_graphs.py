@@ -12,8 +12,8 @@ from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph, not_shared_error
 from tidemill.engine.registry import Key
 from tidemill.graphs.definition import Reactor
+from tidemill.graphs.keys import PartitionId
 from tidemill.graphs.outcomes import Receipt
-from tidemill.graphs.partitions import PartitionName
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.graph_ports import PartKey, PartKind
@@ -30,14 +30,15 @@ def partitioned_error(kind: PartKind, name: str) -> RequestError:
 
 def check_whole(part: PartKey) -> PartKey:
     """Return an accumulator that callers may name, or raise NotFoundError: events reach a partition by their keys."""
-    if part.kind == "accumulator" and "[" in part.name:  # no declared name has brackets
+    if part.kind == "accumulator" and PartitionId.parse(part.name) is not None:
         raise partition_named_error(part)
     return part
 
 
 def partition_named_error(part: PartKey) -> NotFoundError:
     """Return the error for a caller who names a partition."""
-    declared = part.name.rpartition("[")[0]
+    named = PartitionId.parse(part.name)
+    declared = part.name if named is None else named.name
     message = f"unknown {part.kind} '{part.name}': use '{declared}', which finds the partition of each key"
     if part.kind == "reactor":
         return NotFoundError("reactor", part.name, message, [declared])
@@ -109,7 +110,7 @@ class LoadedGraphs:
 
     def is_partition(self, part: PartKey) -> bool:
         """Return whether a part belongs to one partition of a keyed reactor that is loaded."""
-        partition = PartitionName.parse(part.name)
+        partition = PartitionId.parse(part.name)
         return partition is not None and self.is_partitioned(part._replace(name=partition.name))
 
     def _check_open(self) -> None:
@@ -165,9 +166,9 @@ class LoadedGraphs:
 
     def _drop_accumulator(self, tenant: str, name: str) -> None:
         """Forget an accumulator that has stopped; it may be that of a partition."""
-        del self._accumulators[tenant, name]
+        dropped = self._accumulators.pop((tenant, name))
         self.direct_pushes(tenant).pop(name, None)
-        if (partition := PartitionName.parse(name)) is not None:
+        if (partition := dropped.definition.partition) is not None:
             self._reset_front(tenant, partition.name)
 
     def _reset_front(self, tenant: str, name: str) -> None:
@@ -202,7 +203,7 @@ class LoadedGraphs:
         """Return an accumulator, or its partitions that run here; NotFoundError if there is none."""
         if (keyed := self.keyed_accumulators.get((tenant, name))) is None:
             return [self.accumulator(tenant, name)]
-        found = (self.find_running(tenant, str(PartitionName(name, number))) for number in keyed.numbers)
+        found = (self.find_running(tenant, str(PartitionId(name, number))) for number in keyed.numbers)
         return [one for one in found if one is not None]
 
     def _managed_of(self, tenant: str, name: str) -> list[ManagedGraph]:

@@ -10,7 +10,6 @@ from tidemill.engine.graphs.partitions.relays import ReaderListener
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.history import Reading, Subject
 from tidemill.graphs.health import ReactorHealth
-from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.state import Latency
 from tidemill.telemetry.metrics import Collector, Metric, Metrics, Sample
 
@@ -168,7 +167,7 @@ def _read_reactor(reactor: RunningReactor) -> Iterable[Sample]:
 
 def _labels(kind: str, part: RunningReactor | RunningAccumulator) -> tuple[tuple[str, str], ...]:
     """Return the labels of a part; one of a keyed reactor also has the number of its partition."""
-    if not part.is_partition or (partition := PartitionName.parse(part.name)) is None:
+    if (partition := part.definition.partition) is None:
         return (kind, part.name), ("tenant", part.tenant)
     return (kind, partition.name), ("tenant", part.tenant), ("partition", str(partition.number))
 

@@ -27,7 +27,6 @@ from tidemill.engine.registry import Key, PackageState, Registry
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Accumulator, Reactor
 from tidemill.graphs.graph import Graph
-from tidemill.graphs.partitions import PartitionName
 from tidemill.kernel.errors import DefinitionError, Problem, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.graph_ports import PartKey
@@ -171,11 +170,12 @@ class GraphStager:
             name for name in self._change.previous.reactors if (self._tenant, name) not in self._all_keyed
         ]
         reactors = [one for one in self._change.reactors if not one.is_keyed]
-        for name, keyed in self._continuing_keyed.items():
+        for keyed in self._continuing_keyed.values():
             for number in keyed.numbers:
-                if (partition := str(PartitionName(name, number))) in self._managed:
-                    self._previous.append(partition)
-                    reactors.append(keyed.partition(number))
+                partition = keyed.partition(number)
+                if partition.name in self._managed:
+                    self._previous.append(partition.name)
+                    reactors.append(partition)
         return reactors
 
     def _can_continue(self, reactor: Reactor) -> bool:

@@ -11,7 +11,7 @@ from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.leader.active_runs import ActiveRun, RunRequest
 from tidemill.engine.workflows.leader.coordinator import RunCoordinator
 from tidemill.graphs.health import AccumulatorHealth
-from tidemill.graphs.partitions import PartitionName
+from tidemill.graphs.keys import PartitionId
 
 
 class Disconnector:
@@ -47,7 +47,7 @@ class Disconnector:
 
 def _declared(name: str) -> str:
     """Return the name of an accumulator without the number of its partition."""
-    partition = PartitionName.parse(name)
+    partition = PartitionId.parse(name)
     return name if partition is None else partition.name
 
 

@@ -131,7 +131,7 @@ class RunningAccumulator(EventIngest):
     @property
     def is_partition(self) -> bool:
         """Whether this belongs to one partition of a keyed reactor."""
-        return any(target.reactor.definition.is_partition for target, _ in self.emitter.targets)
+        return self.definition.partition is not None
 
     @property
     def in_flight_call(self) -> object | None:

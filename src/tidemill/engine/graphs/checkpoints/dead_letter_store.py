@@ -16,9 +16,8 @@ from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.reactors.outbox import FailedStart
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.graphs.inputs import FiringInputs
-from tidemill.graphs.keys import decode_key, encode_key
+from tidemill.graphs.keys import PartitionId, decode_key, encode_key
 from tidemill.graphs.outcomes import DeadLetter, DeadLetterKind, to_jsonable
-from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.subscription import GraphNodeOutput, Subscription
 from tidemill.storage.graph_ports import PartKind
 from tidemill.storage.tables.graphs import StoredDeadLetter
@@ -198,7 +197,7 @@ def _build_dead_letter(row: StoredDeadLetter, payload: DeadLetterPayload, **valu
 
 def _declared_source(row: StoredDeadLetter, *, is_keyed: bool) -> str:
     """Return the declared name of the accumulator or reactor; only that of a keyed reactor is surely a partition's."""
-    partition = PartitionName.parse(row.source) if is_keyed or row.owner == "accumulator" else None
+    partition = PartitionId.parse(row.source) if is_keyed or row.owner == "accumulator" else None
     return row.source if partition is None else partition.name
 
 

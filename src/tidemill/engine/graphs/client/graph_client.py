@@ -21,8 +21,8 @@ from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.history import Courses
 from tidemill.engine.registry import Registry
 from tidemill.graphs.graph import Graph
+from tidemill.graphs.keys import PartitionId
 from tidemill.graphs.outcomes import DeadLetter, Receipt
-from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.pushes import ProducerPosition, PushSummary
 from tidemill.graphs.result import GraphResult
 from tidemill.graphs.state import AccumulatorState, ReactorState, Recovery
@@ -377,7 +377,7 @@ class GraphClient:
         """Return a part that callers may name: a partition is not such a part, because keys belong to partitions."""
         if not is_storable(part.name):
             raise _not_found(part.kind, part.name)
-        if part.kind == "reactor" and "[" in part.name and self._scheduler.is_partition(part):
+        if part.kind == "reactor" and self._scheduler.is_partition(part):
             raise partition_named_error(part)
         return check_whole(part)
 
@@ -406,7 +406,7 @@ async def _gather_loaded(reads: Iterable[Awaitable[_T]]) -> list[_T]:
 def whole_parts(names: Iterable[str]) -> set[str]:
     """Return the names of reactors or accumulators, without those of partitions and of their hosts."""
     found = set(names)
-    partitions = {name for name in found if (one := PartitionName.parse(name)) is not None and one.name in found}
+    partitions = {name for name in found if (one := PartitionId.parse(name)) is not None and one.name in found}
     return {name for name in found - partitions if "/" not in name}
 
 

@@ -12,8 +12,8 @@ from tidemill.engine.graphs.firing.firing_log import LOGGED_FIRINGS_LIMIT
 from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.history import Courses
+from tidemill.graphs.keys import PartitionId
 from tidemill.graphs.outcomes import DeadLetter
-from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.state import Recovery
 from tidemill.graphs.views import AccumulatorDetails, FiringView, ReactorCommand, ReplayResult
 from tidemill.kernel.errors import NotFoundError, RequestError
@@ -38,8 +38,9 @@ class HostOperations:
     def _accumulators(self, tenant: str, name: str) -> list[str]:
         """Return the names of the partitions of an accumulator that run here."""
         keyed = self._scheduler.keyed_accumulators.get((tenant, name))
-        partitions = () if keyed is None else (PartitionName.parse(one) for one in self._reactors(tenant, keyed.name))
-        return [str(PartitionName(name, one.number)) for one in partitions if one is not None]
+        running = () if keyed is None else self._scheduler.partitions_of(keyed)
+        partitions = (one.reactor.definition.partition for one in running)
+        return [str(PartitionId(name, one.number)) for one in partitions if one is not None]
 
     async def states(self, tenant: str, name: str) -> HostStates:
         """Return the states of the partitions, and of the sources that this node reads for all of them."""

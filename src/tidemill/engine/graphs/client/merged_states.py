@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from tidemill.engine.graphs.client.values import FiringPage, HealthReport
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.graphs.health import AccumulatorHealth, ReactorHealth
-from tidemill.graphs.partitions import PartitionName, declared_name
+from tidemill.graphs.keys import PartitionId
+from tidemill.graphs.partitions import declared_name
 from tidemill.graphs.state import AccumulatorState, KeyCounts, PartitionState, ReactorState
 
 _WORST_REACTOR_FIRST = (
@@ -78,7 +79,7 @@ def _newest(times: Iterable[datetime | None]) -> datetime | None:
 
 
 def _number_of(name: str) -> int | None:
-    partition = PartitionName.parse(name)
+    partition = PartitionId.parse(name)
     return None if partition is None else partition.number
 
 

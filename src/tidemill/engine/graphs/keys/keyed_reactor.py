@@ -17,7 +17,6 @@ from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.keys import InvalidKeyError, Key, check_key, partition_of, to_tuples
-from tidemill.graphs.partitions import PartitionName
 from tidemill.graphs.result import Firing
 from tidemill.graphs.state import KeyCounts
 from tidemill.kernel.errors import NotFoundError, RequestError
@@ -112,9 +111,8 @@ class KeyedReactor(RunningReactor):
 
     def check_key(self, key: Any) -> Key:
         checked, definition = require_key(self.definition.declared_name, key), self.definition
-        if definition.is_partition and self.name != str(
-            PartitionName(definition.declared_name, partition_of(checked, definition.partitions))
-        ):
+        own = definition.partition
+        if own is not None and own.number != partition_of(checked, definition.partitions):
             message = f"the key {key!r} belongs to another partition than '{self.name}'"
             raise RequestError(f"{message}: use '{definition.declared_name}'", code="invalid_event_key")
         return checked

@@ -12,7 +12,6 @@ from tidemill.engine.graphs.keys.relayed_events import RelayedEvents
 from tidemill.graphs.definition import KafkaShare
 from tidemill.graphs.keys import partition_of
 from tidemill.graphs.outcomes import may_accept_later
-from tidemill.graphs.partitions import PartitionName
 from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.telemetry import events as event_names
 from tidemill.telemetry.logs import FAILURES_PER_REMINDER
@@ -72,7 +71,7 @@ class KeyedStream(Stream):
     async def _pass_on(self, event: Any) -> None:
         """Push an event to the partition of its key."""
         self.misplaced += 1
-        declared = PartitionName.parse(self.accumulator.name)
+        declared = self.accumulator.definition.partition
         assert declared is not None, "only a partition reads a share of a topic"
         if self.misplaced == 1 or self.misplaced % FAILURES_PER_REMINDER == 0:
             facts = {"accumulator": self.accumulator.name, "count": self.misplaced}

@@ -17,10 +17,10 @@ from tidemill.kernel.settings import Settings
 from tidemill.storage.graph_ports import PartKey, PartOwner, PartOwners
 
 
-class HostOffer(msgspec.Struct, frozen=True):
-    """The offer of a node to host partitions of a keyed reactor; its part is also the address of that node.
+class HostId(msgspec.Struct, frozen=True):
+    """A node as host of a keyed reactor, and its weight: the part that stands for it is the address of that node.
 
-    Its name cannot be that of a reactor, which has no slash.
+    As text, `market/1/node-a`, it is the name of that part, and cannot be that of a reactor, which has no slash.
     """
 
     reactor: str
@@ -31,8 +31,8 @@ class HostOffer(msgspec.Struct, frozen=True):
         return f"{self.reactor}/{self.weight}/{self.host}"
 
     @classmethod
-    def parse(cls, text: str) -> "HostOffer | None":
-        """Read an offer from the name of its part; None for the name of anything else."""
+    def parse(cls, text: str) -> "HostId | None":
+        """Read a host from the name of its part; None for the name of anything else."""
         match text.split("/"):
             case [reactor, weight, host]:
                 return cls(reactor, int(weight), host)
@@ -100,11 +100,11 @@ class Membership:
         )
 
     def _own_offer(self, keyed: PartitionedReactor) -> PartKey:
-        return HostOffer(keyed.name, self._weight, self.host).part(keyed.tenant)
+        return HostId(keyed.name, self._weight, self.host).part(keyed.tenant)
 
-    async def _offers(self, keyed: PartitionedReactor) -> dict[PartKey, HostOffer]:
+    async def _offers(self, keyed: PartitionedReactor) -> dict[PartKey, HostId]:
         names = await self._part_owners.owned_names(keyed.tenant, "reactor")
-        offers = (HostOffer.parse(name) for name in names)
+        offers = (HostId.parse(name) for name in names)
         return {one.part(keyed.tenant): one for one in offers if one is not None and one.reactor == keyed.name}
 
     def _living(self, owners: Sequence[PartOwner]) -> dict[PartKey, str]:

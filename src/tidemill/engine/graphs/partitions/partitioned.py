@@ -9,8 +9,8 @@ from tidemill.engine.graphs.push_paths.by_partition import EventPartitioner
 from tidemill.engine.registry import Key
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Reactor
-from tidemill.graphs.keys import partition_of
-from tidemill.graphs.partitions import PartitionName, partition_reactor
+from tidemill.graphs.keys import PartitionId, partition_of
+from tidemill.graphs.partitions import partition_reactor
 from tidemill.storage.graph_ports import PartKey
 
 
@@ -58,7 +58,7 @@ class PartitionedReactor:
 
     def reactor_part(self, number: int) -> PartKey:
         """Return the part of one partition of the reactor."""
-        return PartKey(self.tenant, "reactor", str(PartitionName(self.name, number)))
+        return PartKey(self.tenant, "reactor", str(PartitionId(self.name, number)))
 
     def part_of_key(self, key: Any) -> PartKey:
         """Return the part of the partition that holds a key that a caller gives, or raise RequestError."""
@@ -66,4 +66,4 @@ class PartitionedReactor:
 
     def accumulator_part(self, accumulator: str, number: int) -> PartKey:
         """Return the part of one partition of an accumulator."""
-        return PartKey(self.tenant, "accumulator", str(PartitionName(accumulator, number)))
+        return PartKey(self.tenant, "accumulator", str(PartitionId(accumulator, number)))

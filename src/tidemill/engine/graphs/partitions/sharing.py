@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from tidemill.engine.graphs.partitions.membership import ClusterView, HostOffer
+from tidemill.engine.graphs.partitions.membership import ClusterView, HostId
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.relays import ReaderListener, SourceRelays
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -80,7 +80,7 @@ class OwnPartitions(PartitionSharing):
 
     async def view(self, keyed: PartitionedReactor) -> ClusterView:
         owners = dict.fromkeys(keyed.numbers, LOCAL_HOST)
-        part = HostOffer(keyed.name, 1, LOCAL_HOST).part(keyed.tenant)
+        part = HostId(keyed.name, 1, LOCAL_HOST).part(keyed.tenant)
         return ClusterView(hosts={LOCAL_HOST: 1}, owners=owners, parts={LOCAL_HOST: part}, is_front_free=False)
 
     async def leave(self, keyed: PartitionedReactor) -> None:

@@ -12,8 +12,7 @@ from tidemill.annotations.strict_validation import StrictTypeValidator
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.engine.graphs.push_paths.one_graph import BYTES_TYPES, FastPath
 from tidemill.graphs.definition import Accumulator, Reactor
-from tidemill.graphs.keys import PLAIN_CLASSES, Key, KeyReader, is_plain_tuple, partition_of
-from tidemill.graphs.partitions import PartitionName
+from tidemill.graphs.keys import PLAIN_CLASSES, Key, KeyReader, PartitionId, is_plain_tuple, partition_of
 from tidemill.graphs.pushes import PushHandle, PushSummary, ReceiptTally, list_events
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 from tidemill.kernel.errors import PushStoppedError, RequestError
@@ -137,7 +136,7 @@ class FrontPath(FastPath):
         return handle(value)
 
     def _find_partition(self, number: int) -> HandledAccumulator:
-        accumulator = self._loaded.find_running(self._tenant, str(PartitionName(self._name, number)))
+        accumulator = self._loaded.find_running(self._tenant, str(PartitionId(self._name, number)))
         if accumulator is None:
             message = f"partition {number} of accumulator '{self._name}' runs on another node"
             raise RequestError(f"{message}: use `await node.push(...)`", code="needs_push", status=409)
