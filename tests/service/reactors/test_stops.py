@@ -72,7 +72,8 @@ async def test_a_batch_that_has_no_room_at_unload_is_counted() -> None:
         await node.reactor("r").pause()
         await node.push("b", 1)
         assert node.reactor("r").state().queued == 1
-        node.probe.graphs.accumulator("b").process_now(2)  # as if it had been validated before the queue was full
+        intake = node.probe.graphs.accumulator("b").intake
+        intake.process_now(2)  # as if it had been validated before the queue was full
         await unload(node)
         assert node.metrics()["boundaries_dropped_total"] == 2
 

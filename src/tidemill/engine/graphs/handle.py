@@ -80,14 +80,14 @@ class ReactorHandle:
             p50=latency.p50,
             p99=latency.p99,
             key=key_to_json(key),
-            keys=reactor.key_counts(),
+            keys=reactor.keys.counts(),
             dead_letters=sum(map(len, self.dead_letter_queues)),
             counted_since=reactor.counted_since,
         )
 
     async def state_of(self, key: Any) -> ReactorState:
         """Return the state of one key of a keyed reactor, read from the store if it is not in memory."""
-        await self._reactor.load_key(key)
+        await self._reactor.keys.load(key)
         return self.state(key)
 
     def _dropped_counts(self) -> Counter[str]:
@@ -100,7 +100,7 @@ class ReactorHandle:
         """Return the newest firings, newest first; at most 200 are kept. Of a keyed reactor, those of one key."""
         if limit < 1:
             raise RequestError(f"limit is at least 1, not {limit}", code="invalid_limit")
-        wanted = None if key is None else self._reactor.check_key(key)
+        wanted = None if key is None else self._reactor.keys.check(key)
         return self._reactor.firing_loop.log.newest(limit, wanted)
 
     async def next_firing(self, timeout: float | None = None) -> Firing:
@@ -136,12 +136,12 @@ class ReactorHandle:
 
     async def pause(self) -> ReactorState:
         """Stop firing on criteria; boundaries are still accepted. Return the state afterwards."""
-        await self._reactor.pause()
+        await self._reactor.pausing.pause()
         return self.state()
 
     async def resume(self) -> ReactorState:
         """Fire on criteria again, immediately if they are met. Return the state afterwards."""
-        await self._reactor.resume()
+        await self._reactor.pausing.resume()
         return self.state()
 
     async def force_fire(self, key: Any = None) -> Firing:
@@ -229,7 +229,7 @@ class ReactorHandle:
             return await self._replay_edited(await self.dead_letter(dead_letter_id), event)
         for one in self._reactor.accumulators:
             if (entry := one.dead_letters.find(dead_letter_id)) is not None:
-                return await one.replay(*entry)
+                return await one.intake.replay(*entry)
         entry = self._reactor.firing_loop.results.dead_letters.find(dead_letter_id)
         if entry is not None and entry[0].kind == "start":
             return await self._reactor.outbox.replay(dead_letter_id, entry[1])
@@ -258,7 +258,7 @@ def accumulator_state(accumulator: RunningAccumulator) -> AccumulatorState:
         dead_letters=len(accumulator.dead_letters),
         restarts=accumulator.restart_state.restarts,
         last_event_at=_wall_time(accumulator.clock, accumulator.last_event_time),
-        stuck_since=_wall_time(accumulator.clock, accumulator.stuck_since),
+        stuck_since=_wall_time(accumulator.clock, accumulator.intake.stuck_since),
         since=accumulator.health_since,
         buffered=accumulator.kind.buffered_count,
         pushes=accumulator.pushes.total,

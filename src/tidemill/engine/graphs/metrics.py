@@ -158,7 +158,7 @@ def _read_reactor(reactor: RunningReactor) -> Iterable[Sample]:
     yield Sample("reactor_firing_seconds_p50", latency.p50, labels)
     yield Sample("reactor_firing_seconds_p99", latency.p99, labels)
     yield Sample("dead_letters_total", reactor.firing_loop.results.dead_letters.total, labels)
-    if (keys := reactor.key_counts()) is not None:
+    if (keys := reactor.keys.counts()) is not None:
         yield Sample("reactor_keys_active", keys.active, labels)
         yield Sample("reactor_keys_stored", keys.stored, labels)
     for reason, count in reactor.all_dropped().items():

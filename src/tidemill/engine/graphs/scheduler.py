@@ -104,7 +104,7 @@ class GraphScheduler(LoadedGraphs):
             for name in sorted(set(names)):
                 running = self._accumulators.get((tenant, name))
                 if running is not None and running.emitter.is_journaled:
-                    await stack.enter_async_context(running.quiesced())
+                    await stack.enter_async_context(running.intake.quiesced())
             yield
 
     async def read_state(self, staged: StagedGraphs) -> StoredState | None:

@@ -60,11 +60,11 @@ class ManagedGraph(msgspec.Struct, eq=False):
         """
         loop = self.reactor.firing_loop
         firing = loop.driver.token
-        calls = [(one, one.in_flight_call) for one in self.accumulators if one.in_flight_call is not None]
+        calls = [(one, one.intake.in_flight_call) for one in self.accumulators if one.intake.in_flight_call is not None]
 
         def is_in_use() -> bool:
             is_firing = firing is not None and loop.driver.token is firing
-            return is_firing or any(one.in_flight_call is call for one, call in calls)
+            return is_firing or any(one.intake.in_flight_call is call for one, call in calls)
 
         return is_in_use
 

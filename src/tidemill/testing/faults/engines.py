@@ -41,7 +41,7 @@ class Disconnector:
         """Reconnect an accumulator, or all partitions of one, to its source."""
         for one in accumulators:
             self._is_disconnected[one.tenant, _declared(one.name)] = False
-            if one.down_reason is None:
+            if one.intake.down_reason is None:
                 one.set_health(one.kind.started_health)
 
 

@@ -1,4 +1,4 @@
-"""A running accumulator: its health, start, restart and stop, on top of event ingestion."""
+"""A running accumulator: its health, start, restart and stop, around the intake of its events."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from tidemill.engine.graphs.accumulators.ingest import INTERRUPTED_ERROR, EventIngest
+from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.kind import Kind
 from tidemill.engine.graphs.accumulators.push_paths import PushPaths
 from tidemill.engine.graphs.accumulators.pushes import Pushes
@@ -33,13 +33,20 @@ MakeKind = Callable[[Any], Kind]
 """Creates the kind of an accumulator that is being created."""
 
 
-class RunningAccumulator(EventIngest):
-    """One loaded accumulator, of some kind: its health, start, restart and stop."""
+class RunningAccumulator:
+    """One loaded accumulator, of some kind: its health, start, restart and stop, around the intake of its events."""
 
     component: PartKind = "accumulator"
+    intake: EventIngest
 
     def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime, make_kind: MakeKind) -> None:
-        super().__init__(definition, tenant, runtime)
+        self.name = definition.name
+        self.tenant = tenant
+        self.runtime = runtime
+        self.clock = runtime.clock
+        self.intake = self.create_intake(definition)
+        self.emitter = self.intake.emitter
+        self.dead_letters = self.intake.dead_letters
         self.paths = self.create_paths()
         self.pushes = self.create_pushes()
         self.push = self.pushes.push  # for reactors whose nodes feed it: the front of a keyed reactor has the same verb
@@ -47,22 +54,44 @@ class RunningAccumulator(EventIngest):
         self.generation = 0  # of its part of the checkpoint
         self.is_inactive = False  # until everything that loads together with it is there
         self.is_closing = False
+        self.health = AccumulatorHealth.STARTING
         self.health_since = self.counted_since = self.clock.now()
         self.unhealthy_reason: str | None = None
         self.loop_task: asyncio.Task[Any] | None = None
-        self.set_kind(make_kind(self))
+        self.kind = make_kind(self)
+        self.intake.set_kind(self.kind)
+
+    def create_intake(self, definition: Accumulator) -> EventIngest:
+        """Create the part that takes its events."""
+        return EventIngest(definition, self.tenant, self.runtime)
 
     def create_paths(self) -> PushPaths:
         """Create the fast ways of its events."""
-        return PushPaths(self)
+        return PushPaths(self.intake)
 
     def create_pushes(self) -> Pushes:
         """Create the part that takes its pushes."""
-        return Pushes(self, self.paths)
+        return Pushes(self.intake, self.paths)
 
     def handle(self) -> PushHandle:
         """Return the synchronous push function for hot loops; it stays valid across restarts and reloads."""
         return self.paths.handle()
+
+    @property
+    def definition(self) -> Accumulator:
+        """Its declaration, which a newer version replaces."""
+        return self.intake.definition
+
+    @property
+    def last_event_time(self) -> float | None:
+        """When the last event came, in monotonic seconds."""
+        arrivals = [target.fast_path_state.arrivals[index] for target, index in self.emitter.targets]
+        return max((time for time in (*arrivals, self.emitter.arrived_at) if time is not None), default=None)
+
+    @property
+    def is_waiting_for_space(self) -> bool:
+        """Whether pushers wait for space in the queue of a reactor."""
+        return any(gate.is_blocked for gate in self.emitter.queue_gates)
 
     # -- targets
 
@@ -80,12 +109,12 @@ class RunningAccumulator(EventIngest):
     def close_fast_path(self) -> None:
         """Close the fast path because something behind it has changed."""
         self.paths.close()
-        self.update_targets()
+        self.intake.update_targets()
 
     def redirect_handles(self, find_successor: Callable[[], "RunningAccumulator"]) -> None:
         """Redirect push handles that outlive this accumulator to its successor."""
         self.paths.redirect(lambda: find_successor().paths)
-        self.update_targets()
+        self.intake.update_targets()
 
     # -- redefinition
 
@@ -98,12 +127,12 @@ class RunningAccumulator(EventIngest):
         """Become a newer version, which was created but never started. Counters and targets stay; state if it fits."""
         self.kind.before_redefine(newer.kind)
         self._migrate_state(newer)
-        self.read_definition(newer.definition)
+        self.intake.read_definition(newer.definition)
         self.kind.apply_definition(newer.definition)
         self.dead_letters.migrate(partial(_migrate_dead_letter, ValueMigrator(newer.definition.event_type)))
         self.close_fast_path()
         self._end_loop()  # before the next starts, so that it continues where this one stopped
-        if self.down_reason is None:
+        if self.intake.down_reason is None:
             self.start_loop()
         self.kind.after_redefine()
 
@@ -133,11 +162,6 @@ class RunningAccumulator(EventIngest):
         """Whether this belongs to one partition of a keyed reactor."""
         return self.definition.partition is not None
 
-    @property
-    def in_flight_call(self) -> object | None:
-        """Identifies the call of the author's function in progress; None if there is none."""
-        return self._in_flight
-
     def selector_of(self, event: Any, encoding: str) -> Callable[[], None]:  # noqa: ARG002 - without keys
         """Return the function that selects the key of an event, for one who asks about its queue."""
         return _select_nothing
@@ -146,7 +170,7 @@ class RunningAccumulator(EventIngest):
 
     def start(self) -> None:
         """Start the accumulator and set its health."""
-        self.down_reason = None
+        self.intake.down_reason = None
         self.close_fast_path()
         self.restart_state.record_start(self.clock.monotonic())
         self.start_loop()
@@ -156,7 +180,7 @@ class RunningAccumulator(EventIngest):
         """Start the background loop once everything is loaded: reactors that share a source must miss no event."""
         if self.is_inactive:
             self.is_inactive = False
-            if self.loop_task is None and self.down_reason is None:
+            if self.loop_task is None and self.intake.down_reason is None:
                 self.start_loop()
 
     def start_loop(self) -> None:
@@ -181,9 +205,9 @@ class RunningAccumulator(EventIngest):
         if self.health is AccumulatorHealth.FAILED:
             return
         self._end_loop()
-        self.down_reason = f"crashed: {error!r}"
+        self.intake.down_reason = f"crashed: {error!r}"
         self.close_fast_path()
-        self.set_health(AccumulatorHealth.DISCONNECTED, self.down_reason)
+        self.set_health(AccumulatorHealth.DISCONNECTED, self.intake.down_reason)
         logger.error(events.ACCUMULATOR_CRASHED, extra={"accumulator": self.name, "error": repr(error)})
         self.runtime.supervisor.on_crash(self, error)
 
@@ -194,18 +218,9 @@ class RunningAccumulator(EventIngest):
     def restart(self) -> None:
         """Start again in place; an event that hangs becomes a dead letter."""
         self._end_loop()
-        self._abandon_event()
+        self.intake.abandon_event()
         self.set_health(AccumulatorHealth.STARTING)
         self.start()
-
-    def _abandon_event(self) -> None:
-        """Dead-letter the event that the author's function is processing, and cancel the call."""
-        in_flight, self._in_flight = self._in_flight, None
-        if in_flight is not None:
-            self.dead_letter(self._in_flight_event, INTERRUPTED_ERROR)
-            in_flight.cancel()
-        self._in_flight_event = None
-        self.in_flight_since = self.stuck_since = None
 
     def _end_loop(self) -> None:
         if self.loop_task is not None:
@@ -215,7 +230,7 @@ class RunningAccumulator(EventIngest):
     def close(self, reason: str) -> None:
         """Reject new events from now on, permanently."""
         self.is_closing = True
-        self.down_reason = reason
+        self.intake.down_reason = reason
         self.close_fast_path()
 
     async def drain(self) -> None:
@@ -227,7 +242,7 @@ class RunningAccumulator(EventIngest):
         self.kind.before_stop()
         self.restart_state.record_end()
         loop, self.loop_task = self.loop_task, None
-        self._abandon_event()
+        self.intake.abandon_event()
         await cancel_and_wait(loop)
 
     def set_health(self, health: AccumulatorHealth, reason: str | None = None) -> None:
@@ -250,9 +265,9 @@ class RunningAccumulator(EventIngest):
 
     def check_progress(self, timeout: float) -> None:
         """Mark the accumulator as stuck if its function has been running for `timeout` seconds."""
-        since = self.in_flight_since
-        if since is not None and self.stuck_since is None and self.clock.monotonic() - since >= timeout:
-            self.stuck_since = since
+        since = self.intake.in_flight_since
+        if since is not None and self.intake.stuck_since is None and self.clock.monotonic() - since >= timeout:
+            self.intake.stuck_since = since
             logger.warning(events.ACCUMULATOR_STUCK, extra={"accumulator": self.name})
 
 

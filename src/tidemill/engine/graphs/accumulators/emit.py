@@ -164,6 +164,11 @@ class Emitter:
         for reactor, _ in self.targets:
             reactor.mark_changed()
 
+    def move_offset(self, offset: Any) -> None:
+        """Store how far the source has been read."""
+        self.offset = offset
+        self.mark_changed()
+
     @property
     def sequence(self) -> int:
         """How many boundaries were emitted, which is the newest one's number."""

@@ -30,7 +30,6 @@ from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.push_paths.one_graph import BYTES_CLASSES
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.definition import Accumulator
-from tidemill.graphs.health import AccumulatorHealth
 from tidemill.graphs.outcomes import DeadLetter, Receipt
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 from tidemill.kernel.errors import FullError
@@ -57,7 +56,6 @@ class EventIngest:
         self.runtime = runtime
         self.clock = runtime.clock
         self.emitter = self.create_emitter(definition)
-        self.health = AccumulatorHealth.STARTING
         self.down_reason: str | None = None  # why events are rejected, if they are
         store = runtime.durability.dead_letter_store(tenant, "accumulator", self.name)
         limit = runtime.settings.dead_letter_limit
@@ -139,11 +137,6 @@ class EventIngest:
         if self.down_reason is not None:
             return self.reject_down()
         return self.queue_rejection() if self.emitter.may_reject else None
-
-    @property
-    def is_waiting_for_space(self) -> bool:
-        """Whether pushers wait for space in the queue of a reactor."""
-        return any(gate.is_blocked for gate in self.emitter.queue_gates)
 
     def reject_down(self) -> Receipt:
         """Return the receipt of an event that comes while the accumulator is down, and count it."""
@@ -280,6 +273,20 @@ class EventIngest:
             return None, self.emitter.receipt("dead_lettered", _describe_error(INTERRUPTED_ERROR))
         return boundary, None
 
+    @property
+    def in_flight_call(self) -> object | None:
+        """Identifies the call of the author's function in progress; None if there is none."""
+        return self._in_flight
+
+    def abandon_event(self) -> None:
+        """Dead-letter the event that the author's function is processing, and cancel the call."""
+        in_flight, self._in_flight = self._in_flight, None
+        if in_flight is not None:
+            self.dead_letter(self._in_flight_event, INTERRUPTED_ERROR)
+            in_flight.cancel()
+        self._in_flight_event = None
+        self.in_flight_since = self.stuck_since = None
+
     def process(self, value: Any) -> Any:
         """Call the author's function, with the running state if there is one."""
         return self.call(value) if self.definition.state is None else self.call(value, self.emitter.state)
@@ -376,14 +383,6 @@ class EventIngest:
         except AUTHOR_ERRORS as error:
             return self.dead_letter(replayed, error)
         return await resolve_receipt(self.kind.emit_or_journal(boundary, replayed))
-
-    # -- counters
-
-    @property
-    def last_event_time(self) -> float | None:
-        """When the last event came, in monotonic seconds."""
-        arrivals = [target.fast_path_state.arrivals[index] for target, index in self.emitter.targets]
-        return max((time for time in (*arrivals, self.emitter.arrived_at) if time is not None), default=None)
 
 
 def accepts_all(reactor: FiringLoop) -> bool:

@@ -13,11 +13,14 @@ from tidemill.graphs.outcomes import DeadLetter, Receipt
 
 
 class Intake(Protocol):
-    """An accumulator, as its kind sees it."""
+    """The intake of an accumulator, as its kind sees it."""
 
-    emitter: Emitter
     dead_letters: DeadLetterQueue
     process_lock: asyncio.Lock
+
+    @property
+    def emitter(self) -> Emitter:
+        """What delivers its boundaries."""
 
     def process_directly(self, value: Any) -> Receipt:
         """Call the function on a validated event now, and emit its boundary."""
@@ -33,6 +36,14 @@ class Intake(Protocol):
 
     async def reprocess(self, value: Any, replayed: ReplayedEvent) -> Receipt:
         """Call the function on the value of a dead letter, and emit its boundary."""
+
+
+class WithIntake(Protocol):
+    """An accumulator, as its kind sees it."""
+
+    @property
+    def intake(self) -> Intake:
+        """What takes its events."""
 
 
 class Kind:
@@ -54,9 +65,10 @@ class Kind:
     gap_count = 0
     """How often its source has lost events."""
 
-    def __init__(self, accumulator: Intake) -> None:
+    def __init__(self, accumulator: WithIntake) -> None:
         self.accumulator = accumulator
-        self.emitter = accumulator.emitter
+        self.intake = accumulator.intake
+        self.emitter = accumulator.intake.emitter
 
     # -- the declaration
 
@@ -74,19 +86,19 @@ class Kind:
 
     def process_now(self, value: Any) -> Receipt:
         """Process a validated event now; for synchronous functions."""
-        return self.accumulator.process_directly(value)
+        return self.intake.process_directly(value)
 
     def begin_step(self, value: Any, offset: Any = None) -> PendingReceipt:
         """Process a validated event, and begin to commit its outcome; for synchronous functions."""
-        return self.accumulator.begin_directly(value, offset)
+        return self.intake.begin_directly(value, offset)
 
     async def process_in_order(self, value: Any, offset: Any = None) -> Receipt:
         """Process a validated event after all that came before it; for asynchronous functions."""
-        return await self.accumulator.process_in_order(value, offset)
+        return await self.intake.process_in_order(value, offset)
 
     def is_blocked(self) -> bool:
         """Return whether an event that is pushed now has to wait."""
-        return self.accumulator.is_queue_blocked()
+        return self.intake.is_queue_blocked()
 
     def emit_or_journal(self, boundary: Any, event: Any, offset: Any = None) -> PendingReceipt:
         """Emit the boundary of an event, after its commit if the accumulator is journaled."""
@@ -100,13 +112,13 @@ class Kind:
 
     async def replay(self, value: Any, dead_letter: DeadLetter) -> Receipt:
         """Process the validated event of a dead letter again."""
-        return await self.accumulator.reprocess(value, ReplayedEvent(dead_letter))
+        return await self.intake.reprocess(value, ReplayedEvent(dead_letter))
 
     @property
     def event_count(self) -> int:
         """How many events were taken, with any outcome."""
         emitter = self.emitter
-        return emitter.sequence + emitter.suppressed + emitter.buffered + self.accumulator.dead_letters.total
+        return emitter.sequence + emitter.suppressed + emitter.buffered + self.intake.dead_letters.total
 
     # -- steps
 
@@ -164,7 +176,7 @@ class Kind:
 
     async def drain(self) -> None:
         """Finish the events in progress, before an orderly stop."""
-        async with self.accumulator.process_lock:
+        async with self.intake.process_lock:
             await self.emitter.wait_committed()
 
     def before_stop(self) -> None:

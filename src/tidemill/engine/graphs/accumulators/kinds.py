@@ -33,14 +33,15 @@ class Window(Kind):
     started_health = AccumulatorHealth.LIVE
     holds_events = True
     accumulator: RunningAccumulator
+    intake: EventIngest
 
-    def __init__(self, accumulator: EventIngest) -> None:
+    def __init__(self, accumulator: RunningAccumulator) -> None:
         super().__init__(accumulator)
         self.items: deque[Any] = deque(maxlen=self._max_length)
 
     @property
     def _max_length(self) -> int | None:
-        capacity = self.accumulator.definition.capacity or 0
+        capacity = self.intake.definition.capacity or 0
         return capacity if capacity >= 0 else None
 
     def migrate_buffer(self) -> None:
@@ -69,7 +70,7 @@ class Window(Kind):
 
     def boundary_of(self, step: JournalStep) -> Any:  # noqa: ARG002 - a window has only its current content
         """Return the current window."""
-        return list(self.items) if self.accumulator.definition.capacity != 0 else None
+        return list(self.items) if self.intake.definition.capacity != 0 else None
 
     @property
     def buffered_events(self) -> list[Any]:
@@ -112,9 +113,9 @@ class Window(Kind):
 
     def _append(self, value: Any) -> bool:
         """Append a value; return whether the window has a content to emit."""
-        self.emitter.arrived_at = self.accumulator.clock.monotonic()
+        self.emitter.arrived_at = self.intake.clock.monotonic()
         self.items.append(value)
-        is_visible = self.accumulator.definition.capacity != 0
+        is_visible = self.intake.definition.capacity != 0
         self.emitter.suppressed += not is_visible
         return is_visible
 

@@ -10,6 +10,7 @@ from typing import Any
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.dead_event_log import locate_error
 from tidemill.engine.graphs.accumulators.emit import resolve_receipt
+from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.kind import Kind
 from tidemill.engine.guarded_call import GuardedCall
 from tidemill.graphs.definition import Accumulator
@@ -28,12 +29,13 @@ class Polling(Kind):
     started_health = AccumulatorHealth.LIVE
     has_background_loop = True
     accumulator: RunningAccumulator
+    intake: EventIngest
 
     def apply_definition(self, definition: Accumulator) -> None:
         accumulator = self.accumulator
         function = definition.function
         assert function is not None
-        accumulator.is_async, accumulator.call = False, _return_pushed  # pushes never run the function
+        accumulator.intake.is_async, accumulator.intake.call = False, _return_pushed  # pushes never run the function
         self._function_call = function.call
         self._failures = 0  # in a row
         self.has_background_loop = definition.every is not None  # a partition gets what another node polls
@@ -46,32 +48,32 @@ class Polling(Kind):
 
     @property
     def is_on_thread(self) -> bool:
-        return self._runs_on_thread and self.accumulator.in_flight_since is not None
+        return self._runs_on_thread and self.intake.in_flight_since is not None
 
     async def run_loop(self) -> None:
         while True:
-            await self.accumulator.clock.sleep(self._backoff.delay(max(self._failures, 1)))
+            await self.intake.clock.sleep(self._backoff.delay(max(self._failures, 1)))
             await self._poll()
 
     async def _poll(self) -> None:
-        self.accumulator.in_flight_since = self.accumulator.clock.monotonic()
+        self.intake.in_flight_since = self.intake.clock.monotonic()
         try:
-            with self.accumulator.runtime.in_flight:
+            with self.intake.runtime.in_flight:
                 boundary = await self._call_with_timeout()
         except AUTHOR_ERRORS as error:  # author code: the next poll may succeed
             if is_cancelled_here(error):
                 raise
             return self._on_failed(error)
         finally:
-            self.accumulator.in_flight_since = None
+            self.intake.in_flight_since = None
         self._on_answered()
         await self.emit_answer(boundary)
 
     async def emit_answer(self, boundary: Any) -> None:
         """Emit what the function returned."""
-        async with self.accumulator.process_lock:
-            await self.accumulator.wait_for_queue_space()
-            if self.accumulator.rejection() is not None:
+        async with self.intake.process_lock:
+            await self.intake.wait_for_queue_space()
+            if self.intake.rejection() is not None:
                 return
             pending = self.emit_or_journal(boundary, boundary)
         await resolve_receipt(pending)
@@ -80,14 +82,12 @@ class Polling(Kind):
         return (
             self._call_function()
             if self._calls_directly
-            else await self._guarded_call.call(self.accumulator.definition.timeout)
+            else await self._guarded_call.call(self.intake.definition.timeout)
         )
 
     def _call_function(self) -> Any:
         return (
-            self._function_call()
-            if self.accumulator.definition.state is None
-            else self._function_call(self.emitter.state)
+            self._function_call() if self.intake.definition.state is None else self._function_call(self.emitter.state)
         )
 
     async def _call_async(self) -> Any:
@@ -95,20 +95,20 @@ class Polling(Kind):
 
     def _on_answered(self) -> None:
         if self._failures:
-            logger.info(events.POLL_RECOVERED, extra={"accumulator": self.accumulator.name, "failures": self._failures})
+            logger.info(events.POLL_RECOVERED, extra={"accumulator": self.intake.name, "failures": self._failures})
         self._failures = 0
-        self.accumulator.stuck_since = None
+        self.intake.stuck_since = None
         self.accumulator.set_health(AccumulatorHealth.LIVE)
 
     def _on_failed(self, error: BaseException) -> None:
         """Disconnect the accumulator; log the first failure in a row, and then every hundredth."""
         self._failures += 1
         if not isinstance(error, TimeoutError):
-            self.accumulator.stuck_since = None  # it does answer
+            self.intake.stuck_since = None  # it does answer
         if self._failures == 1 or self._failures % FAILURES_PER_REMINDER == 0:
-            place = locate_error(error, self.accumulator.definition.function)
+            place = locate_error(error, self.intake.definition.function)
             facts = {
-                "accumulator": self.accumulator.name,
+                "accumulator": self.intake.name,
                 "error": repr(error),
                 "failures": self._failures,
                 "place": place,

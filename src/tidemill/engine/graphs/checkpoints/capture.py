@@ -154,7 +154,7 @@ def _reactor_part(reactor: RunningReactor) -> ReactorPart:
         positions={one.name: one.emitter.position_for(loop) for one in reactor.accumulators},
         posts=[_stored_entry(entry, encoder) for entry in reactor.outbox.entries],
         feeds=[StoredFeed(*feed.target, feed.encoded or b"") for feed in reactor.feed_outbox.entries],
-        **reactor.stored_key_facts(),
+        **reactor.keys.stored_facts(),
     )
 
 

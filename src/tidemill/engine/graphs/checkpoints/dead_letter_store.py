@@ -170,7 +170,7 @@ def restore_firing_dead_letters(
 
 def _validate_or_keep(accumulator: RunningAccumulator, event: Any) -> Any:
     try:
-        return accumulator.event_validator.validate(event)
+        return accumulator.intake.event_validator.validate(event)
     except TypeMismatchError:
         return event
 

@@ -53,7 +53,7 @@ def _capture_key(reactor: KeyedReactor, state: KeyState, moment: int, encoder: N
     slot = state.next_slot
     part = PartKey(reactor.tenant, "reactor", reactor.name)
     payload = encode_stored(_key_part(reactor, encoder))
-    return key_snapshot(part, encode_key(state.key), slot, moment, is_pending=reactor.is_key_pending, payload=payload)
+    return key_snapshot(part, encode_key(state.key), slot, moment, is_pending=reactor.keys.is_pending, payload=payload)
 
 
 def _key_part(reactor: KeyedReactor, encoder: NamedEncoder) -> KeyPart:

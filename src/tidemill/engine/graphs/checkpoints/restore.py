@@ -31,7 +31,7 @@ from tidemill.engine.graphs.durability.journal import JournalStep
 from tidemill.engine.graphs.durability.journal_blocks import JournalEntry
 from tidemill.engine.graphs.firing.firing_log import FiringRecord, FiringSeries
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
-from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
+from tidemill.engine.graphs.keys.keyed_ingest import KeyedAccumulator
 from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor, KeyHistory
 from tidemill.engine.graphs.reactors.feed_outbox import PendingFeed
 from tidemill.engine.graphs.reactors.outbox import FailedStart, OutboxEntry
@@ -285,7 +285,7 @@ class StateRestorer:
             step = self._decode_step(one, entry)
             if step is None:
                 continue
-            if isinstance(one, KeyedIngest):
+            if isinstance(one, KeyedAccumulator):
                 one.begin_replay(step)
             is_new = is_fresh and entry.position > self._restored_positions.get(one, 0)
             boundary = one.kind.apply_step(step) if is_new else one.kind.boundary_of(step)
@@ -294,7 +294,7 @@ class StateRestorer:
             if boundary is not None:
                 self._deliver(one, boundary, entry.position, reactors[one])
         for one in self._restorable:
-            for _ in one.keys.select_each() if isinstance(one, KeyedIngest) else (None,):
+            for _ in one.intake.keys.select_each() if isinstance(one, KeyedAccumulator) else (None,):
                 one.emitter.state = one.emitter.committed_state
                 if one.kind.buffers_events:
                     one.kind.replace_buffer([value for value in one.kind.buffered_events if value is not _UNREADABLE])
@@ -313,7 +313,7 @@ class StateRestorer:
         """Return the step of an entry, or None if it cannot be used."""
         record: JournalRecord | None = None
         try:
-            kind = KeyedJournalRecord if isinstance(accumulator, KeyedIngest) else JournalRecord
+            kind = KeyedJournalRecord if isinstance(accumulator, KeyedAccumulator) else JournalRecord
             record = msgspec.msgpack.decode(entry.payload, type=kind)
             if not entry.is_intact:
                 self._report(accumulator, f"entry {entry.position} of its journal is damaged and was left out")
@@ -358,7 +358,7 @@ class StateRestorer:
             reactor.firing_loop.results.dead_letters.restore(dead_letters)
             reactor.outbox.discard_failed(detail for _, detail in dead_letters if isinstance(detail, FailedStart))
             if part_key(reactor) in self._stored_state.paused:
-                reactor.pause_firing()
+                reactor.pausing.hold()
             if reactor.durability.is_durable:
                 reactor.firing_loop.mark_checkpointed()
 

@@ -245,7 +245,7 @@ class GraphOperations:
     async def batch_space(self, tenant: str, name: str) -> int:
         """Return how many events are worth pushing together: those that share a commit, and need not wait for space."""
         found = self._scheduler.accumulator(tenant, name)
-        if not found.emitter.is_journaled or found.is_blocked():
+        if not found.emitter.is_journaled or found.intake.is_blocked():
             return 1
         return min(MAX_SHARED_COMMIT, free_space(found) or MAX_SHARED_COMMIT)
 
@@ -274,7 +274,7 @@ class GraphOperations:
         _, entry = find_dead_letter(self._queues(kind, tenant, name), dead_letter)
         if kind == "reactor":
             return to_replay_result(await self._reactor(tenant, name).replay(dead_letter))
-        return to_replay_result(await self._scheduler.accumulator(tenant, name).replay(*entry))
+        return to_replay_result(await self._scheduler.accumulator(tenant, name).intake.replay(*entry))
 
     async def drop(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> None:
         """Delete a dead letter."""
@@ -325,7 +325,7 @@ async def wait_for_space(
     """
     select = select or (lambda: None)
     select()
-    if not accumulator.is_blocked():
+    if not accumulator.intake.is_blocked():
         return None
     async with asyncio.TaskGroup() as group:
         space = group.create_task(_wait_for_gates(accumulator, select), name=f"accumulator {accumulator.name}: space")

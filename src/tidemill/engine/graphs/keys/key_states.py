@@ -6,13 +6,15 @@ A step that works on a key selects it again after each await, because other keys
 """
 
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tidemill.engine.graphs.firing.queue_gate import QueueGate
 from tidemill.graphs.inputs import Inputs, QueuedBoundary, SourceBoundary
 from tidemill.graphs.keys import Key
+
+Result = TypeVar("Result")
 
 
 class KeyedContent(Protocol):
@@ -179,6 +181,15 @@ class KeyStates:
             inputs.consumed = deque(maxlen=inputs.capacity)
         if self._holders:
             state.contents = [holder.take_content() for holder in self._holders]
+
+    async def with_key(self, state: KeyState, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do work that starts with a key selected, in a new task; the key stays active meanwhile."""
+        state.pins += 1
+        try:
+            self.select(state)
+            return await work
+        finally:
+            state.pins -= 1
 
     def deselect(self) -> None:
         """Select no key."""

@@ -4,16 +4,17 @@ A task that waits selects its key again: after the lock, after waiting for queue
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
 from tidemill.annotations.validation import TypeMismatchError
-from tidemill.engine.graphs.accumulators.accumulator import MakeKind, RunningAccumulator
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.accumulators.emit import Emitter, PendingReceipt
+from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.push_paths import PushPaths
 from tidemill.engine.graphs.accumulators.pushes import AuthorCall, Pushes
 from tidemill.engine.graphs.dead_letters import BatchedEvents, ReplayedEvent
@@ -31,8 +32,6 @@ from tidemill.graphs.outcomes import DeadLetter, Receipt, Rejection
 from tidemill.graphs.pushes import ProducerPosition, PushSummary, ReceiptTally
 from tidemill.kernel.errors import PushStoppedError, StoreError
 from tidemill.storage.graph_ports import StoredPush
-
-Result = TypeVar("Result")
 
 
 class _SelectingLock(asyncio.Lock):
@@ -64,7 +63,7 @@ class _DeferredEvent(msgspec.Struct, frozen=True):
     value: Any
 
 
-class KeyedIngest(RunningAccumulator):
+class KeyedIngest(EventIngest):
     """Takes the events of a keyed accumulator from their pushers to its reactor, each with its key selected."""
 
     keys: KeyStates
@@ -72,8 +71,8 @@ class KeyedIngest(RunningAccumulator):
     emitter: "KeyedEmitter"
     paths: "KeyedPaths"
 
-    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime, make_kind: MakeKind) -> None:
-        super().__init__(definition, tenant, runtime, make_kind)
+    def __init__(self, definition: Accumulator, tenant: str, runtime: GraphRuntime) -> None:
+        super().__init__(definition, tenant, runtime)
         self.process_lock = _SelectingLock(self)
         self.dead_letters.read_key = lambda: self.keys.current_key
 
@@ -81,61 +80,10 @@ class KeyedIngest(RunningAccumulator):
         """Create an emitter that keeps a state for each key."""
         return KeyedEmitter(self.dead_letter, definition, self.tenant, self.runtime)
 
-    def create_paths(self) -> "KeyedPaths":
-        return KeyedPaths(self)
-
-    def create_pushes(self) -> "KeyedPushes":
-        return KeyedPushes(self, self.paths)
-
-    def add_target(self, reactor: FiringLoop, index: int) -> None:
-        """Deliver to this reactor, the only one, and use its keys."""
-        assert isinstance(reactor, KeyedFiringLoop), "a keyed accumulator belongs to a keyed reactor alone"
-        self.keys = self.emitter.keys = reactor.keys
-        self.read_key = reactor.reactor.definition.key_reader(self.definition)
-        if self.keeps_content:
-            self.keys.add_holder(self)
-        super().add_target(reactor, index)
-
-    # -- content per key
-
-    @property
-    def keeps_content(self) -> bool:
-        """Whether there is something to keep for each key."""
-        return self.definition.state is not None or self.kind.holds_events
-
-    def take_content(self) -> Any:
-        """Return what belongs to the selected key: its running state, and what the kind holds; None for nothing."""
-        held = self.kind.take_content()
-        if held is None and self.definition.state is None:
-            return None
-        return self.emitter.state, self.emitter.committed_state, held
-
-    def set_content(self, content: Any) -> None:
-        """Continue with what belongs to another key."""
-        if content is None:
-            kind = self.definition.state
-            state = None if kind is None else kind()
-            content = state, state, None
-        self.emitter.state, self.emitter.committed_state, held = content
-        self.kind.set_content(held)
-
-    def redefine(self, newer: Self) -> None:
-        """Become a newer version; what each active key has stays as far as it fits."""
-        self.keys.deselect()
-        super().redefine(newer)
-        for key_state in self.keys.active.values():
-            self.keys.select(key_state)
-            self._migrate_state(newer)
-            self.kind.migrate_buffer()
-
-    def _migrate_state(self, newer: Self) -> None:
-        if (kind := newer.definition.state) is None:
-            self.emitter.state = self.emitter.committed_state = None
-            return
-        migrate = ValueMigrator(kind)
-        before = (self.emitter.state, self.emitter.committed_state)
-        fitting = (None if state is None else migrate(state) for state in before)
-        self.emitter.state, self.emitter.committed_state = (kind() if state is None else state for state in fitting)
+    def use_keys(self, loop: KeyedFiringLoop) -> None:
+        """Take events of the keys of this reactor, the only one that it feeds."""
+        self.keys = self.emitter.keys = loop.keys
+        self.read_key = loop.reactor.definition.key_reader(self.definition)
 
     # -- pushing
 
@@ -171,22 +119,13 @@ class KeyedIngest(RunningAccumulator):
 
     async def _process_selected(self, key_state: KeyState, value: Any, offset: Any) -> Receipt:
         if self.is_async:
-            work = self.with_key(key_state, self.kind.process_in_order(value, offset))
+            work = self.keys.with_key(key_state, self.kind.process_in_order(value, offset))
             return await self.runtime.tasks.run_shielded(f"accumulator {self.name}: event", work)
         if self.emitter.is_journaled:
             return await self.process_journaled(value, offset)
         if not self.is_blocked():
             return self.paths.take_selected(value)
         return await self._process_when_unblocked(value)
-
-    async def with_key(self, key_state: KeyState, work: Coroutine[Any, Any, Result]) -> Result:
-        """Do work that begins with a key selected, in a new task."""
-        key_state.pins += 1
-        try:
-            self.keys.select(key_state)
-            return await work
-        finally:
-            key_state.pins -= 1
 
     def begin_push(self, event: Any, encoding: str, offset: Any = None) -> PendingReceipt | None:  # noqa: ARG002
         """Return None: the key of the event may have to be read from the store."""
@@ -215,19 +154,12 @@ class KeyedIngest(RunningAccumulator):
         return (value,)
 
     def selector_of(self, event: Any, encoding: str) -> Callable[[], None]:
+        """Return the function that selects the key of an event, for one who asks about its queue."""
         try:
             key_state = self.keys.active.get(self.read(event, encoding).key)
         except TypeMismatchError:  # it becomes a dead letter, and needs no space
             key_state = None
         return self.keys.deselect if key_state is None else partial(self.keys.select, key_state)
-
-    def keys_of(self, events: Iterable[Any], encoding: str) -> list[Key]:
-        """Return the keys of events, each once; none if no key ever leaves the memory."""
-        found: dict[Key, None] = {}
-        for event in events if self.keys.memory.drops_idle else ():
-            with suppress(TypeMismatchError):  # the event becomes a dead letter when it is processed
-                found[self.read(event, encoding).key] = None
-        return list(found)
 
     # -- with the key selected
 
@@ -265,21 +197,13 @@ class KeyedIngest(RunningAccumulator):
             value = value.value
         return super()._process_one(value)
 
-    # -- the journal
-
-    def begin_replay(self, step: JournalStep) -> None:
-        """Select the key of a step that a restart applies again, and include it in the next checkpoint."""
-        keys = self.keys
-        keys.select(keys.active.get(step.key) or keys.create(step.key))
-        keys.mark_changed()
-
     # -- dead letters
 
     async def _replay_event(self, dead_letter: DeadLetter, detail: Any) -> Receipt:
         if not isinstance(detail, BatchedEvents):
             return await super()._replay_event(dead_letter, detail)
         key_state = await self.keys.activate(dead_letter.key)
-        return await self.with_key(key_state, super()._replay_event(dead_letter, detail))
+        return await self.keys.with_key(key_state, super()._replay_event(dead_letter, detail))
 
     async def _replay_value(self, value: Any, dead_letter: DeadLetter) -> Receipt:
         try:
@@ -289,7 +213,16 @@ class KeyedIngest(RunningAccumulator):
         self.keys.select(key_state)
         if (rejection := self.queue_rejection()) is not None:
             return rejection
-        return await self.with_key(key_state, super()._replay_value(value, dead_letter))
+        return await self.keys.with_key(key_state, super()._replay_value(value, dead_letter))
+
+
+def keys_of(intake: KeyedIngest, events: Iterable[Any], encoding: str) -> list[Key]:
+    """Return the keys of events, each once; none if no key ever leaves the memory."""
+    found: dict[Key, None] = {}
+    for event in events if intake.keys.memory.drops_idle else ():
+        with suppress(TypeMismatchError):  # the event becomes a dead letter when it is processed
+            found[intake.read(event, encoding).key] = None
+    return list(found)
 
 
 class KeyedEmitter(Emitter):
@@ -407,7 +340,7 @@ class KeyedPushes(Pushes):
     async def push_all(self, events: Sequence[Any], encoding: str) -> ReceiptTally:
         keyed = self._keyed
         try:
-            async with keyed.keys.memory.holding(keyed.keys_of(events, encoding)):
+            async with keyed.keys.memory.holding(keys_of(keyed, events, encoding)):
                 return await super().push_all(events, encoding)
         except StoreError:  # only events of keys that are not in memory are rejected
             tally = ReceiptTally()
@@ -417,7 +350,7 @@ class KeyedPushes(Pushes):
     async def push_atomically(
         self, events: Sequence[Any], encoding: str, position: ProducerPosition
     ) -> tuple[PushSummary, StoredPush | None]:
-        async with self._keyed.keys.memory.holding(self._keyed.keys_of(events, encoding)):
+        async with self._keyed.keys.memory.holding(keys_of(self._keyed, events, encoding)):
             return await super().push_atomically(events, encoding, position)
 
     def begin_unblocked(self, events: Iterable[Any], encoding: str) -> Iterator[PendingReceipt]:
@@ -449,3 +382,77 @@ class KeyedPushes(Pushes):
         if call[2] is None:
             self._keyed.select_key_of(call[0], "json")
         return super().emit_all([call])
+
+
+class KeyedAccumulator(RunningAccumulator):
+    """One loaded accumulator of a keyed reactor: it keeps its state, its buffer or its window for each key."""
+
+    intake: KeyedIngest
+
+    def create_intake(self, definition: Accumulator) -> KeyedIngest:
+        return KeyedIngest(definition, self.tenant, self.runtime)
+
+    def create_paths(self) -> KeyedPaths:
+        self.intake.paths = paths = KeyedPaths(self.intake)
+        return paths
+
+    def create_pushes(self) -> KeyedPushes:
+        return KeyedPushes(self.intake, self.intake.paths)
+
+    def add_target(self, reactor: FiringLoop, index: int) -> None:
+        """Deliver to this reactor, the only one, and use its keys."""
+        assert isinstance(reactor, KeyedFiringLoop), "a keyed accumulator belongs to a keyed reactor alone"
+        self.intake.use_keys(reactor)
+        if self.keeps_content:
+            self.intake.keys.add_holder(self)
+        super().add_target(reactor, index)
+
+    def selector_of(self, event: Any, encoding: str) -> Callable[[], None]:
+        return self.intake.selector_of(event, encoding)
+
+    def begin_replay(self, step: JournalStep) -> None:
+        """Select the key of a step that a restart applies again, and include it in the next checkpoint."""
+        keys = self.intake.keys
+        keys.select(keys.active.get(step.key) or keys.create(step.key))
+        keys.mark_changed()
+
+    # -- content per key
+
+    @property
+    def keeps_content(self) -> bool:
+        """Whether there is something to keep for each key."""
+        return self.definition.state is not None or self.kind.holds_events
+
+    def take_content(self) -> Any:
+        """Return what belongs to the selected key: its running state, and what the kind holds; None for nothing."""
+        held = self.kind.take_content()
+        if held is None and self.definition.state is None:
+            return None
+        return self.emitter.state, self.emitter.committed_state, held
+
+    def set_content(self, content: Any) -> None:
+        """Continue with what belongs to another key."""
+        if content is None:
+            kind = self.definition.state
+            state = None if kind is None else kind()
+            content = state, state, None
+        self.emitter.state, self.emitter.committed_state, held = content
+        self.kind.set_content(held)
+
+    def redefine(self, newer: Self) -> None:
+        """Become a newer version; what each active key has stays as far as it fits."""
+        keys = self.intake.keys
+        keys.deselect()
+        super().redefine(newer)
+        for _ in keys.select_each():
+            self._migrate_state(newer)
+            self.kind.migrate_buffer()
+
+    def _migrate_state(self, newer: Self) -> None:
+        if (kind := newer.definition.state) is None:
+            self.emitter.state = self.emitter.committed_state = None
+            return
+        migrate = ValueMigrator(kind)
+        before = (self.emitter.state, self.emitter.committed_state)
+        fitting = (None if state is None else migrate(state) for state in before)
+        self.emitter.state, self.emitter.committed_state = (kind() if state is None else state for state in fitting)

@@ -8,10 +8,10 @@ import msgspec
 
 from tidemill.engine.graphs.keys.key_memory import KeyMemory
 from tidemill.engine.graphs.keys.key_states import KeyState
-from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
+from tidemill.engine.graphs.keys.keyed_ingest import KeyedAccumulator
 from tidemill.engine.graphs.keys.keyed_kinds import KeyedBatch
 from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
-from tidemill.engine.graphs.reactors.reactor import RunningReactor
+from tidemill.engine.graphs.reactors.reactor import ReactorKeys, RunningReactor
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Reactor
@@ -35,16 +35,62 @@ class KeyHistory(msgspec.Struct, frozen=True):
         return not any(first < moment <= last for first, last in self.lost_moments)
 
 
+class KeysOfReactor(ReactorKeys):
+    """What a keyed reactor says about its keys."""
+
+    def __init__(self, reactor: "KeyedReactor") -> None:
+        super().__init__(reactor.name)
+        self._reactor = reactor
+
+    def is_buffering(self, key_state: KeyState) -> bool:
+        """Return whether a batch holds events of a key."""
+        kinds = (one.kind for one in self._reactor.accumulators)
+        return any(isinstance(one, KeyedBatch) and one.is_buffering(key_state) for one in kinds)
+
+    def check(self, key: Any) -> Key:
+        checked, definition = require_key(self._reactor.definition.declared_name, key), self._reactor.definition
+        own = definition.partition
+        if own is not None and own.number != partition_of(checked, definition.partitions):
+            message = f"the key {key!r} belongs to another partition than '{self._reactor.name}'"
+            raise RequestError(f"{message}: use '{definition.declared_name}'", code="invalid_event_key")
+        return checked
+
+    async def load(self, key: Any) -> None:
+        if self._reactor.key_memory.is_stored(checked := self.check(key)):
+            await self._reactor.key_memory.load(checked)
+
+    def counts(self) -> KeyCounts:
+        memory = self._reactor.key_memory
+        return KeyCounts(
+            total=memory.total, active=len(self._reactor.firing_loop.keys.active), stored=memory.index.count
+        )
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the selected key has work to do after a restart, without a new event."""
+        inputs = self._reactor.firing_loop.inputs
+        is_due = bool(inputs.queue) or bool(inputs.dirty and inputs.is_criteria_met)
+        return is_due or any(one.kind.buffers_events and one.kind.buffered_events for one in self._reactor.accumulators)
+
+    def stored_facts(self) -> dict[str, Any]:
+        return {
+            "lost_moments": list(self._reactor.key_history.lost_moments),
+            "reset_moment": self._reactor.key_history.reset_moment,
+            "partitions": self._reactor.definition.partitions,
+        }
+
+
 class KeyedReactor(RunningReactor):
     """A reactor that keeps inputs and running state for each key."""
 
     firing_loop: KeyedFiringLoop
+    keys: KeysOfReactor
 
     def __init__(self, definition: Reactor, tenant: str, runtime: GraphRuntime) -> None:
         self._lost_sources: set[str] = set()  # that another part of the node, or another node, reads for it
         super().__init__(definition, tenant, runtime)
         self.key_memory = KeyMemory(self.name, self.firing_loop.keys, runtime)
-        self.key_memory.is_busy = self._has_buffered_events
+        self.key_memory.is_busy = self.keys.is_buffering
         self.key_history = KeyHistory()
         self._is_counted = False
 
@@ -68,10 +114,6 @@ class KeyedReactor(RunningReactor):
     def _update_degraded(self) -> None:
         self.firing_loop.is_degraded = self.health is ReactorHealth.DEGRADED or bool(self._lost_sources)
 
-    def _has_buffered_events(self, key_state: KeyState) -> bool:
-        kinds = (one.kind for one in self.accumulators)
-        return any(isinstance(one, KeyedBatch) and one.is_buffering(key_state) for one in kinds)
-
     def start(self) -> None:
         """Start the reactor, which takes its share of the node's memory for keys."""
         self.runtime.keyed_reactors += not self._is_counted
@@ -83,6 +125,9 @@ class KeyedReactor(RunningReactor):
         self.runtime.keyed_reactors -= self._is_counted
         self._is_counted = False
         await super().stop()
+
+    def create_keys(self) -> KeysOfReactor:
+        return KeysOfReactor(self)
 
     def create_firing_loop(self) -> KeyedFiringLoop:
         return KeyedFiringLoop(self, self.runtime)
@@ -102,24 +147,12 @@ class KeyedReactor(RunningReactor):
 
     async def fire_manually(self, values: Sequence[Any] | None, key: Any = None) -> Firing:
         keys = self.firing_loop.keys
-        key_state = await keys.activate(self.check_key(key))
+        key_state = await keys.activate(self.keys.check(key))
         key_state.pins += 1
         try:
             return await self.commands.fire_manually(values, partial(keys.select, key_state))
         finally:
             key_state.pins -= 1
-
-    def check_key(self, key: Any) -> Key:
-        checked, definition = require_key(self.definition.declared_name, key), self.definition
-        own = definition.partition
-        if own is not None and own.number != partition_of(checked, definition.partitions):
-            message = f"the key {key!r} belongs to another partition than '{self.name}'"
-            raise RequestError(f"{message}: use '{definition.declared_name}'", code="invalid_event_key")
-        return checked
-
-    async def load_key(self, key: Any) -> None:
-        if self.key_memory.is_stored(checked := self.check_key(key)):
-            await self.key_memory.load(checked)
 
     def show_key(self, key: Any) -> None:
         keys = self.firing_loop.keys
@@ -132,29 +165,11 @@ class KeyedReactor(RunningReactor):
                 "key", repr(key), f"reactor '{self.definition.declared_name}' has no active key {key!r}"
             )
 
-    def key_counts(self) -> KeyCounts:
-        memory = self.key_memory
-        return KeyCounts(total=memory.total, active=len(self.firing_loop.keys.active), stored=memory.index.count)
-
-    @property
-    def is_key_pending(self) -> bool:
-        """Whether the selected key has work to do after a restart, without a new event."""
-        inputs = self.firing_loop.inputs
-        is_due = bool(inputs.queue) or bool(inputs.dirty and inputs.is_criteria_met)
-        return is_due or any(one.kind.buffers_events and one.kind.buffered_events for one in self.accumulators)
-
-    def stored_key_facts(self) -> dict[str, Any]:
-        return {
-            "lost_moments": list(self.key_history.lost_moments),
-            "reset_moment": self.key_history.reset_moment,
-            "partitions": self.definition.partitions,
-        }
-
     def redefine(self, definition: Reactor, graphs: dict[str, CompiledGraph]) -> None:
         """Become another version, which may read keys in another way; states stay with the keys that they have."""
         for one, declared in zip(self.accumulators, definition.accumulators, strict=True):
-            assert isinstance(one, KeyedIngest), "a keyed reactor has keyed accumulators"
-            one.read_key = definition.key_reader(declared)
+            assert isinstance(one, KeyedAccumulator), "a keyed reactor has keyed accumulators"
+            one.intake.read_key = definition.key_reader(declared)
         self._lost_sources.clear()  # the newer version may have others; who reads them says which are lost
         self._update_degraded()
         super().redefine(definition, graphs)

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from tidemill.engine.graphs.accumulators.pushes import PUSHES_PER_YIELD
-from tidemill.engine.graphs.keys.keyed_ingest import KeyedIngest
+from tidemill.engine.graphs.keys.keyed_ingest import KeyedAccumulator, keys_of
 from tidemill.graphs.outcomes import may_accept_later
 from tidemill.graphs.pushes import SOURCE_CLIENT, ProducerPosition, RelayProgress
 from tidemill.kernel.errors import StoreError
@@ -20,8 +20,9 @@ from tidemill.kernel.errors import StoreError
 class RelayedEvents:
     """Takes the numbered events of a relay for one accumulator of a partition."""
 
-    def __init__(self, keyed: KeyedIngest) -> None:
-        self._keyed = keyed
+    def __init__(self, accumulator: KeyedAccumulator) -> None:
+        self._keyed = accumulator.intake
+        self._pushes = accumulator.pushes
         self._turn = asyncio.Lock()
 
     async def take(self, events: Sequence[Any], encoding: str, numbers: Sequence[int], after: int) -> RelayProgress:
@@ -53,12 +54,12 @@ class RelayedEvents:
     async def _newest_taken(self) -> int:
         """Return the number of the newest event that was taken; 0 if there is none."""
         if self._keyed.emitter.is_journaled:
-            return await self._keyed.pushes.last_position(SOURCE_CLIENT) or 0
+            return await self._pushes.last_position(SOURCE_CLIENT) or 0
         return self._keyed.emitter.offset if isinstance(self._keyed.emitter.offset, int) else 0
 
     async def _take_journaled(self, waiting: Sequence[tuple[int, Any]], encoding: str) -> str | None:
         position = ProducerPosition(SOURCE_CLIENT, waiting[-1][0])
-        summary = await self._keyed.pushes.push_many([event for _, event in waiting], encoding, position)
+        summary = await self._pushes.push_many([event for _, event in waiting], encoding, position)
         return summary.runs[0].reason if summary.is_rejected else None
 
     async def _take_each(self, waiting: Sequence[tuple[int, Any]], encoding: str) -> str | None:
@@ -67,7 +68,7 @@ class RelayedEvents:
         async with AsyncExitStack() as held:
             try:
                 await held.enter_async_context(
-                    self._keyed.keys.memory.holding(self._keyed.keys_of(_events(waiting), encoding))
+                    self._keyed.keys.memory.holding(keys_of(self._keyed, _events(waiting), encoding))
                 )
             except StoreError as error:
                 return str(error)
@@ -80,7 +81,7 @@ class RelayedEvents:
                 self._keyed.emitter.mark_changed()
                 if count % PUSHES_PER_YIELD == 0:
                     await asyncio.sleep(0)
-        self._keyed.pushes.count(len(waiting), self._keyed.clock.monotonic() - started)
+        self._pushes.count(len(waiting), self._keyed.clock.monotonic() - started)
         return None
 
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.annotations.validation import TypeMismatchError
-from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.stream import Stream
-from tidemill.engine.graphs.keys.keyed_ingest import KeyedEvent, KeyedIngest
+from tidemill.engine.graphs.keys.keyed_ingest import KeyedAccumulator, KeyedEvent, KeyedIngest, keys_of
 from tidemill.engine.graphs.keys.relayed_events import RelayedEvents
 from tidemill.graphs.definition import KafkaShare
 from tidemill.graphs.keys import partition_of
@@ -25,27 +24,28 @@ class KeyedStream(Stream):
     misplaced = 0
     """Events that a producer has put into a partition of the topic which does not follow their key."""
 
-    accumulator: KeyedIngest
+    accumulator: KeyedAccumulator
+    intake: KeyedIngest
 
-    def __init__(self, accumulator: EventIngest) -> None:
+    def __init__(self, accumulator: KeyedAccumulator) -> None:
         super().__init__(accumulator)
         self.relayed = RelayedEvents(self.accumulator)
 
     async def run_loop(self) -> None:
         if isinstance(self.emitter.offset, int):  # a number of a relay, of an older version: not an offset of a topic
-            self._advance_offset(None)
+            self.emitter.move_offset(None)
         await super().run_loop()
 
     async def on_events(self, events: Sequence[tuple[Any, Any]]) -> None:
-        share = self.accumulator.definition.source
+        share = self.intake.definition.source
         own: list[tuple[Any, Any]] = []
         for received, checkpoint in events:
-            event = self._read_or_keep(received)
+            event = _read_or_keep(self.intake, received, self.encoding)
             if isinstance(share, KafkaShare) and _is_misplaced(event, share):
                 await self._take(own)
                 own = []
                 await self._pass_on(received)
-                self._advance_offset(checkpoint)
+                self.emitter.move_offset(checkpoint)
             else:
                 own.append((event, checkpoint))
         await self._take(own)
@@ -53,36 +53,37 @@ class KeyedStream(Stream):
     async def _take(self, events: Sequence[tuple[Any, Any]]) -> None:
         """Process events of the source in order, after their keys are in memory."""
         try:
-            async with self.accumulator.keys.memory.holding(
-                self.accumulator.keys_of((event for event, _ in events), self.encoding)
+            async with self.intake.keys.memory.holding(
+                keys_of(self.intake, (event for event, _ in events), self.encoding)
             ):
                 await super().on_events(events)
         except StoreError:  # one by one, each waits until the store answers
             for event, checkpoint in events:
                 await self.on_event(event, checkpoint)
 
-    def _read_or_keep(self, event: Any) -> Any:
-        """Return an event with its key; one that is not valid as it is: it becomes a dead letter here."""
-        try:
-            return self.accumulator.read(event, self.encoding)
-        except TypeMismatchError:
-            return event
-
     async def _pass_on(self, event: Any) -> None:
         """Push an event to the partition of its key."""
         self.misplaced += 1
-        declared = self.accumulator.definition.partition
+        declared = self.intake.definition.partition
         assert declared is not None, "only a partition reads a share of a topic"
         if self.misplaced == 1 or self.misplaced % FAILURES_PER_REMINDER == 0:
-            facts = {"accumulator": self.accumulator.name, "count": self.misplaced}
+            facts = {"accumulator": self.intake.name, "count": self.misplaced}
             logger.warning(event_names.EVENT_MISPLACED, extra=facts)
         while True:
-            if (front := self.accumulator.runtime.find_accumulator(self.accumulator.tenant, declared.name)) is None:
+            if (front := self.intake.runtime.find_accumulator(self.intake.tenant, declared.name)) is None:
                 raise OperationError(f"accumulator '{declared.name}' is not loaded as a whole: its event must wait")
             if not may_accept_later(await front.push(event, self.encoding)):
                 return
-            await self.accumulator.clock.sleep(self.accumulator.runtime.settings.checkpoint_interval)
+            await self.intake.clock.sleep(self.intake.runtime.settings.checkpoint_interval)
 
 
 def _is_misplaced(event: Any, share: KafkaShare) -> bool:
     return event.__class__ is KeyedEvent and partition_of(event.key, share.partitions) != share.number
+
+
+def _read_or_keep(intake: KeyedIngest, event: Any, encoding: str) -> Any:
+    """Return an event with its key; one that is not valid as it is: it becomes a dead letter here."""
+    try:
+        return intake.read(event, encoding)
+    except TypeMismatchError:
+        return event

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.polling import Polling
 from tidemill.engine.graphs.accumulators.stream import SourceSession, Stream
 from tidemill.engine.graphs.durability.ownership import ReactorOwnership
@@ -49,7 +48,7 @@ def is_relayed(accumulator: Accumulator) -> bool:
 class RelayedStream(Stream):
     """Reads a source for all partitions of a keyed reactor."""
 
-    def __init__(self, accumulator: EventIngest, sink: RelaySink) -> None:
+    def __init__(self, accumulator: RunningAccumulator, sink: RelaySink) -> None:
         super().__init__(accumulator)
         self._sink = sink
         self.health_changed = Wakeup(accumulator.clock)
@@ -97,14 +96,14 @@ class RelayedStream(Stream):
         loop, accumulator.loop_task = accumulator.loop_task, None
         await cancel_and_wait(loop)
         self._go_back(error)
-        if accumulator.down_reason is None:
+        if accumulator.intake.down_reason is None:
             accumulator.start_loop()
 
 
 class RelayedPolling(Polling):
     """Polls for all partitions of a keyed reactor."""
 
-    def __init__(self, accumulator: EventIngest, sink: RelaySink) -> None:
+    def __init__(self, accumulator: RunningAccumulator, sink: RelaySink) -> None:
         super().__init__(accumulator)
         self._sink = sink
         self.health_changed = Wakeup(accumulator.clock)

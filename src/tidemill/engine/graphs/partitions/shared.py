@@ -98,7 +98,7 @@ class SharedPartitions(PartitionSharing):
         with suppress(StoreError):  # what was restored counts then
             is_paused = await self._pauses.is_paused(keyed.tenant, keyed.name)
             for one in self._runner.partitions_of(keyed):
-                one.reactor.set_paused(is_paused)
+                one.reactor.pausing.follow(is_paused)
 
     async def leave(self, keyed: PartitionedReactor) -> None:
         self._joined.pop(keyed.key, None)

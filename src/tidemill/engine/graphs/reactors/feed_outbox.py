@@ -183,5 +183,5 @@ class FeedOutbox:
 def _push_restored(target: RunningAccumulator, feed: PendingFeed) -> Any:
     """Push a result from its stored form, decoded as the target's event type."""
     assert feed.encoded is not None
-    is_bytes = target.event_validator.exact_class is bytes  # then encoded bytes would pass as they are
+    is_bytes = target.intake.event_validator.exact_class is bytes  # then encoded bytes would pass as they are
     return target.push(msgspec.msgpack.decode(feed.encoded) if is_bytes else feed.encoded, "msgpack")

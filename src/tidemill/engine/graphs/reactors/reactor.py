@@ -40,6 +40,71 @@ PERSIST_MARKER = "persist"
 """Listed among the accumulators that degrade a reactor when its state cannot be written."""
 
 
+class Pausing:
+    """Pauses and resumes the firings of one reactor."""
+
+    def __init__(self, reactor: "RunningReactor") -> None:
+        self._reactor = reactor
+        self._loop = reactor.firing_loop
+
+    async def pause(self) -> None:
+        """Stop firing on criteria, even after a restart of the process; boundaries are still accepted."""
+        self._reactor.check_owned()
+        self.hold()
+        await self._store(paused=True)
+
+    def hold(self) -> None:
+        """Stop firing on criteria."""
+        self._loop.paused = True
+        self._loop.fast_path_state.close()
+
+    def follow(self, is_paused: bool) -> None:
+        """Pause or resume firing, without a word to the store, which says so already."""
+        if is_paused and not self._loop.paused:
+            self.hold()
+        elif not is_paused and self._loop.paused:
+            self._release()
+
+    def _release(self) -> None:
+        self._loop.paused = False
+        self._loop.reevaluate()
+
+    async def resume(self) -> None:
+        """Fire on criteria again, immediately if they are met."""
+        self._reactor.check_owned()
+        self._release()
+        await self._store(paused=False)
+
+    async def _store(self, *, paused: bool) -> None:
+        reactor = self._reactor
+        await reactor.runtime.durability.set_paused(reactor.tenant, reactor.definition.declared_name, paused=paused)
+
+
+class ReactorKeys:
+    """What a reactor says about its keys: without keys, that it has none."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def check(self, key: Any) -> Key | None:
+        """Return the key that a caller gives; RequestError for one that the reactor cannot have."""
+        if key is not None:
+            raise RequestError(f"reactor '{self._name}' has no keys: leave out key=", code="no_keys")
+        return None
+
+    async def load(self, key: Any) -> None:
+        """Read the state of a key from the store, if it is there and not in memory."""
+        self.check(key)
+
+    def counts(self) -> KeyCounts | None:
+        """Return how many keys there are; None without keys."""
+        return None
+
+    def stored_facts(self) -> dict[str, Any]:
+        """Return what the reactor's part of a checkpoint says about its keys."""
+        return {}
+
+
 class RunningReactor(FiringHost):
     """One loaded reactor."""
 
@@ -64,6 +129,8 @@ class RunningReactor(FiringHost):
         self.is_inactive = True  # until everything that loads together with it is there
         self.firing_loop = self.create_firing_loop()
         self.commands = FiringCommands(self.firing_loop, runtime)
+        self.pausing = Pausing(self)
+        self.keys = self.create_keys()
         self.outbox = Outbox(self, self.firing_loop, runtime)
         self.feed_outbox = FeedOutbox(self, self.firing_loop, runtime)
         self.firing_loop.new_series()
@@ -71,6 +138,10 @@ class RunningReactor(FiringHost):
     def create_firing_loop(self) -> FiringLoop:
         """Create the loop that fires this reactor's graphs."""
         return FiringLoop(self, self.runtime)
+
+    def create_keys(self) -> ReactorKeys:
+        """Create the part that answers for its keys."""
+        return ReactorKeys(self.name)
 
     @property
     def is_partition(self) -> bool:
@@ -159,58 +230,12 @@ class RunningReactor(FiringHost):
 
     async def fire_manually(self, values: Sequence[Any] | None, key: Any = None) -> Firing:
         """Fire regardless of the criteria: with the cache as it is, or with `values` in its place."""
-        self.check_key(key)
+        self.keys.check(key)
         return await self.commands.fire_manually(values)
-
-    def check_key(self, key: Any) -> Key | None:
-        """Return the key that a caller gives; RequestError for one that the reactor cannot have."""
-        if key is not None:
-            raise RequestError(f"reactor '{self.name}' has no keys: leave out key=", code="no_keys")
-        return None
-
-    async def load_key(self, key: Any) -> None:
-        """Read the state of a key from the store, if it is there and not in memory."""
-        self.check_key(key)
 
     def show_key(self, key: Any) -> None:
         """Let the inputs be those of a key, for one who reads them."""
-        self.check_key(key)
-
-    def key_counts(self) -> KeyCounts | None:
-        """Return how many keys there are; None without keys."""
-        return None
-
-    def stored_key_facts(self) -> dict[str, Any]:
-        """Return what the reactor's part of a checkpoint says about its keys."""
-        return {}
-
-    async def pause(self) -> None:
-        """Stop firing on criteria, even after a restart of the process; boundaries are still accepted."""
-        self.check_owned()
-        self.pause_firing()
-        await self.runtime.durability.set_paused(self.tenant, self.definition.declared_name, paused=True)
-
-    def pause_firing(self) -> None:
-        """Stop firing on criteria."""
-        self.firing_loop.paused = True
-        self.firing_loop.fast_path_state.close()
-
-    def set_paused(self, is_paused: bool) -> None:
-        """Pause or resume firing, without a word to the store, which says so already."""
-        if is_paused and not self.firing_loop.paused:
-            self.pause_firing()
-        elif not is_paused and self.firing_loop.paused:
-            self._resume_firing()
-
-    def _resume_firing(self) -> None:
-        self.firing_loop.paused = False
-        self.firing_loop.reevaluate()
-
-    async def resume(self) -> None:
-        """Fire on criteria again, immediately if they are met."""
-        self.check_owned()
-        self._resume_firing()
-        await self.runtime.durability.set_paused(self.tenant, self.definition.declared_name, paused=False)
+        self.keys.check(key)
 
     # -- graphs
 
