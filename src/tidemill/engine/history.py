@@ -18,6 +18,8 @@ SECONDS_KEPT = 3600
 MINUTES_KEPT = 24 * 60
 FIGURES_LIMIT = 1000
 MINUTE = 60
+PUNCTUAL = 0.1
+"""Seconds after a full one within which a sample is that of the full one."""
 
 Subject = tuple[str, str] | tuple[str] | tuple[()]
 """What a figure is about: a reactor by tenant and name, a tenant, or the node."""
@@ -47,21 +49,28 @@ class Courses(msgspec.Struct, frozen=True, kw_only=True):
 class _Figure:
     """The values of one figure, in two rings: by second and by minute. A value that is not known is NaN."""
 
-    __slots__ = ("_before", "_sampled", "minutes", "seconds")
+    __slots__ = ("_before", "_carried", "_sampled", "minutes", "seconds")
 
     def __init__(self) -> None:
         self.seconds = array("f", [nan]) * SECONDS_KEPT
         self.minutes = array("f", [nan]) * MINUTES_KEPT
         self._before: float | None = None
+        self._carried = 0.0
         self._sampled = 0
 
-    def sample(self, reading: Reading, second: int, passed: int) -> None:
-        """Note a value at the end of a second, `passed` seconds after the sample before that of the node."""
+    def sample(self, reading: Reading, second: int, passed: int, running: float) -> None:
+        """Note a value at the end of a second, `passed` seconds after the sample before that of the node.
+
+        `running` is the part of the growth since then that belongs to the second that runs now.
+        """
         value = reading.value
         if reading.is_counter:
             before, self._before = self._before, value
-            is_known = before is not None and before <= value and self._sampled == second - passed
-            value = (value - before) / passed if before is not None and is_known else nan
+            if before is not None and before <= value and self._sampled == second - passed:
+                rest = (value - before) * running
+                self._carried, value = rest, (value - before - rest + self._carried) / passed
+            else:
+                self._carried, value = 0.0, nan
         for one in range(second - passed + 1, second + 1):
             self.seconds[one % SECONDS_KEPT] = value
         self._sampled = second
@@ -91,6 +100,7 @@ class History:
         self._figures: dict[tuple[Subject, str], _Figure] = {}
         self._counters: set[tuple[Subject, str]] = set()
         self._second = 0
+        self._lateness = 0.0
         self._is_started = False
 
     def start(self) -> None:
@@ -112,18 +122,20 @@ class History:
 
     def sample(self) -> None:
         """Note all figures, for the seconds since the last sample."""
-        second = self._last_second()
+        second, lateness = self._last_second(), self._clock.now().timestamp() % 1.0
         passed = second - self._second
         if passed == 0:  # the timer was early, and comes again
             return
         if not 0 < passed < MINUTE:  # the clock was stepped, or the process was stopped
             self._skip_to(second)
             passed = 1
+        before, self._lateness = self._lateness, lateness if lateness > PUNCTUAL else 0.0
+        running = self._lateness / (passed + self._lateness - before)
         readings = {(one.subject, one.name): one for one in self._read()}
         self._make_room(readings)
         for key, reading in readings.items():
             if (figure := self._figures.get(key)) is not None:
-                figure.sample(reading, second, passed)
+                figure.sample(reading, second, passed, running)
         for key in self._figures.keys() - readings.keys():
             self._figures[key].forget(range(second - passed + 1, second + 1), ())
         if (second + 1) // MINUTE > (second - passed + 1) // MINUTE:

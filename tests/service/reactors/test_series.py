@@ -100,6 +100,17 @@ async def test_a_late_sample_spreads_what_it_missed(figures: Figures) -> None:
     assert figures.last("a", 4) == [2.0, 2.0, 2.0, 2.0]
 
 
+async def test_a_sample_in_the_middle_of_a_second_makes_no_peak(figures: Figures) -> None:
+    """UD-5: what happened since the last full second belongs to the next one."""
+    figures.values["a"] = 0
+    figures.history.start()
+    for value, step in ((70, "1s"), (175, "1.5s"), (210, "0.5s"), (280, "1s")):
+        figures.values["a"] = value
+        figures.clock.step(step)
+        figures.history.sample()
+    assert figures.last("a", 4) == [70.0, 70.0, 70.0, 70.0]
+
+
 async def test_an_early_timer_changes_nothing(figures: Figures) -> None:
     """UD-5: two samples within one second are one."""
     figures.values["a"] = 0
