@@ -14,8 +14,7 @@ from tests.contract.samples import NOON, NOON_ELSEWHERE, NOON_NOWHERE, ODD_NAMES
 from tidemill.access.principal import Role
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.store import Store
-from tidemill.storage.tables.access import AuditFilter, StoredKey
-from tidemill.storage.tenant_tables import TENANT_TABLES
+from tidemill.storage.tables.access import TENANT_TABLES, AuditFilter, StoredKey
 from tidemill.testing.faults.stores import fail_next
 
 DIGEST = bytes(range(32))

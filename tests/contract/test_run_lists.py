@@ -17,12 +17,12 @@ from tests.contract.run_samples import after, creation, make, run_of, run_row, t
 from tests.contract.samples import NOON, NOON_ELSEWHERE
 from tests.postgres import PostgresServer
 from tidemill.kernel.limits import LISTED_VALUE_LIMIT
-from tidemill.storage.note_ports import RunNote
 from tidemill.storage.postgres.store import PostgresStore
 from tidemill.storage.run_lists import RunPosition, RunQuery, TaskStateCount
 from tidemill.storage.sqlite.memory import MemoryStore
 from tidemill.storage.sqlite.store import SqliteStore
 from tidemill.storage.store import Store
+from tidemill.storage.workflow_ports import RunNote
 from tidemill.workflows.change import Change
 from tidemill.workflows.records import RunRow, TaskKey
 from tidemill.workflows.states import RunState, TaskState

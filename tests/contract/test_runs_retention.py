@@ -18,10 +18,9 @@ from tests.contract.run_samples import (
     task_row,
 )
 from tests.contract.samples import NOON, NOON_ELSEWHERE
-from tidemill.storage.note_ports import RunNote
 from tidemill.storage.store import Store
 from tidemill.storage.tables.logs import LogChunk
-from tidemill.storage.workflow_ports import RunFilter
+from tidemill.storage.workflow_ports import RunFilter, RunNote
 from tidemill.workflows.change import Change, Refused
 from tidemill.workflows.records import AttemptKey, TaskKey
 from tidemill.workflows.states import RunState, TaskState

@@ -10,13 +10,12 @@ from tests.contract.run_samples import after
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import StoreError
-from tidemill.storage.note_ports import RunNote
 from tidemill.storage.store import Store
 from tidemill.storage.tables.backfills import Backfill
 from tidemill.storage.tables.logs import LogChunk
 from tidemill.storage.tables.schedules import ScheduleCursor
 from tidemill.storage.tables.versions import LoadedVersion, WorkflowVersion
-from tidemill.storage.workflow_ports import NodeRow
+from tidemill.storage.workflow_ports import NodeRow, RunNote
 from tidemill.testing.faults.stores import fail_next
 from tidemill.workflows.records import AttemptKey, TaskKey, VersionKey
 

@@ -198,3 +198,16 @@ class Producers(Protocol):
 def fenced_error() -> FencedError:
     """Return the error of a write under a fence that is not current."""
     return FencedError("another node owns this reactor now; nothing was written")
+
+
+class KeySnapshots(Protocol):
+    """The snapshots of the keys of reactors."""
+
+    async def read(self, reactor: PartKey, keys: Sequence[bytes]) -> list[KeySnapshot]:
+        """Return both snapshots of each of these keys that has any."""
+
+    async def read_pending(self, reactor: PartKey) -> list[KeySnapshot]:
+        """Return both snapshots of each key of a reactor of which one is pending."""
+
+    async def list_keys(self, reactor: PartKey, after: bytes, limit: int) -> list[bytes]:
+        """Return the stored keys of a reactor that sort after one, sorted, at most `limit`; `b""` sorts first."""

@@ -8,8 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from tidemill.storage.backup import Replacement, Snapshot
-from tidemill.storage.graph_ports import Checkpoints, PartOwners, Producers
-from tidemill.storage.key_ports import KeySnapshots
+from tidemill.storage.graph_ports import Checkpoints, KeySnapshots, PartOwners, Producers
 from tidemill.storage.mailbox_port import Mailbox
 from tidemill.storage.migrations import SchemaState
 from tidemill.storage.store_size import StoreKind, StoreSize

@@ -14,7 +14,6 @@ import msgspec
 from tidemill.access.audit import AuditRow
 from tidemill.storage.committer import CommitFuture
 from tidemill.storage.node_kinds import NodeKind
-from tidemill.storage.note_ports import Notes
 from tidemill.storage.run_lists import FiredSlot, RunPage, RunQuery, ScheduleName, TaskStateCount, WorkflowActivity
 from tidemill.storage.run_overview import FirstFailure, OverviewQuery, RunOverview, WaitingTask
 from tidemill.storage.tables.backfills import Backfills
@@ -37,6 +36,28 @@ from tidemill.workflows.records import (
     VersionKey,
 )
 from tidemill.workflows.states import RunState, TaskState
+
+
+class RunNote(msgspec.Struct, frozen=True):
+    """A text about a run, or (`task`) about one of its tasks."""
+
+    run: str
+    task: str | None
+    text: str
+    at: datetime
+
+
+class Notes(Protocol):
+    """Notes on runs and tasks, one each."""
+
+    async def upsert(self, note: RunNote) -> None:
+        """Write a note in place of the previous one; an empty text deletes it."""
+
+    async def for_run(self, run: str) -> list[RunNote]:
+        """Return the notes of a run, its own first, then by task."""
+
+    async def for_runs(self, runs: Collection[str]) -> dict[str, str]:
+        """Return the texts of the notes on some runs themselves, by run; those without one are left out."""
 
 
 class RunRevision(NamedTuple):

@@ -10,7 +10,7 @@ from secrets import token_hex
 from typing import Any
 
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.note_ports import Notes, RunNote
+from tidemill.storage.workflow_ports import Notes, RunNote
 
 PROBE_SIZE = 65_536  # bytes; random, because PostgreSQL compresses long texts
 _NO_RUN = ""

@@ -192,7 +192,6 @@ LIGHT = (
     "tidemill.packages.states",
     "tidemill.storage.tables.database",
     "tidemill.storage.tables",
-    "tidemill.storage.tenant_tables",
     "tidemill.graphs.health",
     "tidemill.workflows.cluster_options",
     "tidemill.workflows.task_options",

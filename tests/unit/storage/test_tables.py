@@ -16,8 +16,8 @@ from tidemill.storage.sqlite.connections import migrate
 from tidemill.storage.sqlite.memory import MemoryStore
 from tidemill.storage.sqlite.plain_tables import SQLITE
 from tidemill.storage.sqlite.run_rows import ATTEMPT_COLUMNS, RUN_COLUMNS, TASK_COLUMNS
+from tidemill.storage.tables.access import TENANT_TABLES
 from tidemill.storage.tables.database import Dialect, Statement
-from tidemill.storage.tenant_tables import TENANT_TABLES
 
 INSTANCE_TABLES = {"instance", "pools", "tenants"}
 """Plain tables whose rows belong to no tenant, or are tenants."""

@@ -1,5 +1,6 @@
 """Connections to PostgreSQL: the URL, session settings, reconnecting, and the schema `tidemill`."""
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -7,12 +8,12 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 import asyncpg
 import msgspec
+from asyncpg import connect_utils
 
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.acting_tenant import EVERY_TENANT
 from tidemill.storage.migrations import Migration, SchemaState, load_migrations, pending_migrations
 from tidemill.storage.postgres.errors import DRIVER_ERRORS, translating_errors
-from tidemill.storage.postgres.tls_request import correct_driver
 from tidemill.storage.queries import Queries
 
 DEFAULT_PORT = 5432
@@ -180,3 +181,25 @@ async def read_version(connection: Any, queries: Queries) -> int:
     if not await connection.fetchval(queries.has_schema):
         return 0
     return int(await connection.fetchval(queries.schema_version))
+
+
+# A connection that ends before the server has answered sets an error for the caller that waits for the answer. If the
+# attempt is cancelled while the socket is being set up, the driver has no such caller yet, and asyncio logs "Future
+# exception was never retrieved" about an error that concerns no one.
+# The name is not part of the driver's interface: a version without it needs no correction, and gets none.
+_DriverRequest: Any = getattr(connect_utils, "TLSUpgradeProto", asyncio.Protocol)
+
+
+class TlsRequest(_DriverRequest):  # type: ignore[misc]  # the driver has no types
+    """Asks the server for TLS. The caller that waits for the answer gets an error, and asyncio never misses one."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Set the error, and mark it as retrieved."""
+        super().connection_lost(error)
+        if not self.on_data.cancelled():
+            self.on_data.exception()
+
+
+def correct_driver() -> None:
+    """Make the driver use the corrected request, in the whole process."""
+    connect_utils.TLSUpgradeProto = TlsRequest

@@ -11,6 +11,7 @@ from tidemill.storage.graph_ports import (
     JournalKey,
     JournalTrim,
     KeySnapshot,
+    KeySnapshots,
     PartFence,
     PartKey,
     Producers,
@@ -111,3 +112,19 @@ class PostgresProducers(PostgresTable, Producers):
     async def delete_before(self, before: datetime, kept: str) -> None:
         check_timezone(before)
         await self._write(StatementRows(self._queries.delete_pushes, [(before, kept)]))
+
+
+class PostgresKeySnapshots(PostgresTable, KeySnapshots):
+    """The table `key_snapshots`."""
+
+    async def read(self, reactor: PartKey, keys: Sequence[bytes]) -> list[KeySnapshot]:
+        rows = await self._read(self._queries.key_snapshots_of, reactor.tenant, reactor.name, list(keys))
+        return [KeySnapshot(reactor=reactor, **row) for row in rows]
+
+    async def read_pending(self, reactor: PartKey) -> list[KeySnapshot]:
+        rows = await self._read(self._queries.pending_key_snapshots, reactor.tenant, reactor.name)
+        return [KeySnapshot(reactor=reactor, **row) for row in rows]
+
+    async def list_keys(self, reactor: PartKey, after: bytes, limit: int) -> list[bytes]:
+        rows = await self._read(self._queries.stored_keys, reactor.tenant, reactor.name, after, limit)
+        return [row["key"] for row in rows]

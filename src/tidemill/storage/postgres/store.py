@@ -14,9 +14,9 @@ from tidemill.storage.postgres.connection import PostgresUrl, migrate, read_sche
 from tidemill.storage.postgres.database import Database
 from tidemill.storage.postgres.graph_tables import (
     PostgresCheckpoints,
+    PostgresKeySnapshots,
     PostgresProducers,
 )
-from tidemill.storage.postgres.key_tables import PostgresKeySnapshots
 from tidemill.storage.postgres.leases import PostgresLeases, PostgresPartOwners
 from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.postgres.mailbox import PostgresMailbox

@@ -5,13 +5,12 @@ from typing import Any
 
 from tidemill.kernel.limits import make_storable
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.note_ports import Notes, RunNote
 from tidemill.storage.postgres.database import Database, PostgresTable
 from tidemill.storage.postgres.errors import check_timezones
 from tidemill.storage.postgres.locked_rows import LeaseClock
 from tidemill.storage.postgres.writes import PostgresUnit, StatementRows
 from tidemill.storage.queries import Queries
-from tidemill.storage.workflow_ports import NodeBeat, NodeRow, Owners
+from tidemill.storage.workflow_ports import NodeBeat, NodeRow, Notes, Owners, RunNote
 
 
 class PostgresNotes(PostgresTable, Notes):

@@ -9,9 +9,9 @@ from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.database import Database, SqliteUnit
 from tidemill.storage.sqlite.graph_tables import (
     SqliteCheckpoints,
+    SqliteKeySnapshots,
     SqliteProducers,
 )
-from tidemill.storage.sqlite.key_tables import SqliteKeySnapshots
 from tidemill.storage.sqlite.leases import SqliteLeases, SqlitePartOwners
 from tidemill.storage.sqlite.mailbox import SqliteMailbox
 from tidemill.storage.sqlite.plain_tables import PlainTables

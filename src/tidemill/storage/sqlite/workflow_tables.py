@@ -7,11 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.storage.committer import GroupCommitter
-from tidemill.storage.note_ports import Notes, RunNote
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.database import Database, SqliteTable, SqliteUnit
 from tidemill.storage.sqlite.run_rows import from_micros, to_micros
-from tidemill.storage.workflow_ports import NodeBeat, NodeRow, Owners
+from tidemill.storage.workflow_ports import NodeBeat, NodeRow, Notes, Owners, RunNote
 
 
 class SqliteNotes(SqliteTable, Notes):

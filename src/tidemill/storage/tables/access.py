@@ -11,7 +11,40 @@ from tidemill.access.accounts import TenantRow
 from tidemill.access.audit import AuditRow
 from tidemill.access.keys import ApiKey
 from tidemill.storage.tables.database import RowCodec, Statement, Table, Transaction
-from tidemill.storage.tenant_tables import TENANT_TABLES
+
+TENANT_TABLES = (
+    "accounts",
+    "api_keys",
+    "attempt_orders",
+    "backfills",
+    "code_bundles",
+    "dead_letters",
+    "fires",
+    "journal",
+    "key_snapshots",
+    "loaded_versions",
+    "mail",
+    "package_states",
+    "package_versions",
+    "packages",
+    "part_owners",
+    "parts",
+    "pauses",
+    "pushes",
+    "recoveries",
+    "requests",
+    "schedules",
+    "secrets",
+    "sessions",
+    "tickets",
+    "trigger_pauses",
+    "trusted_keys",
+    "variables",
+    "workflow_pauses",
+    "workflow_versions",
+)
+"""By name. Not here: runs and task runs, which are pruned before, and audit entries, which outlive their tenant."""
+
 
 _TENANT, _API_KEY, AUDIT_ROWS = RowCodec(TenantRow), RowCodec(ApiKey), RowCodec(AuditRow)
 

@@ -31,8 +31,7 @@ from tidemill.engine.workflows.versions import (
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.errors import OperationError, RequestError, StoreError, after_change
 from tidemill.kernel.limits import MAX_INTEGER, MAX_TEXT_LENGTH, is_storable, make_storable
-from tidemill.storage.note_ports import RunNote
-from tidemill.storage.workflow_ports import RunFilter
+from tidemill.storage.workflow_ports import RunFilter, RunNote
 from tidemill.workflows.change import Applied, Change
 from tidemill.workflows.clearing import (
     ClearPlan,

@@ -20,7 +20,6 @@ from tidemill.engine.workflows.executors.interface import (
     AttemptRequest,
     Executor,
 )
-from tidemill.engine.workflows.executors.remote.attempt_records import RETRY_BACKOFF, AttemptRecords
 from tidemill.engine.workflows.executors.remote.interface import (
     AttemptLauncher,
     ClusterUnavailableError,
@@ -29,7 +28,7 @@ from tidemill.engine.workflows.executors.remote.interface import (
 )
 from tidemill.engine.workflows.executors.remote.launch_blocks import LaunchBlocks
 from tidemill.engine.workflows.executors.remote.order_writer import OrderWriter
-from tidemill.engine.workflows.executors.remote.remote_attempt import RemoteAttempt
+from tidemill.engine.workflows.executors.remote.remote_attempt import RETRY_BACKOFF, AttemptRecords, RemoteAttempt
 from tidemill.engine.workflows.executors.remote.unit_results import judge_unit
 from tidemill.engine.workflows.executors.remote.unit_sweeper import UnitSweeper
 from tidemill.kernel.clock import Clock
