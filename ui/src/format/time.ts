@@ -8,14 +8,21 @@ const CLOCK = new Intl.DateTimeFormat(undefined, {
   second: "2-digit",
   hour12: false,
 });
+const EXACT = new Intl.DateTimeFormat(undefined, {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  fractionalSecondDigits: 3,
+  hour12: false,
+});
 const DAY = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 const DAY_AND_YEAR = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric" });
 const FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 
-/** "12:43:11" today, "15 Nov 12:43:11" on another day, with the year in another year. */
-export function formatTime(time: string | Date, now: Date = new Date()): string {
+/** "12:43:11" today, "15 Nov 12:43:11" on another day, with the year in another year; with milliseconds if asked. */
+export function formatTime(time: string | Date, now: Date = new Date(), isExact = false): string {
   const date = new Date(time);
-  const clock = CLOCK.format(date);
+  const clock = (isExact ? EXACT : CLOCK).format(date);
   if (date.toDateString() === now.toDateString()) return clock;
   const day = date.getFullYear() === now.getFullYear() ? DAY : DAY_AND_YEAR;
   return `${day.format(date)} ${clock}`;

@@ -1,9 +1,15 @@
 import { formatFullTime, formatRelative, formatTime } from "@/format/time";
 import { useNow } from "@/format/useNow";
 
-/** A point in time: the clock, or with `isRelative` how long ago; the tooltip has the date and the time zone. */
-export function Time({ at, isRelative = false }: { at: string; isRelative?: boolean }) {
-  return isRelative ? <RelativeTime at={at} /> : <Stamp at={at} text={formatTime(at)} />;
+interface Props {
+  at: string;
+  isRelative?: boolean;
+  isExact?: boolean;
+}
+
+/** A point in time: the clock, exact to the millisecond or not, or how long ago; the tooltip has date and time zone. */
+export function Time({ at, isRelative = false, isExact = false }: Props) {
+  return isRelative ? <RelativeTime at={at} /> : <Stamp at={at} text={formatTime(at, undefined, isExact)} />;
 }
 
 function RelativeTime({ at }: { at: string }) {

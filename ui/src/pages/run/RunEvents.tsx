@@ -34,7 +34,7 @@ export function RunEvents({ run }: { run: string }) {
 }
 
 const COLUMNS: VirtualColumn<Event>[] = [
-  { header: "Time", width: "124px", cell: ({ at }) => <Time at={at} /> },
+  { header: "Time", width: "124px", cell: ({ at }) => <Time at={at} isExact /> },
   { header: "What", width: "minmax(120px, 1fr)", cell: ({ task, index }) => nameOf(task, index) },
   { header: "Became", width: "132px", cell: ({ after }) => <StateBadge state={after} /> },
   { header: "Attempt", width: "68px", align: "right", isSecondary: true, cell: ({ attempt }) => attempt || "" },
