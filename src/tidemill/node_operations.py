@@ -122,7 +122,7 @@ class NodeOperations:
             found = self._scheduler.accumulator(owner, name)
         except RequestError:  # raised again if no other node owns it
             return await self._graph_client.push(self._caller(tenant), name, event, format)
-        if found.definition.partition is not None:
+        if found.intake.definition.partition is not None:
             raise partition_named_error(PartKey(owner, "accumulator", name))
         if found.paths.direct_class is not None and owner == self.tenant:
             self._direct_pushes[name] = found.paths.push_now
