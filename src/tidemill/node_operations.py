@@ -328,7 +328,7 @@ class NodeOperations:
         return Services(
             access=self.access,
             workflows=self.workflow_client,
-            package_registry=PackageUploads(self._packages, self._clock),
+            package_registry=PackageUploads(self._packages, self._clock, self.settings),
             store=self.store,
             settings=self.settings,
             node=NodeServices(self._graph_client, self._packages, self._metrics, self.history),

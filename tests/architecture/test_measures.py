@@ -4,13 +4,13 @@ from scripts.measure import AIMS
 from tests.architecture.sources import house, listing
 
 LIMITS = {
-    "source lines": 102_000,  # new functions add lines: raised from 98,500 for those that first users miss
+    "source lines": 104_000,  # new functions add lines: raised from 98,500 for those that first users miss
     "source files": 720,
     "files of at most 60 lines": 160,
     "twins": 12,
     "files of one verb of reactors": 9,
     "methods on one object": 74,
-    "methods of the public API on one object": 75,
+    "methods of the public API on one object": 80,  # one for each operation
     "depth of inheritance": 3,
     "depth of errors": 4,
     "lines of the longest function": 40,

@@ -8,11 +8,15 @@ from msgspec.structs import replace
 
 from tests.contract.conftest import ContractDatabase
 from tests.contract.package_samples import names, package
-from tests.contract.run_samples import after
+from tests.contract.run_samples import after, creation, make, run_row
 from tests.contract.samples import NOON, NOON_ELSEWHERE, ODD_NAMES
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.store import Store
+from tidemill.storage.tables.versions import CodeArchive, WorkflowVersion
+from tidemill.storage.workflow_ports import NodeRow
 from tidemill.testing.faults.stores import fail_next
+from tidemill.workflows.records import VersionKey
+from tidemill.workflows.states import RunState
 
 MEGABYTE = 2**20
 
@@ -154,14 +158,56 @@ async def test_packages_are_listed_by_tenant_and_name(store: Store) -> None:
         assert await store.packages.read_archive(one.tenant, one.name, one.digest) == one.digest.encode()
 
 
-async def test_the_archive_of_a_replaced_or_withdrawn_package_is_not_returned(store: Store) -> None:
+async def test_the_archives_of_replaced_and_withdrawn_packages_are_kept(store: Store) -> None:
     await store.packages.publish(package(), b"archive", 0)
     await store.packages.publish(package(version="2.0.0"), b"newer", 1)
-    assert await store.packages.read_archive("public", "market", "digest of 1.0.0") is None
+    assert await store.packages.read_archive("public", "market", "digest of 1.0.0") == b"archive"
     assert await store.packages.read_archive("public", "never", "digest of 2.0.0") is None
     assert await store.packages.read_archive("other", "market", "digest of 2.0.0") is None
     await store.packages.withdraw("public", "market")
-    assert await store.packages.read_archive("public", "market", "digest of 2.0.0") is None
+    assert await store.packages.read_archive("public", "market", "digest of 2.0.0") == b"newer"
+    assert [one.version for one in await store.packages.list_history("public", "market")] == ["2.0.0", "1.0.0"]
+    assert await store.packages.list_history("public", "never") == []
+
+
+async def test_a_version_that_is_published_again_is_kept_once(store: Store) -> None:
+    await store.packages.publish(package(), b"archive", 0)
+    await store.packages.publish(package(version="2.0.0"), b"newer", 1)
+    await store.packages.publish(package(at=after(60)), b"archive", 2)
+    newest = package(at=after(60), revision=3)
+    assert await store.packages.list_history("public", "market") == [newest, package(version="2.0.0", revision=2)]
+
+
+async def test_only_so_many_versions_are_kept(store: Store) -> None:
+    await store.packages.publish(package("other"), b"archive", 0)
+    for number in range(5):
+        one = package(version=f"{number}.0.0")
+        await store.packages.publish(one, b"archive", number, history=3)
+    kept = await store.packages.list_history("public", "market")
+    assert [one.version for one in kept] == ["4.0.0", "3.0.0", "2.0.0"]
+    assert await store.packages.read_archive("public", "market", "digest of 1.0.0") is None
+    assert len(await store.packages.list_history("public", "other")) == 1
+
+
+async def test_what_unfinished_runs_need_and_what_is_loaded_is_kept_longer(store: Store) -> None:
+    """W-19: of versions beyond the limit, those whose code something may still need."""
+    for number, version in enumerate(["needed", "ended", "loaded", "unused"], 1):
+        one = package(version=f"{number}.0.0")
+        await store.packages.publish(one, b"archive", number - 1)
+        key = VersionKey("public", "w", version)
+        archive = CodeArchive("market", one.version, one.digest)
+        await store.versions.upsert(WorkflowVersion(key=key, spec=b"{}", seen_at=NOON, archive=archive))
+    await make(store, creation(run_row("r1", workflow="w", version="needed")))
+    await make(store, creation(run_row("r2", workflow="w", version="ended", state=RunState.SUCCESS)))
+    await store.owners.upsert(NodeRow(id="n", host="h", boot="b", pid=1, started="s", at=NOON))
+    await store.versions.add_older("n", VersionKey("public", "w", "loaded"))
+    await store.packages.publish(package(version="5.0.0"), b"archive", 4, history=1)
+    kept = await store.packages.list_history("public", "market")
+    assert [one.version for one in kept] == ["5.0.0", "3.0.0", "1.0.0"]
+    needed = CodeArchive("market", "1.0.0", "digest of 1.0.0")
+    assert await store.versions.list_needed() == {VersionKey("public", "w", "needed"): needed}
+    assert await store.versions.count_unfinished("public", "market") == {needed.digest: 1}
+    assert await store.versions.count_unfinished("public", "other") == {}
 
 
 async def test_a_package_of_another_zone_is_of_the_same_instant(store: Store) -> None:

@@ -9,15 +9,15 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from tidemill.access.principal import Permission, Principal
-from tidemill.api.fields import NameOf
-from tidemill.api.operation import DELETE, GET, CommandForm, Message, operation
-from tidemill.api.paging import Page, PageRequest, page_of
+from tidemill.api.fields import NameOf, Positional
+from tidemill.api.operation import DELETE, GET, POST, CommandForm, Message, operation
+from tidemill.api.paging import Page, PageRequest, page_after, page_of
 from tidemill.api.services import Services
 from tidemill.kernel.errors import Location, Problem
 from tidemill.packages.states import State, StepTime
 
 if TYPE_CHECKING:
-    from tidemill.packages.published import PackageOverview
+    from tidemill.packages.published import KeptVersion, PackageOverview
 
 
 Name = Annotated[str, Meta(description="The name of a package."), NameOf("package")]
@@ -130,6 +130,74 @@ async def list_packages(services: Services, caller: Principal, page: PageRequest
 async def get_package(services: Services, caller: Principal, name: Name) -> PackageInfo:
     """Return a package: its state, the six steps with their times, and problems by file and line."""
     return PackageInfo.seen(await services.package_registry.find(caller.tenant, name))
+
+
+class PackageVersion(Message, frozen=True, kw_only=True):
+    """A version of a package whose archive the registry has."""
+
+    version: str
+    published: bool
+    """Whether this is the version that nodes load."""
+    at: datetime
+    """When it was published last."""
+    unfinished_runs: int
+    """The runs that need its code to end."""
+    size: int
+    """Bytes of the archive."""
+    digest: str
+    """The SHA-256 of the archive."""
+
+    @classmethod
+    def of_kept(cls, kept: "KeptVersion") -> "PackageVersion":
+        """Return the message about a version."""
+        package = kept.package
+        return cls(
+            version=package.version,
+            published=kept.is_published,
+            at=package.at,
+            unfinished_runs=kept.unfinished_runs,
+            size=package.size,
+            digest=package.digest,
+        )
+
+
+@operation(
+    GET("/packages/{name}/versions"),
+    Permission.READ,
+    command=CommandForm(
+        "package history",
+        columns=("version", "published", "at", "unfinished_runs", "size", "digest"),
+        empty="package '{name}' was never published",
+    ),
+)
+async def list_package_history(
+    services: Services, caller: Principal, page: PageRequest, name: Name
+) -> Page[PackageVersion]:
+    """List the versions of a package that the registry keeps, the one published last first."""
+    kept = await services.package_registry.history(caller.tenant, name)
+    return page_after([PackageVersion.of_kept(one) for one in kept], page, key=lambda one: one.digest)
+
+
+@operation(
+    POST("/packages/{name}/rollback"),
+    Permission.UPLOAD,
+    audit="package.rollback",
+    command=CommandForm(
+        "package rollback",
+        done="package '{name}' {published} is published, {state}",
+        more="Example: tidemill package rollback market 1.2.0",
+    ),
+)
+async def rollback_package(
+    services: Services,
+    caller: Principal,
+    name: Name,
+    version: Annotated[
+        str | None, Meta(description="The version to publish; by default, the next lower one."), Positional()
+    ] = None,
+) -> PackageInfo:
+    """Publish a version that the registry has kept, in place of a newer one; nodes load it as after an upload."""
+    return PackageInfo.seen(await services.package_registry.rollback(caller.tenant, name, version))
 
 
 @operation(

@@ -107,7 +107,7 @@ def open_services(store: "Store", settings: "Settings") -> Services:
 
     clock = SystemClock()
     workflows = make_store_client(store, clock, settings, executor="in_process")
-    packages = PublishedPackages(store.packages, clock, lambda: _make_trust(store, settings))
+    packages = PublishedPackages(store, clock, settings, lambda: _make_trust(store, settings))
     access = AccessServices(store, clock, settings)
     return Services(access=access, workflows=workflows, package_registry=packages, store=store, settings=settings)
 

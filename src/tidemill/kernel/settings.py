@@ -52,6 +52,7 @@ _AT_LEAST_ONE = frozenset(
         "active_keys",
         "dispatch_workers",
         "dispatch_queue",
+        "package_history",
         "ray_max_attempts",
         "reap_limit",
         "requests_per_second",
@@ -121,6 +122,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rebalance_delay: float = 3.0
     store: str | None = None
     packages: str | None = None
+    package_history: int = 10
     load_published: bool = False
     otlp_endpoint: str | None = None
     package_poll_interval: float = 5.0

@@ -8,6 +8,8 @@ from pathlib import Path
 from tidemill.engine.tasks import TaskScope
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.settings import Settings
+from tidemill.packages.deploy.installer import Installer
+from tidemill.packages.deploy.older_archives import OlderArchives
 from tidemill.packages.loading.preparer import PackagePreparer
 from tidemill.packages.loading.probe import probe_limits
 from tidemill.packages.loading.reader import PackageOrigin
@@ -44,6 +46,12 @@ class PackageFiles:
         """Return a reconciler for the packages that are published in the store."""
         source = RegistrySource(self._store, self._clock, self._settings.package_poll_interval)
         return self._make_reconciler(source, origin, on_status)
+
+    def make_older_code(self, installer: Installer) -> OlderArchives:
+        """Return what loads older versions of published packages for the runs that need them."""
+        older = OlderArchives(self._store, installer, self.preparer, self._clock, self._settings)
+        installer.engine.versions.older_code = older
+        return older
 
     def _make_reconciler(
         self, source: PackageSource, origin: PackageOrigin, on_status: StatusListener | None

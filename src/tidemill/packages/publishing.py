@@ -15,7 +15,7 @@ from tidemill.packages.format.archive import PackageContents, archive_digest, pa
 from tidemill.packages.format.public_key import PublicKey, load_public_keys
 from tidemill.packages.format.signature import TrustPolicy
 from tidemill.packages.format.versions import check_not_downgrade
-from tidemill.storage.tables.packages import Packages, PublishedPackage, TrustedKeys
+from tidemill.storage.tables.packages import DEFAULT_HISTORY, Packages, PublishedPackage, TrustedKeys
 
 PUBLISH_ATTEMPT_LIMIT = 20  # if other processes publish under the same name
 
@@ -33,10 +33,12 @@ def make_trust(keys: TrustedKeys, settings: Settings) -> TrustPolicy:
 class Publisher:
     """Adds packages to a registry and withdraws them."""
 
-    def __init__(self, packages: Packages, trust: TrustPolicy, clock: Clock) -> None:
+    def __init__(self, packages: Packages, trust: TrustPolicy, clock: Clock, history: int = DEFAULT_HISTORY) -> None:
+        """Create a publisher to a registry that keeps `history` versions of each package."""
         self._packages = packages
         self._trust = trust
         self._clock = clock
+        self._history = history
 
     async def publish(
         self, contents: PackageContents, tenant: str, *, allow_downgrade: bool = False
@@ -69,7 +71,8 @@ class Publisher:
             if not allow_downgrade:
                 recorded = await self._packages.recorded_version(tenant, offered.name)
                 check_not_downgrade(recorded, offered.name, offered.version, "--allow-downgrade")
-            if await self._packages.publish(offered, raw, 0 if found is None else found.revision):
+            revision = 0 if found is None else found.revision
+            if await self._packages.publish(offered, raw, revision, history=self._history):
                 return await self._as_stored(offered)
         raise OperationError(f"package '{manifest.name}' is being published by other processes all the time: retry")
 

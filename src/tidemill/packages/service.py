@@ -24,7 +24,7 @@ from tidemill.packages.deploy.checks import missing_dependencies
 from tidemill.packages.deploy.install_records import InstallRecords
 from tidemill.packages.deploy.installer import NOTHING_LEAVING, Installer
 from tidemill.packages.loading.metadata import PackageMetadata
-from tidemill.packages.loading.reader import PROGRAM, Package, PackageOrigin, PackageScope, read_package
+from tidemill.packages.loading.reader import PROGRAM, REGISTRY, Package, PackageOrigin, PackageScope, read_package
 from tidemill.packages.standby import StandbyLoads
 from tidemill.packages.status import (
     InstalledPackage,
@@ -39,14 +39,13 @@ from tidemill.telemetry import events
 from tidemill.telemetry.metrics import Sample
 
 if TYPE_CHECKING:
+    from tidemill.packages.deploy.older_archives import OlderArchives
     from tidemill.packages.files import PackageFiles
     from tidemill.packages.format.archive import PackageContents
     from tidemill.packages.loading.preparer import PackageReference, PreparedPackage
     from tidemill.packages.reconcile.decision import PackageSource
     from tidemill.packages.reconcile.reconciler import Reconciler
 
-REGISTRY = "registry"
-"""The origin of packages that are published in the store."""
 REGISTRY_PATIENCE = 60.0
 """Seconds for which a node that starts waits for a registry that cannot be read."""
 
@@ -80,6 +79,7 @@ class PackageService:
         )
         self._files: PackageFiles | None = None
         self._watched_sources: list[_WatchedSource] = []
+        self._older_code: OlderArchives | None = None
 
     # -- loading and unloading
 
@@ -279,7 +279,11 @@ class PackageService:
     async def watch_registry(self) -> "Reconciler":
         """Load the packages of the store's registry; downgrades were checked when they were published."""
         origin = PackageOrigin(name=REGISTRY, allow_downgrade=True)
-        return await self._watch(self.files.make_registry_reconciler(origin, self._publishing_failures(None)))
+        reconciler = await self._watch(self.files.make_registry_reconciler(origin, self._publishing_failures(None)))
+        if self._scope != "partitions":  # what runs partitions runs no tasks
+            self._older_code = older = self.files.make_older_code(self.installer)
+            self.tasks.start("packages: code of unfinished runs", older.run(reconciler.wait_until_settled))
+        return reconciler
 
     def _publishing_failures(self, on_status: StatusListener | None) -> StatusListener:
         """Return a listener that publishes failures to the event feed, and passes every status on."""
@@ -383,7 +387,9 @@ class PackageService:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is left to do now."""
-        return not self.is_using_store and all(one.reconciler.is_idle for one in self._watched_sources)
+        is_loading_older = self._older_code is not None and not self._older_code.is_idle
+        is_working = self.is_using_store or is_loading_older
+        return not is_working and all(one.reconciler.is_idle for one in self._watched_sources)
 
     # -- closing
 

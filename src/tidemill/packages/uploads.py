@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import RequestError
+from tidemill.kernel.settings import Settings
 from tidemill.packages.published import PackageOverview, PublishedPackages
 from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageKey
@@ -26,8 +27,8 @@ WAIT_SECONDS = 10.0
 class PackageUploads(PublishedPackages):
     """Publishes and withdraws the packages of a store, and reads their status on this node."""
 
-    def __init__(self, service: PackageService, clock: Clock) -> None:
-        super().__init__(service.store.packages, clock, lambda: service.files.trust)
+    def __init__(self, service: PackageService, clock: Clock, settings: Settings) -> None:
+        super().__init__(service.store, clock, settings, lambda: service.files.trust)
         self._service = service
 
     # -- reading
@@ -56,11 +57,18 @@ class PackageUploads(PublishedPackages):
         if contents.manifest.name != name:
             message = f"the archive holds package '{contents.manifest.name}', not '{name}': upload it under its name"
             raise RequestError(message, code="wrong_package", package=contents.manifest.name)
-        await self._service.files.preparer.check(contents, tenant)
         before = await self._find_published(tenant, name)
+        await self.publish(tenant, contents, allow_downgrade=allow_downgrade)
+        return before is None or before.digest != contents.digest
+
+    async def publish(
+        self, tenant: str, contents: "PackageContents", *, allow_downgrade: bool = False
+    ) -> PackageOverview:
+        """Check a package and publish it, and wait for this node to load it."""
+        await self._service.files.preparer.check(contents, tenant)
         published = await self._publisher.publish(contents, tenant, allow_downgrade=allow_downgrade)
-        await self._follow(lambda: self._is_tried(PackageKey(tenant, name), published.version))
-        return before is None or before.digest != published.digest
+        await self._follow(lambda: self._is_tried(PackageKey(tenant, published.name), published.version))
+        return await self.find(tenant, published.name)
 
     async def remove(self, tenant: str, name: str) -> None:
         """Withdraw a published package, or unload one that a program loaded; RequestError while others need it."""

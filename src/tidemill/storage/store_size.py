@@ -16,6 +16,7 @@ COUNTED_TABLES: Final = {
     "dead letters": "dead_letters",
     "recoveries": "recoveries",
     "workflow versions": "workflow_versions",
+    "package archives": "package_archives",
     "audit entries": "audit_entries",
 }
 """The tables that grow, by what their rows are."""

@@ -57,9 +57,13 @@ def missing_tasks(record: RunRecord, newest: WorkflowSpec) -> list[str]:
     return [name for name in ended if name not in newest.by_name]
 
 
-def missing_code_note(run: RunRow, newest: str | None, lost_tasks: Sequence[str] = ()) -> str:
-    """Return what to do about a run that waits for code that no node has; the newest version is None if unknown."""
-    waits = f"run {run.id} waits for version {run.version} of '{run.workflow}', which no node has the code of"
+def missing_code_note(run: RunRow, newest: str | None, lost_tasks: Sequence[str] = (), problem: str = "") -> str:
+    """Return what to do about a run that waits for code that no node has; the newest version is None if unknown.
+
+    `problem` says why the code is not loaded from the registry, if it was published there.
+    """
+    because = f" ({problem})" if problem else ""
+    waits = f"run {run.id} waits for version {run.version} of '{run.workflow}', which no node has the code of{because}"
     cancel = f"`tidemill runs cancel {run.id}` ends it"
     if newest is None:
         return f"{waits}: load that version again, or {cancel}"

@@ -184,6 +184,8 @@ SCENARIOS: dict[str, Scenario] = {
         [
             Step(packages.list_packages),
             Step(packages.get_package, {"name": "market"}),
+            Step(packages.list_package_history, {"name": "market"}),
+            Step(packages.rollback_package, {"name": "market", "version": "1.0.0"}),
             Step(packages.unload, {"name": "market"}),
             Step(audit.list_audit),
         ]

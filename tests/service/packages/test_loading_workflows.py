@@ -10,6 +10,7 @@ from tests.service.samples import single
 from tests.service.workflows.acting import start_and_pause
 from tidemill.packages.loading.reader import read_package, sort_for_loading
 from tidemill.packages.service import PackageService
+from tidemill.storage.tables.versions import CodeArchive
 from tidemill.workflows.workflow import Workflow
 
 
@@ -31,7 +32,7 @@ class Engine:
         if workflow.name in self.refuses:
             raise tm.DefinitionError([tm.Problem(message="there is no pool 'x'")], f"workflow '{workflow.name}'")
 
-    async def activate(self, tenant: str, workflow: Workflow) -> None:
+    async def activate(self, tenant: str, workflow: Workflow, archive: CodeArchive) -> None:
         if workflow.name in self.fails:
             raise tm.OperationError("the store is down")
         self.running[tenant, workflow.name] = workflow
@@ -270,11 +271,11 @@ async def test_what_cannot_be_put_back_is_owed_and_does_not_hide_the_first_error
         await node.load(module("m", old, flow("b")))
         put = engine.activate
 
-        async def fail(tenant: str, workflow: Workflow) -> None:
+        async def fail(tenant: str, workflow: Workflow, archive: CodeArchive) -> None:
             if workflow.name == "c":
                 engine.fails = {"a"}
                 raise tm.OperationError("the first")
-            await put(tenant, workflow)
+            await put(tenant, workflow, archive)
 
         engine.activate = fail
         with pytest.raises(tm.OperationError, match="the first") as caught:

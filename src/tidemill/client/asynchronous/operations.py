@@ -24,7 +24,15 @@ from tidemill.api.import_errors import PackageProblem, list_import_errors
 from tidemill.api.keys import CreatedKey, Key, create_key, list_keys, revoke_key
 from tidemill.api.nodes import NodeSummary, list_nodes
 from tidemill.api.overview import Overview, get_overview
-from tidemill.api.packages import PackageInfo, get_package, list_packages, unload
+from tidemill.api.packages import (
+    PackageInfo,
+    PackageVersion,
+    get_package,
+    list_package_history,
+    list_packages,
+    rollback_package,
+    unload,
+)
 from tidemill.api.pools import Pool, delete_pool, get_pool, list_pools, set_pool
 from tidemill.api.port import AsyncApi
 from tidemill.api.reactors import list_reactors
@@ -277,6 +285,14 @@ class AsyncOperations:
     async def package(self, name: str) -> PackageInfo:
         """Return a package: its state, the six steps with their times, and problems by file and line."""
         return await self._api.call(get_package, {"name": name})
+
+    async def package_history(self, name: str, *, limit: int | None = None) -> list[PackageVersion]:
+        """List the versions of a package that the registry keeps, the one published last first."""
+        return await self._api.collect(list_package_history, {"name": name}, limit)
+
+    async def rollback_package(self, name: str, version: str | None = None) -> PackageInfo:
+        """Publish a version that the registry has kept, in place of a newer one; nodes load it as after an upload."""
+        return await self._api.call(rollback_package, {"name": name, "version": version})
 
     async def unload(self, name: str) -> None:
         """Withdraw a package, so that every node unloads it; refused while other packages need it."""

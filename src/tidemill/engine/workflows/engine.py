@@ -30,6 +30,7 @@ from tidemill.engine.workflows.worker.heartbeats import Heartbeats, Presence
 from tidemill.engine.workflows.worker.task_logs import TaskLogWriter
 from tidemill.kernel.errors import DefinitionError, Problem, StoreError
 from tidemill.kernel.suggestions import did_you_mean
+from tidemill.storage.tables.versions import NO_ARCHIVE, CodeArchive
 from tidemill.telemetry import events
 from tidemill.telemetry.metrics import Sample
 from tidemill.workflows.attempt_results import HandedBack
@@ -159,7 +160,8 @@ class WorkflowEngine:
         """Stop all changes of the coordinator; attempts report to the store from now on."""
         coordinator.close()
         self.attempts.observe(None)
-        self.metrics.set_gauge("scheduler_leader", 0)
+        for gauge in ("scheduler_leader", "runs_waiting_for_code"):
+            self.metrics.set_gauge(gauge, 0)
 
     async def close(self, timeout: float) -> None:
         """Let running attempts end for a while, hand the rest back, and resign. Drained before, they had their time."""
@@ -242,11 +244,11 @@ class WorkflowEngine:
             problems.append(explain_missing(task.executor) or f"there is no executor '{task.executor}'{hint}")
         return problems
 
-    async def activate(self, tenant: str, workflow: Workflow) -> None:
+    async def activate(self, tenant: str, workflow: Workflow, archive: CodeArchive = NO_ARCHIVE) -> None:
         """Make a workflow the current one of its name; runs that have started keep their version."""
         current = self.versions.current.get((tenant, workflow.name))
         previous = None if current is None else self.versions.find_workflow(current)
-        version = await self.versions.set_current(tenant, workflow)
+        version = await self.versions.set_current(tenant, workflow, archive)
         coordinator = self.leader.coordinator
         has_active_runs = coordinator is not None and len(coordinator.active_runs) > 0
         if coordinator is not None and has_active_runs:
@@ -258,6 +260,15 @@ class WorkflowEngine:
         if has_active_runs or triggers or workflow.schedules or (previous is not None and previous.schedules):
             self.ticks.notify()
         if coordinator is None:  # a leader assigns tasks itself
+            self._claimer.assign_slots()
+
+    async def load_older(self, tenant: str, workflow: Workflow) -> None:
+        """Keep an older version of a workflow for the runs that need it, and run their tasks."""
+        version = await self.versions.add_older(tenant, workflow)
+        if (coordinator := self.leader.coordinator) is not None:
+            coordinator.on_version_loaded(version)
+            self.leader.on_remote_change()
+        else:
             self._claimer.assign_slots()
 
     async def deactivate(self, tenant: str, name: str) -> None:

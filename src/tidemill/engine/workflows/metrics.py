@@ -49,6 +49,7 @@ WORKFLOW_METRICS = (
     ),
     Metric("task_duration_seconds", "histogram", "time that a try took, by workflow and task", _OF_TASKS),
     Metric("runs_active", "gauge", "runs that have not ended, as known to the leader"),
+    Metric("runs_waiting_for_code", "gauge", "runs whose code no node has, as known to the leader"),
     Metric("schedule_errors_total", "counter", "failed attempts to start the run of a slot"),
     Metric(
         "slots_dropped_total",

@@ -7,7 +7,7 @@ import linecache
 from collections import Counter
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -15,7 +15,7 @@ from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, StoreError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.storage.tables.versions import Versions, WorkflowVersion
+from tidemill.storage.tables.versions import NO_ARCHIVE, CodeArchive, Versions, WorkflowVersion
 from tidemill.storage.workflow_ports import RunFilter, Runs, WorkflowStore
 from tidemill.workflows.clearing import VersionSwitch
 from tidemill.workflows.records import RunRecord, VersionKey
@@ -25,6 +25,13 @@ from tidemill.workflows.unfinished import missing_code_note, missing_tasks, wait
 from tidemill.workflows.workflow import Workflow
 
 _ACTIVE_RUN_LIMIT = 1000  # active runs of one workflow; with that many, all its versions count as needed
+
+
+class OlderCode(Protocol):
+    """Loads the code of older versions that unfinished runs need."""
+
+    def request(self, key: VersionKey) -> str | None:
+        """Load the code of a version soon, if possible; return why it is not, None if that is not known yet."""
 
 
 class WorkflowVersions:
@@ -43,6 +50,8 @@ class WorkflowVersions:
         """How many runs of each version are being created: the version stays, though no store knows of them yet."""
         self.schedules_on_hold: set[tuple[str, str]] = set()
         """Workflows that are being replaced: their slots wait until it is certain which version stays."""
+        self.older_code: OlderCode | None = None
+        """What loads older versions that runs need; None if this node loads no published packages."""
         self._listeners: list[Callable[[], None]] = []
         self._version_store = versions
         self._clock = clock
@@ -57,20 +66,35 @@ class WorkflowVersions:
         """Call a listener when code was discarded."""
         self._listeners.append(listener)
 
-    async def set_current(self, tenant: str, workflow: Workflow) -> VersionKey:
-        """Make a workflow the current one of its name; runs of the version before keep that version."""
+    async def set_current(self, tenant: str, workflow: Workflow, archive: CodeArchive = NO_ARCHIVE) -> VersionKey:
+        """Make a workflow the current one of its name; runs of the version before keep that version.
+
+        `archive` is the published archive that it comes from.
+        """
         spec = workflow.wired().spec
         key = VersionKey(tenant, workflow.name, spec.version)
         known = None if self._decides_newest else await self._version_store.get(key)
         seen_at = self._clock.now() if known is None else known.seen_at
         source = "".join(linecache.getlines(workflow.location.file))
         encoded, tags = msgspec.json.encode(spec), workflow.tags
-        version = WorkflowVersion(key=key, spec=encoded, seen_at=seen_at, source=source, tags=tags)
+        version = WorkflowVersion(key=key, spec=encoded, seen_at=seen_at, source=source, tags=tags, archive=archive)
         await self._version_store.upsert(version, self._owner)
         self._seen_at[key] = version.seen_at
         self.loaded[key] = workflow
         self.specs[key] = spec
         self.current[tenant, workflow.name] = key
+        return key
+
+    async def add_older(self, tenant: str, workflow: Workflow) -> VersionKey:
+        """Keep a version for the runs that need it, without making it the current one of its name."""
+        spec = workflow.wired().spec
+        key = VersionKey(tenant, workflow.name, spec.version)
+        if key not in self.loaded:
+            if (known := await self._version_store.get(key)) is not None:
+                self._seen_at[key] = known.seen_at
+            if self._owner is not None:
+                await self._version_store.add_older(self._owner, key)
+            self.loaded[key], self.specs[key] = workflow, spec
         return key
 
     async def remove_current(self, tenant: str, name: str) -> None:
@@ -145,6 +169,11 @@ class WorkflowVersions:
         """Return the code of a version; None if it is not loaded here."""
         return self.loaded.get(key)
 
+    async def find_archive(self, key: VersionKey) -> CodeArchive:
+        """Return the published archive that has the code of a version."""
+        version = None if key in self.loaded else await self._version_store.get(key)
+        return NO_ARCHIVE if version is None else version.archive
+
     async def load_spec(self, key: VersionKey) -> WorkflowSpec:
         """Return the spec of a version, even of one that is not loaded here."""
         if key not in self.specs:
@@ -187,6 +216,15 @@ async def find_readable_spec(versions: WorkflowVersions, key: VersionKey) -> Wor
         return None
 
 
+async def find_code_problem(versions: WorkflowVersions, key: VersionKey) -> str:
+    """Return why the code of a version is not loaded from the registry; "" if it was not published there."""
+    archive = await versions.find_archive(key)
+    if not archive.digest:
+        return ""
+    problem = None if versions.older_code is None else versions.older_code.request(key)
+    return problem or f"it is that of {archive.package} {archive.version}"
+
+
 class LoadedCode(NamedTuple):
     """The versions that nodes which may be alive have loaded."""
 
@@ -210,12 +248,14 @@ async def read_loaded_code(store: WorkflowStore, liveness: ProcessLiveness) -> L
     return LoadedCode({version.key for version in held}, current, len(alive))
 
 
-def code_note(record: RunRecord, code: LoadedCode, newest: VersionKey, spec: WorkflowSpec | None) -> str | None:
+def code_note(
+    record: RunRecord, code: LoadedCode, newest: VersionKey, spec: WorkflowSpec | None, problem: str = ""
+) -> str | None:
     """Return what to do about a run that waits for code that no node has; None if it does not.
 
-    `spec` is the structure of the newest version, if it can be read.
+    `spec` is the structure of the newest version, if it can be read; `problem` says why the code is not loaded.
     """
     has_code = record.run.version_key in code.loaded or newest == record.run.version_key
     if not waits_for_code(record, has_code=has_code):
         return None
-    return missing_code_note(record.run, newest.version, [] if spec is None else missing_tasks(record, spec))
+    return missing_code_note(record.run, newest.version, [] if spec is None else missing_tasks(record, spec), problem)

@@ -15,9 +15,10 @@ from tidemill.engine.graphs.staging import GraphChange, StagedGraphs, reactor_ke
 from tidemill.engine.registry import PackageState, Registry
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
-from tidemill.packages.loading.reader import PackageParts
+from tidemill.packages.loading.reader import REGISTRY, PackageParts
 from tidemill.packages.status import PackageKey
 from tidemill.storage.tables.schedules import ScheduleKey
+from tidemill.storage.tables.versions import NO_ARCHIVE, CodeArchive
 from tidemill.workflows.definition import Trigger
 from tidemill.workflows.firing_trigger import FiringTrigger, select_firing_triggers
 from tidemill.workflows.graph_calls import CallableGraph, ObservedReactor
@@ -206,6 +207,12 @@ class PackageChange(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=Tr
     def name(self) -> str:
         """The name of the package."""
         return self.key.name
+
+    @property
+    def archive(self) -> CodeArchive:
+        """The published archive of the version after the change; none if a folder or a program loads it."""
+        after = self.after
+        return CodeArchive(self.name, after.version, after.digest) if after.origin == REGISTRY else NO_ARCHIVE
 
     @cached_property
     def claims(self) -> frozenset[NameClaim]:

@@ -37,10 +37,11 @@ from tidemill.packages.loading.reader import Package, PackageOrigin
 from tidemill.packages.standby import StandbyLoads
 from tidemill.packages.status import PackageKey
 from tidemill.storage.tables.schedules import Schedules
+from tidemill.workflows.records import VersionKey
 from tidemill.workflows.workflow import Workflow
 
 if TYPE_CHECKING:  # a node that loads only definitions does not import what reads package files
-    from tidemill.packages.loading.preparer import PackageReference
+    from tidemill.packages.loading.preparer import PackageReference, PreparedPackage
     from tidemill.storage.graph_ports import PartKey
 
 
@@ -402,6 +403,23 @@ class Installer(PipelineObserver, OwnershipListener):
             self._retire(change, change.before, workflows, older)
         if reference is not None:
             self._references[change.key] = reference
+
+    def find_versions(self, package: Package, tenant: str, keys: Collection[VersionKey]) -> list[Workflow]:
+        """Return those workflows of a package that have these versions, with the graphs that their tasks call."""
+        own = {one.name: one for one in package.graphs}
+        found: list[Workflow] = []
+        for declared in package.within("tasks").workflows:
+            called = declared.with_graphs(lambda name: own.get(name) or self._registry.graphs.find(tenant, name))
+            if VersionKey(tenant, called.name, called.wired().spec.version) in keys:
+                found.append(called)
+        return found
+
+    async def keep_older(self, tenant: str, workflows: Sequence[Workflow], prepared: "PreparedPackage") -> None:
+        """Keep workflows of an older version of a package, and what was imported for them, while runs need them."""
+        for workflow in workflows:
+            await self.engine.load_older(tenant, workflow)
+            self._retired.add(prepared.add_reference(), [self.engine.in_use_check(tenant, workflow)])
+        await self._retired.collect()
 
     def _retire(
         self,

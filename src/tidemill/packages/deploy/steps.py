@@ -13,6 +13,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.packages.deploy.change import PackageChange
 from tidemill.packages.deploy.install_records import InstallRecords
 from tidemill.storage.tables.schedules import Schedules
+from tidemill.storage.tables.versions import NO_ARCHIVE, CodeArchive
 from tidemill.workflows.workflow import Workflow
 
 
@@ -262,7 +263,9 @@ class WorkflowsStep(DeployStep):
     async def apply(self, change: PackageChange) -> None:
         if change.affects_starts:
             self._engine.hold_schedules(change.tenant, change.previous_workflows)
-        for workflow in (*change.workflows, *change.rebound_callers):
+        for workflow in change.workflows:
+            await self._activate(change.tenant, workflow, change.archive)
+        for workflow in change.rebound_callers:
             await self._activate(change.tenant, workflow)
         if keys := change.after.schedule_keys(change.tenant):
             await self._schedules.arm(keys)
@@ -290,8 +293,8 @@ class WorkflowsStep(DeployStep):
         if change.affects_starts:
             self._engine.release_schedules(change.tenant, change.previous_workflows)
 
-    async def _activate(self, tenant: str, workflow: Workflow) -> None:
-        await self._engine.activate(tenant, workflow)
+    async def _activate(self, tenant: str, workflow: Workflow, archive: CodeArchive = NO_ARCHIVE) -> None:
+        await self._engine.activate(tenant, workflow, archive)
         self._registry.workflows.add(tenant, workflow.name, workflow)
 
     async def _deactivate(self, tenant: str, name: str) -> None:

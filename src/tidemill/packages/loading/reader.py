@@ -40,6 +40,9 @@ class PackageOrigin(msgspec.Struct, frozen=True, kw_only=True):
 PROGRAM = PackageOrigin()
 """The program that runs the node."""
 
+REGISTRY = "registry"
+"""The origin of packages that are published in the store."""
+
 
 PackageScope = Literal["all", "tasks", "partitions"]
 """What a node loads of a package: everything, what a worker needs for tasks, or what a host needs for partitions."""

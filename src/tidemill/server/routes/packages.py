@@ -28,7 +28,8 @@ async def put_package(
     The archive is checked first, up to an import in a separate process. The answer shows the package once this node
     has loaded it, or has failed to, or after ten seconds. Status 201 if it is new, 200 if it was published already.
     """
-    uploads = PackageUploads(request.node.package_service, request.node.event_feed.clock)
+    node = request.node
+    uploads = PackageUploads(node.package_service, node.event_feed.clock, node.settings)
     is_new = await uploads.upload(request.caller.tenant, name, await request.body(), allow_downgrade=allow_downgrade)
     package = PackageInfo.seen(await uploads.find(request.caller.tenant, name))
     return Response(package, status_code=201 if is_new else 200, headers={"Location": request.url.path})

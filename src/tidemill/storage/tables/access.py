@@ -24,6 +24,7 @@ TENANT_TABLES = (
     "key_snapshots",
     "loaded_versions",
     "mail",
+    "package_archives",
     "package_states",
     "package_versions",
     "packages",

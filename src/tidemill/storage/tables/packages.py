@@ -23,6 +23,8 @@ class PublishedPackage(msgspec.Struct, frozen=True, kw_only=True):
     """Grows with each publication under this name, even after a withdrawal; 0 for a package that is not stored yet."""
 
 
+DEFAULT_HISTORY = 10
+"""Versions of a package that are kept, the published one included."""
 _PACKAGE = RowCodec(PublishedPackage)
 _LOCK = Statement("SELECT {lock:packages}")  # one lock for all, so that publishers of several never deadlock
 _REVISION = Statement("SELECT revision FROM {schema}packages WHERE tenant = :tenant AND name = :name")
@@ -42,26 +44,66 @@ _PUT = Statement(
     """,
     _PACKAGE,
 )
+_IS_PACKAGE = "tenant = :tenant AND name = :name"
+_KEEP = Statement(
+    f"""
+    INSERT INTO {{schema}}package_archives ({{columns}}, archive)
+    SELECT {{columns}}, archive FROM {{schema}}packages WHERE {_IS_PACKAGE}
+    """,
+    _PACKAGE,
+)
+_FORGET = Statement(f"DELETE FROM {{schema}}package_archives WHERE {_IS_PACKAGE} AND digest = :digest")
+# Kept beyond the limit: what an unfinished run needs, and what a node still has loaded, for it may start such a run.
+_PRUNE = Statement(f"""
+    DELETE FROM {{schema}}package_archives AS kept
+    WHERE {_IS_PACKAGE} AND revision NOT IN (
+        SELECT revision FROM {{schema}}package_archives WHERE {_IS_PACKAGE} ORDER BY revision DESC LIMIT :limit
+    ) AND NOT EXISTS (
+        SELECT 1 FROM {{schema}}workflow_versions AS known
+        WHERE known.tenant = kept.tenant AND known.package = kept.name AND known.archive = kept.digest
+        AND (EXISTS (
+            SELECT 1 FROM {{schema}}runs AS run
+            WHERE run.state IN {{active_runs}} AND run.tenant = known.tenant AND run.workflow = known.workflow
+            AND run.version = known.version
+        ) OR EXISTS (
+            SELECT 1 FROM {{schema}}loaded_versions AS loaded
+            WHERE loaded.tenant = known.tenant AND loaded.workflow = known.workflow
+            AND loaded.version = known.version
+        ))
+    )
+""")
+_HISTORY = Statement(
+    f"""
+    SELECT {{columns}} FROM {{schema}}packages WHERE {_IS_PACKAGE}
+    UNION ALL SELECT {{columns}} FROM {{schema}}package_archives WHERE {_IS_PACKAGE}
+    ORDER BY revision DESC
+    """,
+    _PACKAGE,
+)
 _WITHDRAW = Statement(
     "DELETE FROM {schema}packages WHERE tenant = :tenant AND name = :name RETURNING {notify:packages}"
 )
 _ALL_PACKAGES = Statement("SELECT {columns} FROM {schema}packages ORDER BY tenant, name", _PACKAGE)
-_ARCHIVE = Statement(
-    "SELECT archive FROM {schema}packages WHERE tenant = :tenant AND name = :name AND digest = :digest"
-)
+_ARCHIVE = Statement(f"""
+    SELECT archive FROM {{schema}}packages WHERE {_IS_PACKAGE} AND digest = :digest
+    UNION ALL SELECT archive FROM {{schema}}package_archives WHERE {_IS_PACKAGE} AND digest = :digest
+""")
 _RECORDED = Statement("SELECT version FROM {schema}package_versions WHERE tenant = :tenant AND name = :name")
 
 
 class Packages(Table):
-    """The registry of published packages, one version of each, and the versions recorded for each name.
+    """The registry of packages: the published version of each, those published before, and the recorded version.
 
     Other processes are notified of publications and withdrawals, see `WorkflowStore.listen`.
     """
 
-    async def publish(self, package: PublishedPackage, archive: bytes, expected_revision: int) -> bool:
+    async def publish(
+        self, package: PublishedPackage, archive: bytes, expected_revision: int, *, history: int = DEFAULT_HISTORY
+    ) -> bool:
         """Publish a package if the stored revision is still `expected_revision` (0: none), and record its version.
 
-        Returns False, with nothing changed, if it is not.
+        Returns False, with nothing changed, if it is not. The version before is kept, with older ones up to `history`
+        versions in all; of those beyond, the ones that unfinished runs need, or that a node has loaded.
         """
         key = {"tenant": package.tenant, "name": package.name}
 
@@ -70,6 +112,9 @@ class Packages(Table):
             stored = await transaction.fetch(_REVISION, **key)
             if expected_revision != (stored[0][0] if stored else 0):
                 return False
+            await transaction.fetch(_KEEP, **key)
+            await transaction.fetch(_FORGET, **key, digest=package.digest)
+            await transaction.fetch(_PRUNE, **key, limit=history - 1)
             [(revision,)] = await transaction.fetch(_RECORD, **key, version=package.version, step=1)
             await transaction.fetch(_PUT, **_PACKAGE.values(package) | {"revision": revision, "archive": archive})
             return True
@@ -77,10 +122,11 @@ class Packages(Table):
         return await self._database.transact(write)
 
     async def withdraw(self, tenant: str, name: str) -> bool:
-        """Withdraw a package; return whether it was published. Its recorded version stays."""
+        """Withdraw a package; return whether it was published. Its recorded version and its archives stay."""
 
         async def write(transaction: Transaction) -> bool:
             await transaction.fetch(_LOCK)
+            await transaction.fetch(_KEEP, tenant=tenant, name=name)
             return bool(await transaction.fetch(_WITHDRAW, tenant=tenant, name=name))
 
         return await self._database.transact(write)
@@ -90,9 +136,13 @@ class Packages(Table):
         return await self._list(_PACKAGE, _ALL_PACKAGES)
 
     async def read_archive(self, tenant: str, name: str, digest: str) -> bytes | None:
-        """Return an archive; None if another one, or none, is published by now."""
+        """Return an archive that is published, or was before and is kept; None if there is none of this digest."""
         rows = await self._database.fetch(_ARCHIVE, tenant=tenant, name=name, digest=digest)
         return bytes(rows[0][0]) if rows else None
+
+    async def list_history(self, tenant: str, name: str) -> list[PublishedPackage]:
+        """Return the versions of a package that are kept, the one published last first."""
+        return await self._list(_PACKAGE, _HISTORY, tenant=tenant, name=name)
 
     async def recorded_version(self, tenant: str, name: str) -> str | None:
         """Return the last recorded version of a name; None for an unknown name."""

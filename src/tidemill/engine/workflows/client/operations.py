@@ -24,6 +24,7 @@ from tidemill.engine.workflows.versions import (
     LoadedCode,
     WorkflowVersions,
     code_note,
+    find_code_problem,
     find_readable_spec,
     load_version_switch,
     read_loaded_code,
@@ -281,7 +282,8 @@ class RunOperations:
 
     async def _code_note(self, record: RunRecord, code: LoadedCode) -> str | None:
         newest = await self._newest_version(record)
-        return code_note(record, code, newest, await find_readable_spec(self._versions, newest))
+        problem = await find_code_problem(self._versions, record.run.version_key)
+        return code_note(record, code, newest, await find_readable_spec(self._versions, newest), problem)
 
     async def _stuck_pids(self, record: RunRecord) -> dict[TaskRef, int]:
         """Return the processes of tasks whose lease has expired, as far as they are seen to run on this host."""

@@ -184,6 +184,7 @@ class Scheduler:
             await self.unfinished_runs.review()
         else:
             self._ticks.on_remote_change()  # further runs are yet to be read
+        self._metrics.set_gauge("runs_waiting_for_code", len(self.unfinished_runs.waiting))
         self._metrics.set_gauge("runs_active", len(self._coordinator.active_runs))
         self._coordinator.slots.executor_slots.unpark()
         self._is_fully_loaded = True

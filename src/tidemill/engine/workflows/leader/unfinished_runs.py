@@ -29,7 +29,7 @@ from tidemill.workflows.unfinished import (
 
 logger = logging.getLogger(__name__)
 
-LOAD_GRACE = 30.0  # seconds that packages get to be loaded, before a run of a workflow that no node has is reported
+LOAD_GRACE = 30.0  # seconds that code gets to be loaded before a run that waits for it is reported
 
 
 class UnfinishedRuns:
@@ -80,7 +80,10 @@ class UnfinishedRuns:
             continuation = decide_continuation(record, spec, self._policy(newest), has_code=has_code)
         if continuation is Continuation.WAIT:
             elsewhere = next((key for key in code.current if key[:2] == active.version[:2]), None)
-            self._report(record, newest or elsewhere, [] if spec is None else missing_tasks(record, spec))
+            loader = self._versions.older_code
+            problem = "" if loader is None else loader.request(active.version)
+            lost_tasks = [] if spec is None else missing_tasks(record, spec)
+            self._report(record, newest or elsewhere, lost_tasks, problem)
             return
         self.waiting.pop(active.run.id, None)
         if continuation is Continuation.UPGRADE and newest is not None:
@@ -94,13 +97,16 @@ class UnfinishedRuns:
         declared = None if workflow is None else workflow.unfinished_policy
         return declared or self._runtime.settings.unfinished
 
-    def _report(self, record: RunRecord, newest: VersionKey | None, lost_tasks: list[str]) -> None:
-        """Log once that a run waits for code that no node has; without newer code, not before packages are loaded."""
+    def _report(self, record: RunRecord, newest: VersionKey | None, lost_tasks: list[str], problem: str | None) -> None:
+        """Log once that a run waits for code that no node has.
+
+        Without newer code, not before packages are loaded; and not while the code is being loaded, without a `problem`.
+        """
         run, now = record.run, self._runtime.clock.monotonic()
         first_seen = self._first_seen.setdefault(run.id, now)
-        if run.id in self.waiting or (newest is None and now - first_seen < LOAD_GRACE):
+        if run.id in self.waiting or ((newest is None or problem is None) and now - first_seen < LOAD_GRACE):
             return
-        self.waiting[run.id] = note = missing_code_note(run, newest and newest.version, lost_tasks)
+        self.waiting[run.id] = note = missing_code_note(run, newest and newest.version, lost_tasks, problem or "")
         fields = {"run": run.id, "workflow": run.workflow, "version": run.version, "lost_tasks": lost_tasks}
         logger.warning(events.RUN_CODE_MISSING, extra=fields | {"reason": note, "newest": newest and newest.version})
 
