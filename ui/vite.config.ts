@@ -37,6 +37,8 @@ function licences(): Plugin {
 export default defineConfig({
   plugins: [react(), licences(), precompress()],
   resolve: { alias: { "@": new URL("./src", import.meta.url).pathname } },
+  // Scripts and styles find their files next to them: the pages may be mounted below a path.
+  experimental: { renderBuiltUrl: (_, { hostType }) => (hostType === "html" ? undefined : { relative: true }) },
   build: { outDir: OUTPUT, emptyOutDir: true, target: "es2022", sourcemap: false, assetsInlineLimit: 0 },
   server: { proxy: { "/api": SERVER, "/docs": SERVER, "/ws": { target: SERVER, ws: true } } },
 });

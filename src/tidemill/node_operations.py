@@ -8,7 +8,7 @@ from typing import Any
 from tidemill.access.principal import Caller, Principal, Role
 from tidemill.api.accumulators import restart_accumulator
 from tidemill.api.backfills import BackfillInfo, cancel_backfill
-from tidemill.api.handles import AsyncAccumulatorHandle, AsyncRun, name_of
+from tidemill.api.handles import AsyncAccumulatorHandle, AsyncReactorHandle, AsyncRun, name_of
 from tidemill.api.local import LocalApi
 from tidemill.api.runs import list_runs
 from tidemill.api.services import NodeServices, Services
@@ -74,6 +74,7 @@ class NodeOperations:
     _packages: PackageService
     _run_store: Store
     _scheduler: GraphScheduler
+    _is_serving: bool = False
     _workflows: WorkflowEngine
     history: History
     """What the figures of this node were in the last day."""
@@ -172,11 +173,17 @@ class NodeOperations:
             raise partition_named_error(PartKey(owner, "reactor", name))
         return ReactorHandle(find, self._packages.reclaim)
 
+    def reactor_anywhere(self, name: str, *, tenant: str | None = None) -> AsyncReactorHandle:
+        """Return a handle of a reactor that some node on the store runs; `client.reactor(name)` returns the same."""
+        return AsyncReactorHandle(self._admin_api(tenant), name)
+
     def accumulator(self, accumulator: str | Accumulator, *, tenant: str | None = None) -> AsyncAccumulatorHandle:
         """Return a handle of an accumulator, to inspect and control it; `client.accumulator(name)` returns the same."""
+        return AsyncAccumulatorHandle(self._admin_api(tenant), name_of(accumulator))
+
+    def _admin_api(self, tenant: str | None) -> LocalApi:
         caller = self._caller(tenant)
-        principal = Principal(caller.tenant, caller.actor, role=Role.ADMIN)
-        return AsyncAccumulatorHandle(LocalApi(self.services, principal), name_of(accumulator))
+        return LocalApi(self.services, Principal(caller.tenant, caller.actor, role=Role.ADMIN))
 
     async def restart_accumulator(self, name: str, *, tenant: str | None = None) -> AccumulatorDetails:
         """Restart an accumulator that the supervisor gave up, or one that hangs."""
@@ -306,6 +313,13 @@ class NodeOperations:
         return await self._api(self._caller(tenant)).call(cancel_backfill, {"id": str(id)})
 
     # -- services, for the server
+
+    def start_serving(self) -> None:
+        """Follow changes of keys and sessions, and keep the history of rates, as a server does; once for a node."""
+        if not self._is_serving:
+            self._is_serving = True
+            self._graph_runtime.tasks.start("server: access", self.access.run())
+            self.history.start()
 
     @property
     def is_running(self) -> bool:

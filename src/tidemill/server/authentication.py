@@ -56,6 +56,15 @@ class NoAuthentication:
         return LOCAL_PRINCIPAL
 
 
+class OuterAuthentication:
+    """Takes every request as one of the local operator: an outer application has decided whom it lets through."""
+
+    async def authenticate(self, connection: Connection, /) -> Principal | None:
+        """Return the local operator; RequestError for a web page of another site."""
+        check_origin(connection)
+        return LOCAL_PRINCIPAL
+
+
 class CredentialAuthentication:
     """Finds the principal of a key, of a ticket, of a browser's session, or of a token that an issuer has signed."""
 

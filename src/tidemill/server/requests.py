@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from litestar.types import ASGIApp, Receive, Scope, Send
 
 
+MOUNTED_AT = "mounted_at"
+"""Where the state of a connection has the path below which the application is mounted; "" for a server."""
 PREVIEW = "tidemill.preview"
 """The key of the state of a request that is only a preview: it changes nothing, and the audit log does not have it."""
 
@@ -103,6 +105,11 @@ class ApiRequest(Request[Principal, Any, State]):
     def caller(self) -> Caller:
         """The caller that the engines see."""
         return caller_of(self.user)
+
+    @property
+    def prefix(self) -> str:
+        """The path below which the application is mounted in another one; "" for a server."""
+        return str(self.scope["state"].get(MOUNTED_AT, ""))
 
     @property
     def keyed(self) -> KeyedRequest | None:

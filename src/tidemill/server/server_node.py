@@ -12,5 +12,4 @@ class ServerNode(Node):
 
     async def _start(self) -> None:
         await super()._start()
-        self._graph_runtime.tasks.start("server: access", self.access.run())
-        self.history.start()
+        self.start_serving()

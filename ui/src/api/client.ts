@@ -3,6 +3,7 @@
 import createFetchClient, { type Middleware } from "openapi-fetch";
 import createQueryClient from "openapi-react-query";
 import { Problem } from "./problem";
+import { ROOT } from "./root";
 import type { paths } from "./schema";
 import { mayAsk, noteAnswer } from "./signedOut";
 import { actingTenant, TENANT_HEADER } from "./tenant";
@@ -25,7 +26,7 @@ const headers: Middleware = {
   },
 };
 
-export const client = createFetchClient<paths>({ baseUrl: "/", credentials: "same-origin" });
+export const client = createFetchClient<paths>({ baseUrl: `${ROOT}/`, credentials: "same-origin" });
 client.use(headers);
 
 /** Hooks of TanStack Query, one per method: `api.useQuery("get", "/api/v1/runs", { params })`. */

@@ -5,6 +5,8 @@
  * too many refusals lock their address out.
  */
 
+import { ROOT } from "./root";
+
 type Listener = () => void;
 
 const ME = "/api/v1/me";
@@ -42,5 +44,5 @@ function become(refused: boolean): void {
 }
 
 function pathOf(url: string): string {
-  return new URL(url).pathname;
+  return new URL(url).pathname.slice(ROOT.length);
 }

@@ -1,5 +1,6 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { api } from "@/api/client";
+import { ROOT } from "@/api/root";
 import { actAs, actingTenant, INSTANCE_TENANT } from "@/api/tenant";
 import { useAllTenants } from "@/api/wholeLists";
 import { Button } from "@/design/Button/Button";
@@ -43,7 +44,7 @@ function TenantChoice({ current }: { current: string }) {
   const choose = (name: string) => {
     actAs(name === INSTANCE_TENANT ? null : name);
     // Everything on the page belongs to the tenant, and so does the connection of the feed.
-    location.assign("/");
+    location.assign(`${ROOT}/`);
   };
   return (
     <select

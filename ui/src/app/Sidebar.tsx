@@ -1,4 +1,5 @@
 import { Link } from "@tanstack/react-router";
+import { ROOT } from "@/api/root";
 import { Icon } from "@/design/Icon/Icon";
 import { NAVIGATION } from "./navigation";
 import { SessionMenu } from "./SessionMenu";
@@ -10,7 +11,7 @@ export function Sidebar({ onNavigate }: { onNavigate: () => void }) {
   return (
     <nav className={styles.sidebar} aria-label="Pages">
       <Link to="/" className={styles.brand} onClick={onNavigate}>
-        <img src="/favicon.svg" width="24" height="24" alt="" />
+        <img src={`${ROOT}/favicon.svg`} width="24" height="24" alt="" />
         Tidemill
       </Link>
       <div className={styles.groups}>
@@ -39,7 +40,7 @@ export function Sidebar({ onNavigate }: { onNavigate: () => void }) {
         })}
       </div>
       <div className={styles.foot}>
-        <a className={styles.link} href="/docs/">
+        <a className={styles.link} href={`${ROOT}/docs/`}>
           <Icon name="book" />
           Documentation
         </a>

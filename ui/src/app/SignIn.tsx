@@ -1,4 +1,5 @@
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
+import { ROOT } from "@/api/root";
 import { Dialog } from "@/design/Dialog/Dialog";
 import styles from "./SignIn.module.css";
 import { SignInForm } from "./SignInForm";
@@ -11,7 +12,7 @@ export function SignIn() {
     <main className={styles.page}>
       <div className={styles.card}>
         <h1 className={styles.title}>
-          <img src="/favicon.svg" width="28" height="28" alt="" /> Tidemill
+          <img src={`${ROOT}/favicon.svg`} width="28" height="28" alt="" /> Tidemill
         </h1>
         <SignInForm onSignedIn={() => void goOn(queries)} />
       </div>
@@ -23,7 +24,7 @@ export function SignIn() {
 export function SignInAgain() {
   const queries = useQueryClient();
   return (
-    <Dialog title="Your session has ended" onClose={() => location.assign("/")}>
+    <Dialog title="Your session has ended" onClose={() => location.assign(`${ROOT}/`)}>
       <p>Sign in again to go on where you are.</p>
       <SignInForm onSignedIn={() => void goOn(queries)} />
     </Dialog>

@@ -1,6 +1,7 @@
 import { type FormEvent, useState } from "react";
 import { api } from "@/api/client";
 import { messageOf } from "@/api/problem";
+import { ROOT } from "@/api/root";
 import { INSTANCE_TENANT } from "@/api/tenant";
 import { Button } from "@/design/Button/Button";
 import { Field } from "@/design/Field/Field";
@@ -63,7 +64,7 @@ export function SignInForm({ onSignedIn }: { onSignedIn: () => void }) {
 /** The issuer sends the browser back to the start page; from there it goes to the page that was asked for. */
 function leaveForIssuer(): void {
   keepAddress();
-  location.assign("/api/v1/session/oidc");
+  location.assign(`${ROOT}/api/v1/session/oidc`);
 }
 
 interface TextFieldProps {

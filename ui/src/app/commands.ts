@@ -1,6 +1,7 @@
 /** What the command palette offers. */
 
 import { useMemo } from "react";
+import { ROOT } from "@/api/root";
 import { useAllPackages, useAllReactors, useAllWorkflows } from "@/api/wholeLists";
 import type { IconName } from "@/design/Icon/Icon";
 import { NAVIGATION } from "./navigation";
@@ -62,8 +63,8 @@ function commandsOf(kind: string, path: string, icon: IconName, items: { name: s
 function actions(): Command[] {
   return [
     { id: "theme", label: "Switch between dark and light", kind: "action", icon: "moon", act: toggleTheme },
-    { id: "docs", label: "Documentation", kind: "link", icon: "book", act: () => location.assign("/docs/") },
-    { id: "api", label: "API reference", kind: "link", icon: "book", act: () => location.assign("/api/docs") },
+    { id: "docs", label: "Documentation", kind: "link", icon: "book", act: () => location.assign(`${ROOT}/docs/`) },
+    { id: "api", label: "API reference", kind: "link", icon: "book", act: () => location.assign(`${ROOT}/api/docs`) },
   ];
 }
 

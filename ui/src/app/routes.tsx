@@ -1,6 +1,7 @@
 /** The address of every page. Each page is a file of its own that is loaded when it is opened. */
 
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
+import { ROOT } from "@/api/root";
 import { Root } from "./Root";
 import { NotFound, PageError } from "./RouteStates";
 import { parseSearch, stringifySearch } from "./search";
@@ -44,6 +45,7 @@ const pages = [
 export function makeRouter() {
   return createRouter({
     routeTree: root.addChildren(pages),
+    basepath: ROOT || "/",
     defaultPreload: "intent",
     defaultErrorComponent: PageError,
     scrollRestoration: true,

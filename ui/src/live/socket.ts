@@ -7,6 +7,7 @@
  */
 
 import { client } from "@/api/client";
+import { ROOT } from "@/api/root";
 import { isSignedOut, onSignedOutChange } from "@/api/signedOut";
 import { reconnectDelay } from "./backoff";
 import { onReturn } from "./onReturn";
@@ -142,7 +143,7 @@ export class LiveSocket {
 async function ticketedUrl(endpoint: string): Promise<string> {
   const [path = endpoint] = endpoint.split("?");
   const { data } = await client.POST("/api/v1/tickets", { body: { endpoint: path } });
-  const url = new URL(endpoint, location.href);
+  const url = new URL(ROOT + endpoint, location.href);
   url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
   if (data) url.searchParams.set("ticket", data.ticket);
   return url.href;

@@ -1,5 +1,6 @@
 """Pages for browsers: the web UI at the root, and the documentation below /docs."""
 
+from html import escape
 from typing import Any
 from urllib.parse import quote
 
@@ -27,7 +28,7 @@ NOT_BUILT = """\
 <h1>{title}</h1>
 <p>The server runs, but it was installed without {what}. In a clone of the repository, run:</p>
 <pre>{command}</pre>
-<p>Then reload this page. Until then, see <a href="/api/docs">the API</a>.</p>
+<p>Then reload this page. Until then, see <a href="{prefix}/api/docs">the API</a>.</p>
 </html>
 """
 
@@ -61,9 +62,19 @@ async def _answer_ui(request: ApiRequest, site: StaticSite) -> Response[Any]:
 
 
 async def _answer_ui_page(request: ApiRequest, site: StaticSite) -> Response[Any]:
+    if request.prefix and (page := await call_in_thread(site.read, "index.html")) is not None:
+        return _to_response(page._replace(content=_below_prefix(page.content, request.prefix)))
     if (file := await _read(site, "index.html", request)) is not None:
         return _to_response(file)
-    return _say_not_built("the web UI", "make ui")
+    return _say_not_built(request, "the web UI", "make ui")
+
+
+def _below_prefix(page: bytes, prefix: str) -> bytes:
+    """Return the page of the web UI with its addresses below a prefix, which it gets to know."""
+    root = escape(prefix)
+    tag = f'<meta name="tidemill-root" content="{root}" />'
+    text = page.decode().replace('="/', f'="{root}/').replace("<head>", f"<head>{tag}", 1)
+    return text.encode()
 
 
 async def _answer_docs(request: ApiRequest, site: StaticSite) -> Response[Any]:
@@ -78,7 +89,7 @@ async def _answer_docs(request: ApiRequest, site: StaticSite) -> Response[Any]:
         raise _no_such_route()
     if (file := await call_in_thread(site.read, "404.html")) is not None:
         return _to_response(file, status=404)
-    return _say_not_built("the documentation", "make docs")
+    return _say_not_built(request, "the documentation", "make docs")
 
 
 async def _read(site: StaticSite, path: str, request: ApiRequest) -> StaticFile | None:
@@ -101,8 +112,10 @@ def _to_response(file: StaticFile, status: int = 200) -> Response[Any]:
     )
 
 
-def _say_not_built(what: str, command: str) -> Response[Any]:
-    page = NOT_BUILT.format(title=f"This is Tidemill, without {what}", what=what, command=command)
+def _say_not_built(request: ApiRequest, what: str, command: str) -> Response[Any]:
+    page = NOT_BUILT.format(
+        prefix=request.prefix, title=f"This is Tidemill, without {what}", what=what, command=command
+    )
     headers = {**SECURITY_HEADERS, "cache-control": "no-store"}
     return Response(page, status_code=404, media_type=MediaType.HTML, headers=headers)
 

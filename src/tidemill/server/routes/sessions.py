@@ -150,7 +150,7 @@ def _oidc(context: ServerContext) -> OidcLogin:
 
 def _callback(request: ApiRequest) -> str:
     """Return the address to which the issuer sends a browser back; the issuer knows the right ones."""
-    return f"{request.url.scheme}://{request.headers.get('host', '')}{BASE_PATH}/session/oidc/callback"
+    return f"{request.url.scheme}://{request.headers.get('host', '')}{request.prefix}{BASE_PATH}/session/oidc/callback"
 
 
 async def close_session(request: ApiRequest) -> Response[None]:

@@ -1,4 +1,5 @@
 import { useState } from "react";
+import { ROOT } from "@/api/root";
 import type { Schema } from "@/api/types";
 import { Badge } from "@/design/Badge/Badge";
 import { Button } from "@/design/Button/Button";
@@ -47,7 +48,9 @@ export function DeadLetterList({ reactor, letters, mayWrite }: Props) {
             {Object.entries(letter.omitted ?? {}).map(([path, size]) => (
               <p key={path}>
                 <code>{path}</code> has {size} bytes and is not shown here:{" "}
-                <a href={`/api/v1/reactors/${encodeURIComponent(reactor)}/dead-letters/${letter.id}`}>see all of it</a>
+                <a href={`${ROOT}/api/v1/reactors/${encodeURIComponent(reactor)}/dead-letters/${letter.id}`}>
+                  see all of it
+                </a>
               </p>
             ))}
           </li>
