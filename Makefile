@@ -115,12 +115,12 @@ screenshots: $(READY) $(UI) ## Take the pictures of the web UI that README and d
 soak: $(READY) ## Run the long forms of the proofs; longer with SECONDS=600, the same faults with SEED=7
 	$(BIN)/python -m pytest -n auto --hypothesis-profile=soak --timeout=0 tests/simulation tests/unit/workflows \
 	  tests/service/keys/test_keys_against_reactors.py $(ARGS)
-	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest -s tests/system/test_killed_nodes.py tests/system/test_workflow_overlap.py \
+	TIDEMILL_TEST_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest -s tests/system/test_killed_nodes.py tests/system/test_workflow_overlap.py \
 	  tests/system/test_server_takeover.py tests/system/test_killed_requests.py \
 	  $(ARGS)
-	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest --timeout=0 -k kills tests/system/sources \
+	TIDEMILL_TEST_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest --timeout=0 -k kills tests/system/sources \
 	  tests/system/test_net_sources.py $(ARGS)
-	TIDEMILL_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest -s tests/installation $(ARGS)
+	TIDEMILL_TEST_SOAK_SECONDS=$(or $(SECONDS),60) $(BIN)/python -m pytest -s tests/installation $(ARGS)
 
 bench: $(READY) ## Run every benchmark and keep the results; 3 minutes with ARGS=--quick; PEERS=1 adds other libraries; STRICT=1 fails on a missed bound
 	@$(BIN)/python -m benchmarks $(if $(PEERS),--peers) $(if $(STRICT),--strict) $(ARGS)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome", "microsoft-edge")
-VARIABLE = "TIDEMILL_CHROMIUM"
+VARIABLE = "TIDEMILL_TEST_CHROMIUM"
 
 
 def find_chromium() -> str | None:

@@ -11,8 +11,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-VARIABLE = "TIDEMILL_KUBERNETES_PROGRAMS"
-MIRROR_VARIABLE = "TIDEMILL_DEBIAN_MIRROR"
+VARIABLE = "TIDEMILL_TEST_KUBERNETES_PROGRAMS"
+MIRROR_VARIABLE = "TIDEMILL_TEST_DEBIAN_MIRROR"
 FOLDER = Path(__file__).parent.parent / "build" / "kubernetes"
 PROGRAMS = ("kube-apiserver", "etcd")
 

@@ -22,7 +22,7 @@ CHROMIUM_OPTIONS = [
 ]
 # Pages answer within milliseconds, but a node that a test starts needs seconds on a busy machine.
 expect.set_options(timeout=15_000)
-ARTIFACTS = Path(os.environ.get("TIDEMILL_SCREENSHOTS", "build/screenshots"))
+ARTIFACTS = Path(os.environ.get("TIDEMILL_TEST_SCREENSHOTS", "build/screenshots"))
 
 
 @pytest.fixture(scope="session")

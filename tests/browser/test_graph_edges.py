@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 from tests.browser.demo_node import DemoNode, demo_node, wait_for_reactor
 from tests.browser.views import open_page
 
-LOADS = int(os.environ.get("TIDEMILL_GRAPH_LOADS", "12"))
+LOADS = int(os.environ.get("TIDEMILL_TEST_GRAPH_LOADS", "12"))
 LOOKS = 5
 COUNT = """() => ({
   nodes: document.querySelectorAll(".react-flow__node").length,

@@ -1,8 +1,8 @@
 """An installation under kills, freezes, restarts of its database, swaps of its packages, joins and leaves.
 
 Clients at random servers keep a journal. In the end, the audit compares it with the store and with what the code of the
-packages has noted. A short form runs with `make installation`; `TIDEMILL_SOAK_SECONDS` makes it as long as wanted, and
-`SEED` repeats the faults of another run.
+packages has noted. A short form runs with `make installation`; `TIDEMILL_TEST_SOAK_SECONDS` makes it as long as wanted,
+and `SEED` repeats the faults of another run.
 """
 
 import json
@@ -20,7 +20,7 @@ from tests.postgres import PostgresServer
 
 SECONDS = {"postgres": 45.0, "sqlite": 30.0}
 """Seconds of faults, in the short form."""
-SOAK_SECONDS = float(os.environ.get("TIDEMILL_SOAK_SECONDS", "0"))
+SOAK_SECONDS = float(os.environ.get("TIDEMILL_TEST_SOAK_SECONDS", "0"))
 
 pytestmark = pytest.mark.timeout(SOAK_SECONDS + 600)
 

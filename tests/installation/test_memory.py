@@ -1,6 +1,6 @@
 """Memory of a server whose store fails again and again, beside that of a server with the same load and no faults.
 
-A part of `make soak`: minutes must pass. `TIDEMILL_SOAK_SECONDS=600` gives the figures of docs/explanation/scale.md.
+A part of `make soak`: minutes must pass. `TIDEMILL_TEST_SOAK_SECONDS=600` gives those of docs/explanation/scale.md.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ MORE_BY_FAULTS = 3.0
 
 pytestmark = [
     pytest.mark.timeout(SOAK_SECONDS + 600),
-    pytest.mark.skipif(SOAK_SECONDS < 60, reason="memory is compared over minutes: TIDEMILL_SOAK_SECONDS=600"),
+    pytest.mark.skipif(SOAK_SECONDS < 60, reason="memory is compared over minutes: TIDEMILL_TEST_SOAK_SECONDS=600"),
 ]
 
 

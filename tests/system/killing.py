@@ -124,10 +124,10 @@ def kill_again_and_again(
 
 
 def seed() -> int:
-    """Return the seed of the moments: TIDEMILL_KILL_SEED, random in a soak, and otherwise fixed."""
-    if given := int(os.environ.get("TIDEMILL_KILL_SEED", "0")):
+    """Return the seed of the moments: TIDEMILL_TEST_KILL_SEED, random in a soak, and otherwise fixed."""
+    if given := int(os.environ.get("TIDEMILL_TEST_KILL_SEED", "0")):
         return given
-    return random.SystemRandom().randrange(1, 2**32) if "TIDEMILL_SOAK_SECONDS" in os.environ else 1
+    return random.SystemRandom().randrange(1, 2**32) if "TIDEMILL_TEST_SOAK_SECONDS" in os.environ else 1
 
 
 def _shows_something(acks: Path, kills: int) -> bool:

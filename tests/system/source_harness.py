@@ -26,7 +26,7 @@ from tidemill.testing.sources import SourceUnderTest
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT = 60.0  # seconds
 LIVES = 2  # at least
-SECONDS = float(os.environ.get("TIDEMILL_SOAK_SECONDS", "0"))  # that the lives last at least
+SECONDS = float(os.environ.get("TIDEMILL_TEST_SOAK_SECONDS", "0"))  # that the lives last at least
 BURST = 5  # events that are appended at once
 LARGE_BURST = 300  # more than the events after which a stream gives the event loop a turn
 PAUSE = 0.02  # seconds between two bursts

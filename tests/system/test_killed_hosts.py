@@ -1,6 +1,6 @@
 """kill -9 of hosts, also while partitions move: how much each durability loses, and that a topic loses nothing.
 
-The seed decides which host dies when; `TIDEMILL_KILL_SEED` sets it. A soak kills more hosts.
+The seed decides which host dies when; `TIDEMILL_TEST_KILL_SEED` sets it. A soak kills more hosts.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tests.system.partition_host import KEYS, SETTINGS, TOPIC, TOPIC_PARTITIONS,
 from tidemill.graphs.keys import partition_of
 
 PATIENCE = 60.0
-KILLS = 3 if "TIDEMILL_SOAK_SECONDS" in os.environ else 1
+KILLS = 3 if "TIDEMILL_TEST_SOAK_SECONDS" in os.environ else 1
 LONGEST_LIFE = 0.3  # seconds until a kill, after the hosts share the partitions
 PAUSE = 0.01  # seconds between two events of a key
 ANSWER = 0.2  # seconds for an answer that was given before the kill

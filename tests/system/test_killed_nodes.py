@@ -1,7 +1,7 @@
 """kill -9 at random moments, again and again, on real databases: what each durability promises is kept.
 
-A short form runs with every test run; `TIDEMILL_SOAK_SECONDS` makes it as long as wanted. A failure names its seed,
-which decides the moments of the kills; `TIDEMILL_KILL_SEED` sets it, and a soak takes another one each time.
+A short form runs with every test run; `TIDEMILL_TEST_SOAK_SECONDS` makes it as long as wanted. A failure names its
+seed, which decides the moments of the kills; `TIDEMILL_TEST_KILL_SEED` sets it, and a soak takes another one each time.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.postgres import PostgresServer
 from tests.system.killed_program import NUMBERS, PUSHERS, Ack, Effect
 from tests.system.killing import Durability, Lives, kill_again_and_again, let_pass, seed
 
-SECONDS = float(os.environ.get("TIDEMILL_SOAK_SECONDS", "2"))
+SECONDS = float(os.environ.get("TIDEMILL_TEST_SOAK_SECONDS", "2"))
 SEED = seed()
 
 LOSS = {"boundary": 0.0, "fire": 0.5, "interval": 1.0}
@@ -98,7 +98,7 @@ def naming(seed: int) -> Iterator[None]:
     try:
         yield
     except AssertionError as error:
-        raise AssertionError(f"TIDEMILL_KILL_SEED={seed}: {error}") from error
+        raise AssertionError(f"TIDEMILL_TEST_KILL_SEED={seed}: {error}") from error
 
 
 def figures(lives: Lives, durability: Durability, store: str, lost: list[float], forgotten: list[float]) -> str:

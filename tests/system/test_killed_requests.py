@@ -236,7 +236,7 @@ SLOW_CASES = {("postgresql", name) for name in ("batch", "backfill", "tenant", "
 
 def cases() -> list[Any]:
     """Return every kind of request on both databases."""
-    is_soak = "TIDEMILL_SOAK_SECONDS" in os.environ
+    is_soak = "TIDEMILL_TEST_SOAK_SECONDS" in os.environ
     return [
         pytest.param(store, *CASES[name], id=f"{store}-{name}")
         for store in ("sqlite", "postgresql")

@@ -1,6 +1,6 @@
 """Three servers on one PostgreSQL: pushes at all of them reach the owner of the reactor, whichever server dies.
 
-A short form runs with every test run; `TIDEMILL_SOAK_SECONDS` makes it as long as wanted.
+A short form runs with every test run; `TIDEMILL_TEST_SOAK_SECONDS` makes it as long as wanted.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from tests.service.workflows.pairs import until
 from tests.system.cluster import LedgerProducer, Server, cluster, get, push
 from tests.system.ledger_package import write_package
 
-SECONDS = float(os.environ.get("TIDEMILL_SOAK_SECONDS", "0"))
+SECONDS = float(os.environ.get("TIDEMILL_TEST_SOAK_SECONDS", "0"))
 """Seconds under load before and after each fault, at least."""
 EVENTS = 20
 """Events of each producer that are acknowledged before and after each fault, at least."""

@@ -1,7 +1,7 @@
 """Nodes that fight for the office, and nodes that are killed at random: nothing is lost, nothing is done twice at once.
 
-A short form runs with every test run; `TIDEMILL_SOAK_SECONDS` makes it as long as wanted. A failure names its seed,
-which decides the moments of the kills; `TIDEMILL_KILL_SEED` sets it, and a soak takes another one each time.
+A short form runs with every test run; `TIDEMILL_TEST_SOAK_SECONDS` makes it as long as wanted. A failure names its
+seed, which decides the moments of the kills; `TIDEMILL_TEST_KILL_SEED` sets it, and a soak takes another one each time.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from tests.system.workflow_nodes import (
 )
 from tidemill.telemetry.events import LEADERSHIP_WON
 
-SECONDS = float(os.environ.get("TIDEMILL_SOAK_SECONDS", "0"))  # that the trouble lasts at least
+SECONDS = float(os.environ.get("TIDEMILL_TEST_SOAK_SECONDS", "0"))  # that the trouble lasts at least
 SEED = seed()
 TERMS = 4  # in office, at least, of two nodes that fight for it
 KILLS = 6  # of nodes, at least
@@ -182,7 +182,7 @@ async def test_kill_9_of_any_node(fleet: Fleet) -> None:
         started = await under_load(fleet, killing)
         runs = await finish(fleet, started)
     except AssertionError as error:
-        raise AssertionError(f"TIDEMILL_KILL_SEED={SEED}: {error}") from error
+        raise AssertionError(f"TIDEMILL_TEST_KILL_SEED={SEED}: {error}") from error
     killed = sum(node.process.returncode != 0 for node in fleet.all)
     print(f"kill -9 on {fleet.address.partition(':')[0]}: {killed} kills, {runs} runs, {len(fleet.notes())} notes")
     assert killed >= KILLS

@@ -3,7 +3,7 @@
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from ipaddress import ip_network
 from math import isclose
 from pathlib import Path
@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 from tidemill.kernel.durations import format_duration, parse_duration, parse_positive_duration
 from tidemill.kernel.errors import DefinitionError, Location
 from tidemill.kernel.limits import MAX_INTEGER, is_name
-from tidemill.kernel.suggestions import did_you_mean
+from tidemill.kernel.suggestions import close_names, did_you_mean
 from tidemill.kernel.urls import mask_credentials, mask_password
 
 EventLoop = Literal["auto", "asyncio", "uvloop"]
@@ -25,6 +25,18 @@ SECRET_PREFIX = "TIDEMILL_SECRET_"
 """Begins the name of a variable with a secret of author code; but for those that settings have."""
 FILE_SUFFIX = "_FILE"
 """Ends the name of a variable that names a file with the value: secrets come as files, which no child inherits."""
+OTHER_VARIABLES = frozenset(
+    [
+        *("TIDEMILL_SERVER", "TIDEMILL_KEY"),  # of commands
+        *("TIDEMILL_ATTEMPT_TOKEN", "TIDEMILL_ATTEMPT_TOKEN_FILE", "TIDEMILL_PROBE"),  # of processes that nodes start
+        *("TIDEMILL_KEYS", "TIDEMILL_PASSWORD", "TIDEMILL_VERSION"),  # of exported files
+    ]
+)
+"""Variables with the prefix of settings that other parts of the product read."""
+TEST_PREFIX = "TIDEMILL_TEST_"
+"""Begins the names of variables that tests read."""
+_SERVICE_HOST_SUFFIX = "_SERVICE_HOST"
+"""Ends a variable that Kubernetes sets in pods for each service, together with others of the same beginning."""
 _ZERO_ALLOWED = frozenset(
     [
         "run_orphan_after",
@@ -178,6 +190,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         values: dict[str, Any] = dict(file or {})
         environment = os.environ if environment is None else environment
         known = set(cls.__struct_fields__)
+        _reject_unknown_variables(environment, known)
         for name in known:
             if (text := _read_variable(environment, ENVIRONMENT_PREFIX + name.upper())) is not None:
                 values[name] = text
@@ -229,6 +242,26 @@ def secret_variable(name: str) -> str | None:
     variable = SECRET_PREFIX + re.sub(r"[^A-Z0-9]", "_", name.upper())
     setting = variable.removeprefix(ENVIRONMENT_PREFIX).removesuffix(FILE_SUFFIX).lower()
     return None if setting in Settings.__struct_fields__ else variable
+
+
+def _reject_unknown_variables(environment: Mapping[str, str], settings: Collection[str]) -> None:
+    """Raise a DefinitionError for variables that look like settings: a misspelt one would silently do nothing."""
+    named = [name for name in environment if name.startswith(ENVIRONMENT_PREFIX)]
+    variables = [ENVIRONMENT_PREFIX + name.upper() for name in settings]
+    known = {*OTHER_VARIABLES, *variables, *(name + FILE_SUFFIX for name in variables)}
+    services = [name.removesuffix(_SERVICE_HOST_SUFFIX) for name in named if name.endswith(_SERVICE_HOST_SUFFIX)]
+    links = tuple(service + suffix for service in services for suffix in ("_SERVICE_", "_PORT"))
+    others = (SECRET_PREFIX, TEST_PREFIX, *links)
+    if unknown := sorted(name for name in named if name not in known and not name.startswith(others)):
+        hints = ", ".join(f"'{name}'{_suggest_variable(name, known)}" for name in unknown)
+        message = f"unknown variable {hints}: correct it, or remove it from the environment"
+        raise DefinitionError.single("settings", message)
+
+
+def _suggest_variable(name: str, known: Collection[str]) -> str:
+    """Return " (did you mean 'x'?)"; names are compared without their prefix, which makes all of them alike."""
+    near = close_names(name.removeprefix(ENVIRONMENT_PREFIX), [one.removeprefix(ENVIRONMENT_PREFIX) for one in known])
+    return f" (did you mean '{ENVIRONMENT_PREFIX}{near[0]}'?)" if near else ""
 
 
 def _read_variable(environment: Mapping[str, str], name: str) -> str | None:

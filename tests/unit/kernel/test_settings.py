@@ -1,5 +1,6 @@
 """Settings: from a file, the environment and keywords, checked, frozen."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tidemill.kernel.settings import read_settings
+from tidemill.kernel.settings import _reject_unknown_variables, read_settings
 
 DOCUMENTED = {
     "edition": "lite",
@@ -290,3 +291,56 @@ def test_a_variable_and_its_file_contradict_each_other(tmp_path: Path) -> None:
     """Which of them counts would be a guess."""
     with pytest.raises(tm.DefinitionError, match="has both TIDEMILL_STORE and TIDEMILL_STORE_FILE: remove one"):
         read(store="sqlite:///a.db", store_file=str(tmp_path / "store"))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("TIDEMILL_REQUIRE_SIGNATURE", "TIDEMILL_REQUIRE_SIGNATURES"),
+        ("TIDEMILL_STORE_FIEL", "TIDEMILL_STORE_FILE"),
+        ("TIDEMILL_SERVERS", "TIDEMILL_SERVER"),
+        ("TIDEMILL_HTTP_PORT", None),
+    ],
+)
+def test_an_unknown_variable_is_an_error_that_names_the_nearest(name: str, meant: str | None) -> None:
+    """D2: a misspelt setting would silently do nothing."""
+    hint = f" (did you mean '{meant}'?)" if meant else ""
+    with pytest.raises(tm.DefinitionError) as caught:
+        tm.Settings.read(environment={"PATH": "/bin", name: "true"})
+    assert f"unknown variable '{name}'{hint}: correct it" in str(caught.value)
+
+
+def test_a_node_and_a_file_of_settings_reject_an_unknown_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D2: also one that nothing resembles; settings that a program passes whole ignore the environment."""
+    (tmp_path / "tidemill.toml").write_text("")
+    monkeypatch.setenv("TIDEMILL_XYZZY", "1")
+    for make in (tm.Node, lambda: read_settings(tmp_path / "tidemill.toml")):
+        with pytest.raises(tm.DefinitionError, match="unknown variable 'TIDEMILL_XYZZY': correct it"):
+            make()
+    assert tm.Node(settings=tm.Settings()).settings == tm.Settings()
+
+
+def test_variables_that_kubernetes_sets_for_a_service_are_accepted() -> None:
+    """D2: in every pod of a namespace with the services `tidemill` and `tidemill-web`."""
+    for service in ("TIDEMILL", "TIDEMILL_WEB"):
+        links = ["PORT", "SERVICE_PORT", "SERVICE_PORT_HTTP"]
+        links += ["PORT_8080_TCP", "PORT_8080_TCP_PROTO", "PORT_8080_TCP_PORT", "PORT_8080_TCP_ADDR"]
+        environment = {f"{service}_{link}": "tcp://10.0.0.1:8080" for link in links}
+        assert tm.Settings.read(environment={f"{service}_SERVICE_HOST": "10.0.0.1", **environment}) == tm.Settings()
+        with pytest.raises(tm.DefinitionError, match=f"'{service}_PORT'"):
+            tm.Settings.read(environment=environment)
+
+
+def test_every_variable_that_the_product_reads_is_known() -> None:
+    """D2: also those of exported files; what a node would reject could not be set where it runs."""
+    package = Path(tm.__file__).parent
+    texts = [path.read_text() for path in package.rglob("*.py")]
+    names = {name for text in texts for name in re.findall(r'_VARIABLE = "(TIDEMILL_[A-Z_]+)"', text)}
+    assert names >= {"TIDEMILL_SERVER", "TIDEMILL_KEY", "TIDEMILL_ATTEMPT_TOKEN", "TIDEMILL_PROBE"}
+    for path in (package / "cli" / "export" / "files").rglob("*.*"):
+        names |= set(re.findall(r"\bTIDEMILL_[A-Z_]*[A-Z]\b", path.read_text())) if path.is_file() else set()
+    assert {"TIDEMILL_PASSWORD", "TIDEMILL_TRUSTED_PROXIES"} < names
+    for name in names:
+        _reject_unknown_variables({name: "x"}, tm.Settings.__struct_fields__)
