@@ -28,18 +28,13 @@ from benchmarks import flows
 from benchmarks.bench_durability import raw_sqlite, report_raw
 from benchmarks.measure import console, keep, percentile, ratio, show, verdict
 from benchmarks.result_files import Verdict
-from tidemill.engine.workflows.executors.interface import (
-    AttemptListener,
-    AttemptRequest,
-    Executor,
-    ItemOfList,
-    LogRecord,
-)
+from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor, ItemOfList
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.ids import new_sortable_id
 from tidemill.node import make_store
 from tidemill.storage.workflow_ports import RunFilter
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult, Succeeded
 from tidemill.workflows.change import Change
 from tidemill.workflows.records import AttemptKey, RunRow, VersionKey

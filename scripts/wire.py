@@ -123,7 +123,8 @@ def _lost_in_request(kept: Mapping[str, str], now: Mapping[str, str]) -> Iterato
     before = {one.replace("!", ""): (one, types) for one, types in kept.items()}
     after = {one.replace("!", ""): (one, types) for one, types in now.items()}
     for field, (marked, types) in after.items():
-        if marked.count("!") > before.get(field, ("",))[0].count("!") and not _is_below_new(field, before):
+        marks_before = before[field][0].count("!") if field in before else marked.removesuffix("!").count("!")
+        if marked.count("!") > marks_before and not _is_below_new(field, before):
             yield f"{field} is required now"
         if field in before and "any" not in types.split("|") and not _is_wider(types, before[field][1]):
             yield f"{field} takes {types}, not {before[field][1]} any longer"

@@ -50,6 +50,7 @@ from tidemill.packages.standby import StandbyLoads
 from tidemill.packages.status import PACKAGE_METRICS, StatusListener
 from tidemill.storage.store import Store
 from tidemill.telemetry import events
+from tidemill.telemetry.author_output import AUTHOR_OUTPUT
 from tidemill.telemetry.metrics import Collector, Metrics
 from tidemill.telemetry.node_events import NodeEvents
 from tidemill.telemetry.otlp_spans import make_span_recorder
@@ -187,6 +188,7 @@ class Node(NodeOperations):
             durability=self._checkpointer,
             node_events=self._node_events,
             subscribers=self._workflows.subscriptions,
+            mask=self.access.secrets.mask,
         )
 
     def _make_ray_hosts(self, address: str | None) -> "RayHosts | None":
@@ -300,6 +302,8 @@ class Node(NodeOperations):
         if self._loop_watch is not None:
             self._loop_watch.start()
         self._is_open = True
+        if self.settings.capture_output:
+            AUTHOR_OUTPUT.open()
         try:
             await self._start()
         except BaseException:
@@ -367,6 +371,8 @@ class Node(NodeOperations):
             if self._ownership is not None:
                 self._ownership.close()
             await self._run_store.close()
+            if self.settings.capture_output:
+                AUTHOR_OUTPUT.close()
             if self.spans.is_enabled:
                 await self._send_spans()
 

@@ -76,6 +76,7 @@ def test_losses_are_found(now: Any, loss: str) -> None:
         _changed("GET /things", "request", **{"query kind": "string", "query limit": "integer|string"}),
         _changed("GET /things", "200", **{"items[].label": "string", "items[].size": "integer"}),
         _changed("POST /things", "request", **{"body more": "object", "body more.name!": "string"}),
+        _changed("POST /things", "request", **{"body name!.part": "string"}),
     ],
 )
 def test_additions_are_no_losses(now: Any) -> None:

@@ -255,6 +255,16 @@ def test_a_failed_firing_shows_its_error(page: Page, shop: Shop) -> None:
     expect(page.get_by_text(re.compile(r"trader\.py.*in decide", re.DOTALL)).last).to_be_visible()
 
 
+def test_a_firing_shows_what_its_nodes_wrote(page: Page, shop: Shop) -> None:
+    """D6: printed lines and log records are in the details of the firing."""
+    shop.push(bid=61, ask=50)
+    firings(page).filter(has_text="failed").first.click()
+    output = page.get_by_role("region", name="Output of the firing")
+    expect(output.get_by_text("stdout bid 61.0 is above ask 50.0")).to_be_visible()
+    expect(output.get_by_text("warning checks: a crossed book")).to_be_visible()
+    assert violations(page) == []
+
+
 def test_a_test_event_is_pushed_by_a_form(page: Page, shop: Shop) -> None:
     """S-8: the form comes from the schema of the event; the receipt says what became of it."""
     box(page, "Accumulator book").click()

@@ -57,6 +57,18 @@ def test_the_log_streams_and_is_searched(page: Page, pipelines: Pipelines, gated
     assert download.value.suggested_filename == f"{gated}-wait.log"
 
 
+def test_printed_lines_and_loggers_are_in_the_log(page: Page, pipelines: Pipelines) -> None:
+    """D6: each line has its stream or level and its logger, and the filter by level knows them."""
+    run = pipelines.finish("broken")
+    open_page(page, f"{pipelines.url}/runs/{run}?task=extract&tab=log")
+    log = page.get_by_role("log", name="Log")
+    expect(log.get_by_text("connected to the source")).to_be_visible()
+    expect(log.get_by_text("source: a page is missing")).to_be_visible()
+    page.get_by_label("Least level").select_option("error")
+    expect(log.get_by_text("connected to the source")).to_have_count(0)
+    expect(log.get_by_text("source: a page is missing")).to_be_visible()
+
+
 def test_a_waiting_task_says_why(page: Page, pipelines: Pipelines, gated: str) -> None:
     """S-9: `why` is a sentence on each waiting task, in its panel and in the list."""
     open_page(page, f"{pipelines.url}/runs/{gated}?tab=tasks")

@@ -19,13 +19,13 @@ from tidemill.engine.workflows.executors.interface import (
     AttemptRequest,
     Executor,
     Input,
-    LogRecord,
 )
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.graphs.outcomes import Receipt
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.errors import RequestError, StoreError
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.worker import WorkerProcesses
 from tidemill.workflows.attempt_results import AttemptResult, Failed, Succeeded
 from tidemill.workflows.node_calls import NodeCall, StartCall, StartedRun

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import random
 import signal
 import subprocess
 import sys
 import threading
+import warnings
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -54,6 +56,10 @@ class WithoutRepr:
 
     def __repr__(self) -> str:
         raise ValueError("no")
+
+
+QUIET = "executor_workflows.quiet"
+logging.getLogger(QUIET).setLevel(logging.ERROR)
 
 
 class MuteError(Exception):
@@ -674,3 +680,27 @@ def hidden() -> Workflow:
         return 1
 
     return hidden
+
+
+@flow.task
+def writes_everywhere(ctx: tm.Context) -> None:
+    """Write in every way that there is."""
+    print("printed")
+    print("to stderr", file=sys.stderr)
+    logging.getLogger("library").info("read %d rows", 3, extra={"rows": 3})
+    logging.getLogger("library").debug("not this")
+    logging.getLogger(QUIET).warning("nor this")
+    logging.getLogger(QUIET).error("loud enough")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old", stacklevel=1)
+    ctx.log.error("of the context")
+    sys.stdout.write("without an end")
+    sys.stdout.flush()
+
+
+@flow.task
+async def says_on_a_loop() -> None:
+    """Write on a loop, and on a thread with its context."""
+    print("on the loop")
+    await asyncio.to_thread(print, "on a thread of the loop")

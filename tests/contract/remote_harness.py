@@ -14,7 +14,7 @@ from tests.contract.executor_harness import TIMEOUT, ExecutorHarness, until
 from tests.kubernetes.pod_launcher import open_pod_launcher
 from tests.ray.launchers import open_ray_launcher
 from tests.remote.local_launcher import LocalLauncher
-from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor, LogRecord
+from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor
 from tidemill.engine.workflows.executors.remote.executor import RemoteExecutor
 from tidemill.engine.workflows.executors.remote.interface import AttemptLauncher
 from tidemill.engine.workflows.executors.remote.orders import Order
@@ -25,6 +25,7 @@ from tidemill.node_parts import NodeParts
 from tidemill.server.app import make_app
 from tidemill.server.authentication import NoAuthentication
 from tidemill.server.serving import serving
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult
 from tidemill.workflows.node_calls import NodeCall
 from tidemill.workflows.records import AttemptKey

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.contract.executor_harness import ExecutorHarness, open_harness, until
 from tests.contract.executor_workflows import Row, Small, hidden
@@ -18,15 +19,10 @@ from tidemill.engine.workflows.executors.attempt_output import (
     MESSAGE_LIMIT,
     TAIL_LIMIT,
 )
-from tidemill.engine.workflows.executors.interface import (
-    LOG_LINE_LIMIT,
-    STOP_GRACE_PERIOD,
-    ItemOfList,
-    ListInput,
-    SingleInput,
-)
+from tidemill.engine.workflows.executors.interface import STOP_GRACE_PERIOD, ItemOfList, ListInput, SingleInput
 from tidemill.kernel.author_errors import TRACEBACK_LIMIT
 from tidemill.kernel.errors import OperationError
+from tidemill.telemetry.log_records import LOG_LINE_LIMIT
 from tidemill.testing.faults.executors import FaultyExecutor
 from tidemill.workflows.attempt_results import Cancelled, Deferred, Failed, HandedBack, Skipped, Succeeded
 
@@ -401,7 +397,7 @@ async def test_a_field_that_cannot_be_stored_is_logged_as_text(harness: Executor
     assert msgspec.msgpack.decode(encode(fields)) == fields
     assert (fields["big"], fields["within"]) == (str(2**80), [1, {"big": str(2**70), str(-(2**70)): 2}])
     assert fields["half"] == "'\\ud800'"
-    assert "Thing" in fields["things"][1]  # type: ignore[index]
+    assert "Thing" in fields["things"][1]
     assert (fields["mute"], fields["last"]) == ("ValueError: no", 2**64 - 1)
     assert str(fields["deep"]).count("[") > 100
 
@@ -420,6 +416,44 @@ async def test_the_beginning_and_the_end_of_a_long_log_are_kept(harness: Executo
 async def test_logs_come_from_loops_and_threads(harness: ExecutorHarness) -> None:
     await harness.run("talks_on_a_loop")
     assert harness.listener.messages() == ["here", "there"]
+
+
+@EVERYWHERE
+async def test_output_of_author_code_is_in_the_log(harness: ExecutorHarness) -> None:
+    """leoflow.md 80: printed lines, every logger from INFO on, and warnings, each once, with level and logger."""
+    assert isinstance(await harness.run("writes_everywhere"), Succeeded)
+    records = [record for _, record in harness.listener.records]
+    assert {(one.stream, one.level, one.logger, one.message.rpartition(": ")[2]) for one in records} == {
+        ("stdout", "info", "", "printed"),
+        ("stdout", "info", "", "without an end"),
+        ("stderr", "warning", "", "to stderr"),
+        ("log", "info", "library", "read 3 rows"),
+        ("log", "error", "", "of the context"),
+        ("log", "error", "executor_workflows.quiet", "loud enough"),
+        ("log", "warning", "py.warnings", "old"),
+    }
+    assert len(records) == 7
+    (fields,) = [one.fields for one in records if one.logger == "library"]
+    assert fields == {"rows": 3}
+
+
+async def test_output_of_a_coroutine_is_in_its_log(harness: ExecutorHarness) -> None:
+    await harness.run("says_on_a_loop")
+    printed = harness.listener.messages("stdout")
+    assert printed == ["on the loop", "on a thread of the loop"]
+
+
+@EVERYWHERE
+async def test_output_is_not_kept_unless_it_is_wanted(
+    harness: ExecutorHarness, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`ctx.log` is; the rest goes where it went."""
+    request = replace(harness.request("writes_everywhere"), captures_output=False)
+    await harness.executor.submit(request)
+    assert isinstance(await harness.listener.wait_for_ending(request.key), Succeeded)
+    assert [record.message for _, record in harness.listener.records] == ["of the context"]
+    if not harness.executor.outlives_node:  # else a unit has printed it
+        assert "printed\nwithout an end" in capfd.readouterr().out
 
 
 # -- stopping

@@ -17,9 +17,10 @@ import pytest
 
 from tests.contract.executor_harness import TIMEOUT, ExecutorHarness, open_harness, until
 from tidemill.engine.workflows.executors.attempt_output import HEAD_LIMIT, TAIL_LIMIT
-from tidemill.engine.workflows.executors.interface import LOG_LINE_LIMIT, SingleInput
+from tidemill.engine.workflows.executors.interface import SingleInput
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.kernel.errors import OperationError
+from tidemill.telemetry.log_records import LOG_LINE_LIMIT
 from tidemill.workflows.attempt_results import Cancelled, Failed, Lost, Succeeded
 from tidemill.workflows.workflow import Workflow
 

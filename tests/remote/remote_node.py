@@ -14,10 +14,10 @@ from tests.remote import flow
 from tests.remote.local_launcher import LocalLauncher
 from tests.service.server.serving_node import served
 from tidemill.api.handles import AsyncRun
-from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.node import Node
 from tidemill.node_parts import NodeParts
 from tidemill.server.authentication import NoAuthentication
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.records import AttemptKey, AttemptRow, TaskKey
 from tidemill.workflows.states import TaskState
 

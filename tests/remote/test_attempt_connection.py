@@ -13,9 +13,9 @@ from tidemill.attempt.attempt import Attempt
 from tidemill.attempt.connection import LeaseTimer, NotWantedError, ServerConnection, TooLargeError
 from tidemill.attempt.logs import LogSender
 from tidemill.engine.workflows.executors.forkserver.protocol import RESULT_DECODER
-from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.engine.workflows.executors.remote.unit_results import NOT_WANTED
 from tidemill.kernel.errors import OperationError
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import Failed, Succeeded
 
 Handler = Callable[[httpx.Request], httpx.Response]

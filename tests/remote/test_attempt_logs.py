@@ -8,9 +8,9 @@ import pytest
 
 from tidemill.attempt.connection import LeaseTimer, ServerConnection
 from tidemill.attempt.logs import BUFFER_LIMIT, LogSender
-from tidemill.engine.workflows.executors.attempt_output import FIELD_LIMIT
-from tidemill.engine.workflows.executors.interface import LOG_LINE_LIMIT, LogRecord
 from tidemill.server.app import BODY_LIMIT
+from tidemill.telemetry.log_fields import FIELD_LIMIT
+from tidemill.telemetry.log_records import LOG_LINE_LIMIT, LogRecord
 
 
 class _Server(ServerConnection):

@@ -160,6 +160,8 @@ class TaskLogLine(Message, frozen=True, kw_only=True):
     task: str = ""
     index: int | None
     """The element of a mapped task."""
+    logger: str = ""
+    """The name of the logger; empty for `ctx.log`, and for what is printed."""
 
     @classmethod
     def of_line(cls, line: "LogLine") -> "TaskLogLine":
@@ -174,6 +176,7 @@ class TaskLogLine(Message, frozen=True, kw_only=True):
             attempt=line.attempt,
             task=line.key.task,
             index=_to_index(line.key.element),
+            logger=record.logger,
         )
 
 

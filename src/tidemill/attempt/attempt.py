@@ -29,12 +29,7 @@ from tidemill.attempt.logs import LogSender
 from tidemill.attempt.process import AttemptProcess, OomWatch
 from tidemill.engine.workflows.executors.code import CodeLocation
 from tidemill.engine.workflows.executors.forkserver.protocol import CALL_REPLY_DECODER, ResultMessage
-from tidemill.engine.workflows.executors.interface import (
-    STOP_GRACE_PERIOD,
-    AttemptListener,
-    AttemptRequest,
-    LogRecord,
-)
+from tidemill.engine.workflows.executors.interface import STOP_GRACE_PERIOD, AttemptListener, AttemptRequest
 from tidemill.engine.workflows.executors.remote.orders import (
     BundledCode,
     InstalledCode,
@@ -50,6 +45,7 @@ from tidemill.kernel.errors import OperationError
 from tidemill.kernel.masking import SecretMask
 from tidemill.kernel.namespaces import PackageTree
 from tidemill.telemetry import events
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled, Failed, Lost
 from tidemill.workflows.node_calls import NodeCall, SecretCall
 from tidemill.workflows.records import AttemptKey, TaskError

@@ -9,8 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from tidemill.attempt.connection import CALL_TIMEOUT, ServerConnection, TooLargeError
-from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.kernel.clock import SystemClock
+from tidemill.telemetry.log_records import LogRecord
 
 SEND_INTERVAL = 0.25
 """Seconds between two batches."""

@@ -109,12 +109,17 @@ def format_with_fields(message: str, fields: Mapping[str, Any], limit: int = LIN
     return one_line(message, limit) + (f"  {one_line(pairs, limit)}" if pairs else "")
 
 
+def log_text(line: "TaskLogLine") -> str:
+    """Return the logger, the message and the fields of a log line."""
+    origin = f"{line.logger}: " if line.logger else ""
+    return format_with_fields(f"{origin}{line.message}", line.fields, LOG_LINE_LIMIT)
+
+
 def format_log_line(line: "TaskLogLine", number: int) -> str:
     """Return a log line of a task with time, number of the try, level or stream, and element."""
     element = "" if line.index is None else f"[{line.index}] "
     how = line.level if line.stream == "log" else line.stream
-    text = format_with_fields(line.message, line.fields, LOG_LINE_LIMIT)
-    return f"{format_zoned_time(line.at)} #{number} {how:<7} {element}{text}"
+    return f"{format_zoned_time(line.at)} #{number} {how:<7} {element}{log_text(line)}"
 
 
 def _format_field(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Self
 
 from tidemill.api.runs import RunSnapshot, RunTransition
 from tidemill.api.tasks import TaskLogLine
-from tidemill.cli.formatting import format_with_fields, one_line
+from tidemill.cli.formatting import log_text, one_line
 from tidemill.kernel.clock import Clock
 from tidemill.workflows.states import TaskState
 
@@ -95,7 +95,7 @@ def label_of(task: str, index: int | None) -> str:
 
 def _log_entry(line: TaskLogLine) -> tuple[datetime, str, str]:
     level = "" if line.level == "info" else f"{line.level}: "
-    return line.at, label_of(line.task, line.index), f"| {level}{format_with_fields(line.message, line.fields)}"
+    return line.at, label_of(line.task, line.index), f"| {level}{log_text(line)}"
 
 
 def _format_reason(event: RunTransition) -> str:

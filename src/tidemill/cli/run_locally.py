@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from tidemill.api.handles import AsyncRun
 from tidemill.api.runs import RunSnapshot
+from tidemill.api.tasks import TaskLogLine
 from tidemill.cli.formatting import format_short_duration
 from tidemill.cli.interrupts import Interrupts
 from tidemill.cli.progress import Progress
@@ -70,6 +73,17 @@ async def _follow_run(
         )
 
 
+def _without_shown_lines(snapshot: RunSnapshot) -> RunSnapshot:
+    """Return a snapshot without the lines that tasks of this process have written to the terminal themselves."""
+    here = {one.task for one in snapshot.tasks if one.executor == "in_process"}
+    return replace(snapshot, lines=[one for one in snapshot.lines if one.task not in here or not _is_shown(one)])
+
+
+def _is_shown(line: TaskLogLine) -> bool:
+    """Return whether a line has been printed, or is a record that Python shows unless handlers are set up."""
+    return line.stream != "log" or (bool(line.logger) and line.level not in ("debug", "info"))
+
+
 class _RunFollower:
     """Follows one run; remembers its last snapshot."""
 
@@ -84,7 +98,7 @@ class _RunFollower:
         """Show the run until it has ended."""
         async for snapshot in self._handle.watch(events=self._progress.wants_events):
             self._snapshot = snapshot
-            self._progress.show(snapshot)
+            self._progress.show(_without_shown_lines(snapshot))
 
     async def cancel_on_request(self) -> None:
         """Cancel the run when cancellation is requested."""

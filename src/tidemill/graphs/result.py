@@ -15,6 +15,7 @@ from tidemill.graphs.outcomes import GraphNode, find_output, to_jsonable
 from tidemill.graphs.result_layout import ResultLayout
 from tidemill.kernel.author_errors import TRACEBACK_LIMIT, describe, format_traceback, shorten
 from tidemill.kernel.errors import OperationError
+from tidemill.telemetry.log_records import LogRecord
 
 Output = TypeVar("Output")
 
@@ -162,6 +163,8 @@ class Firing(msgspec.Struct, frozen=True, eq=False):
     attempt: int = 1
     key: Any = None
     """The key whose inputs it saw; None if the reactor has no `key=`."""
+    log: list[LogRecord] = []
+    """What its nodes printed, logged and warned about."""
 
     @property
     def ok(self) -> bool:

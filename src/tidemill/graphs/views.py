@@ -10,6 +10,7 @@ from tidemill.annotations.declared import to_declared
 from tidemill.graphs.key_forms import key_to_json
 from tidemill.graphs.outcomes import GraphNode, Receipt, find_output, to_jsonable
 from tidemill.graphs.state import AccumulatorState, ReactorState
+from tidemill.telemetry.log_records import LogRecord
 
 if TYPE_CHECKING:
     from tidemill.graphs.result import Firing, GraphResult, NodeError
@@ -94,6 +95,8 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
     """The runs that it has started; only in lists of firings."""
     omitted: dict[str, int] = {}
     """By path, the bytes of values that a list leaves out because they are large."""
+    log: list[LogRecord] = []
+    """What its nodes printed, logged and warned about; at most 64 KiB."""
 
     @classmethod
     def of(cls, firing: "Firing") -> "FiringView":
@@ -110,6 +113,7 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
             inputs={name: to_jsonable(value) for name, value in firing.inputs.items()},
             results={name: GraphResultView.of(result) for name, result in firing.results.items()},
             key=key_to_json(firing.key),
+            log=firing.log,
         )
 
     @overload

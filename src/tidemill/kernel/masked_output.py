@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakSet
 
+from tidemill.kernel.copied_stream import CopiedStream
 from tidemill.kernel.masking import MaskedStream, SecretMask
 
 _STREAM_NAMES = ("stdout", "stderr")
@@ -128,17 +129,27 @@ class MaskedOutput:
         """Mask what is printed from now on, even if other code has replaced a masked stream."""
         with self._lock:
             for name in _STREAM_NAMES:
-                if (stream := getattr(sys, name, None)) is not None and self._find_masked(stream) is None:
+                stream = getattr(sys, name, None)
+                if stream is None or self._find_masked(stream) is not None:
+                    continue
+                if isinstance(stream, CopiedStream):  # a copy knows whose text it is, which a held back end does not
+                    stream.wrapped = MaskedTextStream(stream.wrapped, self._mask)
+                else:
                     setattr(sys, name, MaskedTextStream(stream, self._mask))
 
     def restore(self) -> None:
         """Put the streams back, unless they were replaced meanwhile."""
         with self._lock:
             for name in _STREAM_NAMES:
-                if (masked := self._find_masked(getattr(sys, name, None))) is not None:
-                    masked.flush()
-                    if getattr(sys, name) is masked:
-                        setattr(sys, name, masked.wrapped)
+                stream = getattr(sys, name, None)
+                masked = self._find_masked(stream)
+                if stream is None or masked is None:
+                    continue
+                masked.flush()
+                if stream is masked:
+                    setattr(sys, name, masked.wrapped)
+                elif isinstance(stream, CopiedStream) and stream.wrapped is masked:
+                    stream.wrapped = masked.wrapped
 
     def _find_masked(self, stream: Any) -> MaskedTextStream | None:
         """Return the stream with this mask that a stream is, or wraps."""

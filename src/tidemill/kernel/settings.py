@@ -164,6 +164,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     server_url: str | None = None
     unfinished: Literal["pin", "upgrade", "cancel"] = "pin"
     event_loop: EventLoop = "auto"
+    capture_output: bool = True
 
     def __repr__(self) -> str:
         """Show everything but the credentials in addresses, and the keys of secrets."""

@@ -1,16 +1,21 @@
 """Fields of log records: the values that an author logs with the message, `ctx.log.info("read", rows=3)`."""
 
 import logging
+import sys
+import traceback
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import msgspec
 
-from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe, shorten
 
+FIELD_LIMIT = 4 * 1024
+FIELD_NAME_LIMIT = 200
 MAX_DEPTH = 32
 """The depth up to which nested values are kept; deeper ones become text, so that readers do not overflow the stack."""
 
+_ENCODER = msgspec.msgpack.Encoder()
 _LOGGING_KEYWORDS = frozenset(["exc_info", "stack_info", "stacklevel", "extra"])
 """Keywords of the logging module; every other keyword is a field."""
 RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -72,6 +77,39 @@ def _safe_repr(value: object) -> str:
     except AUTHOR_ERRORS as error:  # author code: as above
         return describe(error)
     return text.encode(errors="backslashreplace").decode()
+
+
+def storable_fields(keywords: Mapping[str, Any]) -> dict[str, object]:
+    """Return the fields of a log call in a form that can be stored."""
+    return {
+        shorten(str(name), FIELD_NAME_LIMIT): _to_bounded(value) for name, value in extract_fields(keywords).items()
+    }
+
+
+def format_message(message: object, args: Any) -> str:
+    """Return a message with its arguments, formatted as logging does."""
+    if isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], Mapping) and args[0]:
+        args = args[0]  # "%(name)s" % mapping
+    try:
+        return str(message) % args if args else str(message)
+    except Exception as error:  # author code: a bad format, or a `__str__` that raises, does not fail the task
+        return (
+            f"{message!r} % {len(args)} arguments: {describe(error)}" if isinstance(message, str) else describe(error)
+        )
+
+
+def format_exc_info(info: Any) -> str:
+    """Return the traceback of a log call, after a line break; "" without one."""
+    error = info if isinstance(info, BaseException) else None
+    if info and error is None:
+        error = info[1] if isinstance(info, tuple) else sys.exc_info()[1]
+    return "\n" + "".join(traceback.format_exception(error)).rstrip() if error is not None else ""
+
+
+def _to_bounded(value: object) -> object:
+    """Return the value of a field in a form that can be stored, shortened to FIELD_LIMIT."""
+    storable = to_storable_field(value)
+    return storable if len(_ENCODER.encode(storable)) <= FIELD_LIMIT else shorten(repr(storable), FIELD_LIMIT)
 
 
 class FieldLogger(logging.LoggerAdapter[logging.Logger]):

@@ -1,6 +1,7 @@
 """A reactor for browser tests: quiet until someone pushes, with a feed that a file breaks."""
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -79,6 +80,8 @@ trader = tm.Graph("trader", reactor=shop)
 def decide(book: Book, model: Fair) -> Buy | Wait:
     """Buy what is cheaper than it should be."""
     if book.bid > book.ask:
+        print("bid", book.bid, "is above ask", book.ask)
+        logging.getLogger("checks").warning("a crossed book")
         raise ValueError("the book is crossed")
     return Buy(book.ask) if book.ask < model.price else Wait("too dear")
 

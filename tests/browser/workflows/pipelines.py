@@ -1,6 +1,7 @@
 """Workflows for the tests of the pages about runs: each has what one of them looks at."""
 
 import asyncio
+import logging
 import os
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -59,6 +60,8 @@ broken = tm.Workflow("broken")
 def extract(ctx: tm.Context) -> int:
     """Succeed: a retry reuses the result."""
     ctx.log.warning("the source is slow")
+    print("connected to the source")
+    logging.getLogger("source").error("a page is missing")
     return 7
 
 

@@ -6,8 +6,8 @@ import msgspec
 
 from tests.kubernetes.pods import Pods
 from tidemill.api.handles import AsyncRun
-from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.node import Node
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.records import AttemptRow, TaskKey
 
 MINUTES = 300.0

@@ -71,7 +71,7 @@ async def test_what_an_in_process_task_prints_is_masked(capsys: pytest.CaptureFi
     with writing_logs("text", logging.WARNING):
         async with tm.Node(load=[printing]) as node:
             await node.access.secrets.set(LOCAL_PRINCIPAL, "password", CANARY)
-            assert (sys.stdout, sys.stderr) == streams
+            assert tuple(one.wrapped for one in (sys.stdout, sys.stderr)) == streams
             assert (await (await node.start("printing")).wait(timeout=60)).state == "success"
     assert (sys.stdout, sys.stderr) == streams
     out, err = capsys.readouterr()

@@ -192,6 +192,7 @@ LIGHT = (
     "tidemill.packages.states",
     "tidemill.storage.tables.database",
     "tidemill.storage.tables",
+    "tidemill.telemetry.log_records",
     "tidemill.graphs.health",
     "tidemill.workflows.cluster_options",
     "tidemill.workflows.task_options",

@@ -233,9 +233,12 @@ def test_logs_are_printed(failed: str, monkeypatch: Monkey, capsys: Captured) ->
     """As lines for people, and as JSON lines for programs; of a task that has ended, following is the same."""
     for more in ([], ["--follow"]):
         assert run(monkeypatch, "runs", "logs", failed, "extract", *more) == 0
-        assert capsys.readouterr().out.endswith(" #1 info    reading 2026-01-01\n")
+        logged, printed = capsys.readouterr().out.splitlines()
+        assert logged.endswith(" #1 info    reading 2026-01-01")
+        assert printed.endswith(" #1 stdout  printed by the task")
     assert run(monkeypatch, "runs", "logs", failed, "extract", "-o", "json") == 0
-    assert json.loads(capsys.readouterr().out)["message"] == "reading 2026-01-01"
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["message"] for line in lines] == ["reading 2026-01-01", "printed by the task"]
     assert run(monkeypatch, "runs", "logs", failed, "clean[12]") == 0
     assert capsys.readouterr().out == ""
     for name in ("clean", "clean[13]"):

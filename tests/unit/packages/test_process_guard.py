@@ -12,6 +12,7 @@ import pytest
 
 import tidemill as tm
 from tests.service.package_folders import package
+from tidemill.kernel.copied_stream import CopiedStream
 from tidemill.packages.loading.process_guard import limiting_output, reverting_process_state
 
 FLOW = "import tidemill as tm\n\nflow = tm.Workflow('flow')\n\n\n@flow.task\ndef one() -> int:\n    return 1\n"
@@ -135,7 +136,8 @@ async def test_a_node_is_as_it_was_after_a_package(tmp_path: Path, caplog: pytes
     code = "import io, os, sys\nos.chdir('/')\nsys.stdout = io.StringIO()\nsys.path.append('/elsewhere')\n"
     before = sys.stdout, list(sys.path), os.getcwd()
     async with tm.Node(load=[package(tmp_path / "shop", code + FLOW)]) as node:
-        assert (sys.stdout, list(sys.path), os.getcwd()) == before
+        assert isinstance(sys.stdout, CopiedStream)
+        assert (sys.stdout.wrapped, list(sys.path), os.getcwd()) == before
         assert (await (await node.start("flow")).wait(10)).outputs == {"one": 1}
     assert told(caplog) == [
         ("shop", "importing it replaced sys.stdout, changed sys.path, moved the process to /"),

@@ -16,6 +16,7 @@ from tidemill.graphs.outcomes import DeadLetter
 from tidemill.graphs.result import Firing
 from tidemill.graphs.subscription import FailedDelivery, GraphNodeOutput, Subscription
 from tidemill.kernel.clock import Clock
+from tidemill.kernel.masking import SecretMask
 from tidemill.kernel.settings import Settings
 from tidemill.telemetry import events
 from tidemill.telemetry.node_events import NodeEvents
@@ -125,7 +126,9 @@ class GraphRuntime:
         durability: DurabilityBackend | None = None,
         node_events: NodeEvents | None = None,
         subscribers: FiringSubscribers | None = None,
+        mask: SecretMask | None = None,
     ) -> None:
+        self.mask = mask or SecretMask()
         self.node_events = node_events or NodeEvents(clock)
         self.clock = clock
         self.settings = settings

@@ -12,7 +12,6 @@ from functools import partial
 import msgspec
 
 from tidemill.engine.workflows.executors.attempt_output import HEAD_LIMIT, TAIL_LIMIT
-from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.engine.workflows.executors.remote.orders import Order
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.runtime import WorkflowRuntime
@@ -23,6 +22,7 @@ from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.storage.tables.logs import LogChunk
 from tidemill.telemetry import events
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled, RetryBudgets, outcome_word
 from tidemill.workflows.change import Applied
 from tidemill.workflows.records import AttemptKey, RunRow, TaskRow

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Self
 
+from tidemill.kernel.copied_stream import CopiedStream
 from tidemill.kernel.masked_output import MaskedTextStream
 from tidemill.telemetry import events
 
@@ -134,7 +135,7 @@ class _ProcessState(NamedTuple):
     def restore(self) -> Iterator[str]:
         """Restore everything that has changed, and yield a description of each change."""
         for name, stream in self.streams.items():
-            if unwrap_stream(_without_mask(getattr(sys, name, None), stream)) is not stream:
+            if unwrap_stream(_without_wrapper(getattr(sys, name, None), stream)) is not stream:
                 install_stream(name, stream)
                 yield f"replaced sys.{name}"
         if sys.path is not self.path_list or self.path_list != self.path_entries:
@@ -147,10 +148,11 @@ class _ProcessState(NamedTuple):
                 yield f"moved the process to {now or 'a folder that is gone'}"
 
 
-def _without_mask(now: Any, before: Any) -> Any:
-    """Return the stream below a mask that the first secret of a task has installed meanwhile: no package did that."""
-    is_new = isinstance(now, MaskedTextStream) and now is not before
-    return now.wrapped if is_new else now
+def _without_wrapper(now: Any, before: Any) -> Any:
+    """Return the stream below what Tidemill has installed meanwhile, for the first secret or the output of a task."""
+    while isinstance(now, MaskedTextStream | CopiedStream) and now is not before:
+        now = now.wrapped
+    return now
 
 
 def _working_folder() -> str | None:

@@ -15,11 +15,11 @@ from tidemill.engine.workflows.executors.forkserver.protocol import (
     CallError,
     CallReply,
 )
-from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.engine.workflows.executors.remote.orders import Order, decode_order
 from tidemill.engine.workflows.remote_reports import AttemptEndedError
 from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.server.requests import ApiRequest, ServerContext
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult
 from tidemill.workflows.records import AttemptKey
 

@@ -2,15 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
-from tidemill.engine.workflows.executors.interface import (
-    AttemptListener,
-    AttemptRequest,
-    Executor,
-    LogRecord,
-    SlotClass,
-)
+from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor, SlotClass
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult
 from tidemill.workflows.records import AttemptKey, VersionKey
 

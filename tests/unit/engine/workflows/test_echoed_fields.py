@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from tidemill.engine.workflows.executors.attempt_output import echo_to_logging
-from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.kernel.clock import SystemClock
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.records import AttemptKey
 
 

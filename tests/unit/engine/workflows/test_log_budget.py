@@ -2,9 +2,9 @@
 
 import msgspec
 
-from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.engine.workflows.remote_reports import ATTEMPT_LIMIT, LOG_LIMIT, LogBudget
 from tidemill.kernel.clock import VirtualClock
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.records import AttemptKey
 
 KEY = AttemptKey("run", "task", -1, 1)

@@ -209,6 +209,7 @@ def to_firing(view: FiringView) -> Firing:
         degraded=view.degraded,
         attempt=view.attempt,
         key=key_from_json(view.key),
+        log=view.log,
     )
 
 

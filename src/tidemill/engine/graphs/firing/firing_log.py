@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
+from tidemill.engine.graphs.firing.firing_output import FiringOutput
 from tidemill.engine.graphs.push_paths.one_graph import FastEntry
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.result import Firing, GraphResult, PlainValues
@@ -193,7 +194,9 @@ class BurstMaker(Protocol):
 class FiringLog:
     """The newest firings of one reactor, and counts of all of them."""
 
-    def __init__(self, reactor: str, names: Sequence[str], clock: Clock) -> None:
+    def __init__(self, reactor: str, names: Sequence[str], clock: Clock, output: FiringOutput) -> None:
+        self.output = output
+        """What nodes have written, by firing."""
         self._reactor = reactor
         self.manual_series = self.series = FiringSeries(new_instance_id())
         self._names = tuple(names)
@@ -452,4 +455,5 @@ class FiringLog:
             degraded=record.degraded,
             attempt=record.attempt,
             key=record.key,
+            log=self.output.read(record.series, record.number, record.attempt),
         )

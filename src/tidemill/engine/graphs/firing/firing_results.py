@@ -15,6 +15,7 @@ import msgspec
 
 from tidemill.engine.graphs.dead_letters import DeadLetterQueue
 from tidemill.engine.graphs.firing.firing_log import FiringLog, FiringRecord
+from tidemill.engine.graphs.firing.firing_output import FiringOutput
 from tidemill.engine.graphs.firing.graph_caller import PendingFiring
 from tidemill.engine.graphs.host import FiringHost
 from tidemill.engine.graphs.runtime import GraphRuntime
@@ -43,7 +44,8 @@ class FiringResults:
         self._clock = runtime.clock
         definition = reactor.definition
         self._name = definition.name
-        self.log = FiringLog(definition.declared_name, definition.accumulator_names, self._clock)
+        output = FiringOutput(self._clock, runtime.mask, is_kept=runtime.settings.capture_output)
+        self.log = FiringLog(definition.declared_name, definition.accumulator_names, self._clock, output)
         store = runtime.durability.dead_letter_store(reactor.tenant, "reactor", definition.name, reactor.codec_for)
         limit = runtime.settings.dead_letter_limit
         on_added = partial(runtime.publish_dead_letter, reactor.tenant)

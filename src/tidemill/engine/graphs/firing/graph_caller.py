@@ -17,13 +17,13 @@ from tidemill.graphs.inputs import FiringInputs, SourceBoundary
 from tidemill.graphs.result import GraphResult
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, is_cancelled_here
 from tidemill.kernel.concurrency import FirstErrorGroup
-from tidemill.telemetry.log_context import FIRING, FIRING_ON_STACK, LogFields
+from tidemill.telemetry.log_context import FIRING, FIRING_ON_STACK, RunningFiring
 
 
-def _describe_firing_of(frame: FrameType) -> LogFields:
-    """Return the fields of the firing that a method of GraphCaller has as its argument."""
+def _describe_firing_of(frame: FrameType) -> RunningFiring | None:
+    """Return the firing that a method of GraphCaller has as its argument."""
     caller, firing = frame.f_locals.get("self"), frame.f_locals.get("firing")
-    return caller.describe(firing) if isinstance(caller, GraphCaller) and isinstance(firing, PendingFiring) else {}
+    return caller.describe(firing) if isinstance(caller, GraphCaller) and isinstance(firing, PendingFiring) else None
 
 
 globals()[FIRING_ON_STACK] = _describe_firing_of
@@ -63,20 +63,18 @@ class GraphCaller:
         """Call synchronous graphs one after the other; a failing graph does not stop the next."""
         return self._call(firing.graphs, firing)
 
-    def describe(self, firing: PendingFiring) -> dict[str, Any]:
-        """Return the fields of log records about a firing."""
-        return self._log_fields(self._log.firing_id(firing.series, firing.number))
+    def describe(self, firing: PendingFiring) -> RunningFiring:
+        """Return a firing as the code that logs for it sees it."""
+        return self._describe(firing.series, firing.number, firing.attempt)
 
-    def describe_fast_firing(self, _: FrameType) -> dict[str, Any]:
-        """Return the fields of log records about the fast firing that runs now; none if none does."""
-        return (
-            self._log_fields(self._log.firing_id(*self._log.fast_firing_number()))
-            if self._fast_path_state.credit is None
-            else {}
-        )
+    def describe_fast_firing(self, _: FrameType) -> RunningFiring | None:
+        """Return the fast firing that runs now; None if none does."""
+        return self._describe(*self._log.fast_firing_number()) if self._fast_path_state.credit is None else None
 
-    def _log_fields(self, firing_id: str) -> dict[str, Any]:
-        return {"reactor": self._reactor, "tenant": self._tenant, "firing_id": firing_id}
+    def _describe(self, series: str, number: int, attempt: int = 1) -> RunningFiring:
+        firing_id = self._log.firing_id(series, number)
+        fields = {"reactor": self._reactor, "tenant": self._tenant, "firing_id": firing_id}
+        return RunningFiring(fields, self._log.output.sink(series, number, attempt))
 
     def _call(self, graphs: Iterable[CompiledGraph], firing: PendingFiring) -> dict[str, GraphResult]:
         results = {}

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.storage.tables.logs import Logs
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.records import TaskKey
 
 _RECORDS_DECODER = msgspec.msgpack.Decoder(list[LogRecord])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from tidemill.engine.workflows.client.log_lines import LogLine
-from tidemill.engine.workflows.executors.interface import LogRecord as LogRecord  # for commands, which know no executor
+from tidemill.telemetry.log_records import LogRecord as LogRecord  # for commands, which know no executor
 from tidemill.workflows.records import EventRow, RunRecord
 
 

@@ -7,20 +7,22 @@ writes it never waits for a reader.
 
 import logging
 import sys
-import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from tidemill.annotations.codec import ENCODER
-from tidemill.engine.workflows.executors.interface import LOG_LINE_LIMIT, LogRecord
 from tidemill.kernel.author_errors import TRACEBACK_LIMIT, describe, format_traceback, shorten
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.masking import MaskedStream, SecretMask
 from tidemill.kernel.namespaces import plain_text
-from tidemill.telemetry.log_fields import extract_fields, rename_reserved, to_storable_field
+from tidemill.telemetry.log_fields import format_exc_info, format_message, rename_reserved, storable_fields
+from tidemill.telemetry.log_records import (
+    LOG_LINE_LIMIT,
+    LogRecord,
+    printed_line,
+)
 from tidemill.workflows.attempt_results import AttemptResult, Failed, Skipped
 from tidemill.workflows.records import AttemptKey, TaskError
 
@@ -33,7 +35,16 @@ RECORD_OVERHEAD = 128
 class OutputBuffer:
     """Turns the output of one running attempt into log records for a sink."""
 
-    def __init__(self, clock: Clock, sink: Callable[[list[LogRecord]], None], mask: SecretMask) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        sink: Callable[[list[LogRecord]], None],
+        mask: SecretMask,
+        *,
+        keeps_printed: bool = True,
+    ) -> None:
+        """Create the buffer; without `keeps_printed`, printed lines go to the streams of this process."""
+        self._keeps_printed = keeps_printed
         self._clock = clock
         self._sink = sink
         self._mask = mask
@@ -90,7 +101,11 @@ class OutputBuffer:
     def _emit_lines(self, stream: str, lines: list[bytes]) -> None:
         if lines:
             now = self._clock.now()
-            self._sink([LogRecord(at=now, message=one.decode(errors="replace"), stream=stream) for one in lines])
+            records = [printed_line(now, stream, one.decode(errors="replace")) for one in lines]
+            if self._keeps_printed:
+                self._sink(records)
+            else:
+                _print(stream, records)
 
     def _append_to_tail(self, entry: tuple[str, bytes] | LogRecord) -> None:
         self._tail.append(entry)
@@ -99,6 +114,11 @@ class OutputBuffer:
             dropped = self._tail.popleft()
             self._tail_size -= _entry_size(dropped)
             self._dropped_bytes += len(_entry_text(dropped))
+
+
+def _print(stream: str, records: Sequence[LogRecord]) -> None:
+    for one in records:
+        print(one.message, file=getattr(sys, stream), flush=True)
 
 
 def mask_record(mask: SecretMask, record: LogRecord) -> LogRecord:
@@ -168,9 +188,6 @@ def build_task_error(error: BaseException, mask: SecretMask | None = None) -> Ta
     return TaskError(kind, shorten(message, MESSAGE_LIMIT), shorten(trace, TRACEBACK_LIMIT))
 
 
-FIELD_LIMIT = 4 * 1024
-FIELD_NAME_LIMIT = 200
-
 logger = logging.getLogger("tidemill.task")
 
 
@@ -202,17 +219,14 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
 
     def log(self, level: int, msg: object, /, *args: object, **kwargs: Any) -> None:  # type: ignore[override]
         """Pass a record on to the sink, and to Python's logging if `echoes` is set."""
-        message = _format_message(msg, args) + _format_exc_info(kwargs.get("exc_info"))
+        message = format_message(msg, args) + format_exc_info(kwargs.get("exc_info"))
         if self._mask is not None and not self._mask.is_empty:
             message = self._mask.mask(message)
         record = LogRecord(
             at=self._clock.now(),
             message=shorten(message, LOG_LINE_LIMIT),
             level=logging.getLevelName(level).lower(),
-            fields={
-                shorten(str(name), FIELD_NAME_LIMIT): _to_storable(value)
-                for name, value in extract_fields(kwargs).items()
-            },
+            fields=storable_fields(kwargs),
         )
         if self._mask is not None and not self._mask.is_empty:
             record = mask_record(self._mask, record)
@@ -225,34 +239,6 @@ def echo_to_logging(key: AttemptKey, record: LogRecord) -> None:
     """Repeat an attempt's log record in Python's logging."""
     level = logging.getLevelNamesMapping().get(record.level.upper(), logging.INFO)
     if logger.isEnabledFor(level):
-        fields = rename_reserved(record.fields, "attempt")
-        logger.log(level, "%s", record.message, extra=fields | {"attempt": str(key)})
-
-
-def _format_message(message: object, args: tuple[Any, ...]) -> str:
-    """Return a message with its arguments, formatted as logging does."""
-    if len(args) == 1 and isinstance(args[0], Mapping) and args[0]:
-        args = args[0]  # type: ignore[assignment]  # "%(name)s" % mapping
-    try:
-        return str(message) % args if args else str(message)
-    except Exception as error:  # author code: a bad format, or a `__str__` that raises, does not fail the task
-        return (
-            f"{message!r} % {len(args)} arguments: {describe(error)}" if isinstance(message, str) else describe(error)
-        )
-
-
-def _format_exc_info(info: Any) -> str:
-    error = info if isinstance(info, BaseException) else None
-    if info and error is None:
-        error = info[1] if isinstance(info, tuple) else _current_error()
-    return "\n" + "".join(traceback.format_exception(error)).rstrip() if error is not None else ""
-
-
-def _current_error() -> BaseException | None:
-    return sys.exc_info()[1]
-
-
-def _to_storable(value: object) -> object:
-    """Return the value of a field in a form that can be stored, shortened to FIELD_LIMIT."""
-    storable = to_storable_field(value)
-    return storable if len(ENCODER.encode(storable)) <= FIELD_LIMIT else shorten(repr(storable), FIELD_LIMIT)
+        origin = {"logger": record.logger} if record.logger else {}
+        fields = rename_reserved(record.fields, "attempt", *origin)
+        logger.log(level, "%s", record.message, extra=fields | origin | {"attempt": str(key)})

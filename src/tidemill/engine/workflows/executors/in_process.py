@@ -6,6 +6,7 @@ subprocess executor.
 """
 
 import asyncio
+import logging
 import os
 import threading
 from collections import deque
@@ -14,10 +15,10 @@ from contextvars import Context
 from functools import partial
 from queue import SimpleQueue
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidemill.engine.tasks import TaskScope
-from tidemill.engine.workflows.executors.attempt_output import OutputBuffer, mask_ending
+from tidemill.engine.workflows.executors.attempt_output import OutputBuffer, echo_to_logging, mask_ending, mask_record
 from tidemill.engine.workflows.executors.attempt_table import AttemptTable, RunningAttempt
 from tidemill.engine.workflows.executors.code import LoadedWorkflows, VersionCache
 from tidemill.engine.workflows.executors.interface import (
@@ -27,7 +28,6 @@ from tidemill.engine.workflows.executors.interface import (
     AttemptRequest,
     Executor,
     HandleCall,
-    LogRecord,
     SlotClass,
 )
 from tidemill.engine.workflows.executors.runner import CallEnvironment, TaskCall, TaskRunner, build_fallback_failure
@@ -36,6 +36,8 @@ from tidemill.kernel.concurrency import call_in_new_thread, has_running_loop
 from tidemill.kernel.limits import COROUTINE_SLOTS, DEFAULT_CONCURRENCY, DefaultConcurrency
 from tidemill.kernel.masked_output import MaskedOutput
 from tidemill.kernel.masking import SecretMask
+from tidemill.telemetry.author_output import AUTHOR_OUTPUT, captured_record
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled
 from tidemill.workflows.node_calls import NodeCall, SecretCall
 from tidemill.workflows.records import AttemptKey, VersionKey
@@ -109,6 +111,31 @@ class _LocalAttempt(RunningAttempt):
         self.is_on_thread = False
 
 
+class _Printed(NamedTuple):
+    """What the code of an attempt has written to a standard stream."""
+
+    stream: str
+    data: bytes
+
+
+class _AttemptSink:
+    """Keeps the output of one attempt in its log."""
+
+    __slots__ = ("_attempt", "_executor")
+
+    def __init__(self, executor: "InProcess", attempt: _LocalAttempt) -> None:
+        self._executor = executor
+        self._attempt = attempt
+
+    def add_printed(self, stream: str, data: bytes) -> None:
+        """Keep what was written to a standard stream."""
+        self._executor.add_output(self._attempt, _Printed(stream, data))
+
+    def add_logged(self, record: logging.LogRecord, *, is_shown: bool) -> None:
+        """Keep a log record; show it as one of `ctx.log` if no handler does."""
+        self._executor.add_logged(self._attempt, record, is_shown=is_shown)
+
+
 class InProcess(Executor):
     """Runs attempts in this process, at most `concurrency` at a time; further ones wait in order of arrival.
 
@@ -146,8 +173,9 @@ class InProcess(Executor):
             self._class_of = {False: THREADS, True: COROUTINES}
         self._tasks = TaskScope()
         self._threads = DaemonThreadPool(concurrency, "task")
-        self._thread_messages: deque[tuple[_LocalAttempt, LogRecord | AttemptResult]] = deque()
+        self._thread_messages: deque[tuple[_LocalAttempt, LogRecord | _Printed | AttemptResult]] = deque()
         self._is_drain_scheduled = False
+        self._observes_output = False
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -169,6 +197,9 @@ class InProcess(Executor):
                 self._attempts.forget(attempt)
         if not len(self._attempts):  # code that has not ended may still print
             self._masked_output.restore()
+        if self._observes_output:
+            self._observes_output = False
+            AUTHOR_OUTPUT.close()
 
     def _mute_and_cancel_all(self) -> None:
         """Mute all attempts and cancel their tasks."""
@@ -278,8 +309,19 @@ class InProcess(Executor):
 
     def _build_environment(self, attempt: _LocalAttempt) -> CallEnvironment:
         call_node = None if self._handle_call is None else partial(self._call_node, attempt.request)
-        on_log = partial(self._on_log, attempt)
-        return CallEnvironment(self._clock, on_log, self._pid, call_node=call_node, mask=self._mask)
+        on_log, sink = partial(self.add_output, attempt), None
+        if attempt.request.captures_output:
+            self._observe_output()
+            sink = _AttemptSink(self, attempt)
+        return CallEnvironment(self._clock, on_log, self._pid, call_node=call_node, mask=self._mask, output=sink)
+
+    def _observe_output(self) -> None:
+        """Observe what code of this process writes, even if its streams were replaced since the last attempt."""
+        if self._observes_output:
+            AUTHOR_OUTPUT.observe_streams()
+        else:
+            self._observes_output = True
+            AUTHOR_OUTPUT.open()
 
     def _call_node(self, request: AttemptRequest, call: NodeCall) -> Any:
         """Make a call on the node's own loop, from any thread."""
@@ -294,7 +336,7 @@ class InProcess(Executor):
 
     # -- messages from threads: one wake-up of the loop for all of them
 
-    def _post_to_loop(self, attempt: _LocalAttempt, message: LogRecord | AttemptResult) -> None:
+    def _post_to_loop(self, attempt: _LocalAttempt, message: LogRecord | _Printed | AttemptResult) -> None:
         self._thread_messages.append((attempt, message))
         if not self._is_drain_scheduled:
             self._is_drain_scheduled = True
@@ -308,29 +350,42 @@ class InProcess(Executor):
         try:
             while self._thread_messages:
                 attempt, message = self._thread_messages.popleft()
-                if not isinstance(message, LogRecord):
-                    self._finish(attempt, message)
+                if isinstance(message, LogRecord | _Printed):
+                    self._buffer_output(attempt, message)
                 else:
-                    self._buffer_log(attempt, message)
+                    self._finish(attempt, message)
             self._listener.resume_work()
         finally:
             if self._thread_messages:  # the listener raised: deliver the other messages all the same
                 self._loop.call_soon(self._drain_thread_messages)
 
-    def _on_log(self, attempt: _LocalAttempt, record: LogRecord) -> None:
+    def add_output(self, attempt: _LocalAttempt, output: LogRecord | _Printed) -> None:
+        """Put output of an attempt into its log; called on any thread."""
         if threading.get_ident() != self._loop_thread_id:
-            self._post_to_loop(attempt, record)
+            self._post_to_loop(attempt, output)
         else:
-            self._buffer_log(attempt, record)
+            self._buffer_output(attempt, output)
 
-    def _buffer_log(self, attempt: _LocalAttempt, record: LogRecord) -> None:
-        """Pass a record on, within the limits of the attempt's log."""
+    def add_logged(self, attempt: _LocalAttempt, logged: logging.LogRecord, *, is_shown: bool) -> None:
+        """Put what a logger of author code has logged into the log of its attempt; called on any thread."""
+        record = captured_record(self._clock.now(), logged)
+        if not self._mask.is_empty:
+            record = mask_record(self._mask, record)
+        self.add_output(attempt, record)
+        if not is_shown:
+            echo_to_logging(attempt.request.key, record)
+
+    def _buffer_output(self, attempt: _LocalAttempt, output: LogRecord | _Printed) -> None:
+        """Pass output on, within the limits of the attempt's log."""
         if attempt.is_reported:
             return
         if attempt.output is None:
             on_log = partial(self._listener.on_log, attempt.request.key)
             attempt.output = OutputBuffer(self._clock, on_log, self._mask)
-        attempt.output.add(record)
+        if isinstance(output, LogRecord):
+            attempt.output.add(output)
+        else:
+            attempt.output.write(*output)
 
     # -- ending
 

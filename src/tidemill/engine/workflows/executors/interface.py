@@ -11,14 +11,12 @@ from typing import Any, Protocol
 import msgspec
 
 from tidemill.kernel.errors import OperationError
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult
 from tidemill.workflows.capabilities import Grants
 from tidemill.workflows.node_calls import NodeCall
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, VersionKey
-
-LOG_LINE_LIMIT = 64 * 1024
-"""The size limit of one log record: bytes of a printed line, characters of a logged message."""
 
 VALUE_LIMIT = 64 * 1024 * 1024
 """The size limit of what a task returns, in bytes of its stored form."""
@@ -55,7 +53,7 @@ class EncodedItem(msgspec.Struct, frozen=True, tag=True):
 Input = SingleInput | ListInput | ItemOfList | EncodedItem
 
 
-class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True):
+class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything needed to run one attempt, except the code."""
 
     key: AttemptKey
@@ -77,6 +75,8 @@ class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     trace: str | None = None
     """The span of the attempt, as a `traceparent`; None if its run is not traced."""
+    captures_output: bool = True
+    """Whether what the code prints, logs and warns about is in the attempt's log."""
 
     grants: Grants | None = None
     """What the code may ask of its node; None if it is not restricted."""
@@ -92,17 +92,6 @@ class AttemptRequest(msgspec.Struct, frozen=True, kw_only=True):
         index = {} if key.element == UNMAPPED else {"index": key.element}
         ids = {"run_id": key.run, "workflow": self.workflow, "task": key.task, **index, "attempt": key.attempt}
         return {**ids, "tenant": self.tenant}
-
-
-class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One record of an attempt's log."""
-
-    at: datetime
-    message: str
-    level: str = "info"
-    stream: str = "log"
-    """Where it comes from: "log", "stdout" or "stderr"."""
-    fields: dict[str, object] = {}
 
 
 SlotClass = str

@@ -26,13 +26,13 @@ from tidemill.engine.workflows.executors.interface import (
     Input,
     ItemOfList,
     ListInput,
-    LogRecord,
 )
 from tidemill.kernel.author_errors import Fail, describe, is_cancelled_here, shorten
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.masking import SecretMask
-from tidemill.telemetry.log_context import ATTEMPT
+from tidemill.telemetry.log_context import ATTEMPT, ATTEMPT_OUTPUT, FIRING, OutputSink
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.telemetry.tracing import enter_trace
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
 from tidemill.workflows.context import Deferral, TaskContext
@@ -64,6 +64,8 @@ class CallEnvironment(msgspec.Struct, frozen=True):
     """Calls of the attempt that it has not awaited yet."""
     mask: SecretMask | None = None
     """The secrets that are masked in logs and errors."""
+    output: OutputSink | None = None
+    """Keeps what the code prints, logs and warns about; None if nothing does, or the whole process has one sink."""
 
 
 class TaskRunner:
@@ -116,7 +118,7 @@ class TaskCall:
 
     def run(self, request: AttemptRequest, environment: CallEnvironment) -> AttemptResult:
         """Run the attempt on this thread. Any error of author code becomes a result."""
-        _enter_context(request)
+        _enter_context(request, environment)
         try:
             values, named = self._build_arguments(request, environment, request.deferrals)
             value = self._function(*values, **named)
@@ -133,7 +135,7 @@ class TaskCall:
     async def run_async(self, request: AttemptRequest, environment: CallEnvironment) -> AttemptResult:
         """Run the attempt on this loop. Raise only if the current task is cancelled; other errors become results."""
         deferrals = request.deferrals
-        _enter_context(request)
+        _enter_context(request, environment)
         while True:
             try:
                 values, named = self._build_arguments(request, environment, deferrals)
@@ -263,9 +265,11 @@ def _too_long(result: Succeeded) -> Failed:
     return Failed(error=TaskError("TooLong", message), may_retry=False)
 
 
-def _enter_context(request: AttemptRequest) -> None:
+def _enter_context(request: AttemptRequest, environment: CallEnvironment) -> None:
     """Log and trace for an attempt, until the end of the current task, or of the context of its thread or process."""
     ATTEMPT.set(request.log_fields)
+    ATTEMPT_OUTPUT.set(environment.output)
+    FIRING.set(None)
     if request.trace is not None:
         enter_trace(request.trace)
 

@@ -35,12 +35,12 @@ from tidemill.engine.workflows.executors.interface import (
     AttemptRequest,
     Executor,
     HandleCall,
-    LogRecord,
 )
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
 from tidemill.kernel.masking import SecretMask
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled, Failed, Lost
 from tidemill.workflows.node_calls import NO_NODE, NodeCall
 from tidemill.workflows.records import AttemptKey, TaskError, VersionKey
@@ -109,7 +109,7 @@ class _ProcessAttempt(RunningAttempt):
         self._clock = clock
         self._on_call = on_call
         self._mask = mask
-        self._output = OutputBuffer(clock, self._on_log, mask)
+        self._output = OutputBuffer(clock, self._on_log, mask, keeps_printed=request.captures_output)
         self._frame_decoder = protocol.FrameDecoder()
         self._control: socket.socket | None = None
         self._pipes: dict[str, int] = {}

@@ -17,13 +17,7 @@ import msgspec
 from tidemill.engine.loop_watch import LoopBlock, describe_block
 from tidemill.engine.tasks import Wakeup
 from tidemill.engine.workflows.executors.attempt_output import echo_to_logging
-from tidemill.engine.workflows.executors.interface import (
-    AttemptListener,
-    AttemptRequest,
-    Executor,
-    LogRecord,
-    SlotClass,
-)
+from tidemill.engine.workflows.executors.interface import AttemptListener, AttemptRequest, Executor, SlotClass
 from tidemill.engine.workflows.metrics import CLAIMS, DISPATCHED_AT_ONCE
 from tidemill.engine.workflows.runtime import StoreRetry, WorkflowRuntime
 from tidemill.engine.workflows.spans import attempt_span
@@ -33,6 +27,7 @@ from tidemill.engine.workflows.worker.task_logs import TaskLogWriter
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled, Deferred, RetryBudgets
 from tidemill.workflows.capabilities import Grants
 from tidemill.workflows.change import Applied

@@ -25,6 +25,7 @@ class TaskLauncher:
 
     def __init__(self, runtime: WorkflowRuntime, attempts: LocalAttempts) -> None:
         self._runs = runtime.store.runs
+        self._captures_output = runtime.settings.capture_output
         self._attempts = attempts
         self._element_inputs: dict[tuple[Any, ...], tuple[Rows, Outputs]] = {}
         """The inputs of the elements that were read last: a wide task is claimed element by element."""
@@ -33,7 +34,7 @@ class TaskLauncher:
         """Dispatch a claimed task; `outputs` holds the values of the tasks that it takes."""
         try:
             grants = self._attempts.grants_of(VersionKey(run.tenant, run.workflow, run.version))
-            request = build_request(run, row, spec, rows, outputs, grants)
+            request = build_request(run, row, spec, rows, outputs, grants, captures_output=self._captures_output)
         except Exception as error:  # the error concerns this attempt only; the others are launched
             self._attempts.on_ended(current_attempt_key(run.id, row), _unbuildable_request(error))
         else:
@@ -93,7 +94,14 @@ def _refs_with_value(task: str, spec: WorkflowSpec, rows: Rows) -> list[TaskRef]
 
 
 def build_request(
-    run: RunRow, row: TaskRow, spec: WorkflowSpec, rows: Rows, outputs: Outputs, grants: Grants | None = None
+    run: RunRow,
+    row: TaskRow,
+    spec: WorkflowSpec,
+    rows: Rows,
+    outputs: Outputs,
+    grants: Grants | None = None,
+    *,
+    captures_output: bool = True,
 ) -> AttemptRequest:
     """Return the request for a claimed task; `outputs` holds the values of the tasks that it takes."""
     task = spec.by_name[row.task]
@@ -115,6 +123,7 @@ def build_request(
         has_begun=row.state is TaskState.RUNNING,
         trace=None if run.trace is None else new_attempt_trace(run),
         grants=grants,
+        captures_output=captures_output,
     )
 
 

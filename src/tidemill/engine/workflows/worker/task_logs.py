@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence, Set
 
 import msgspec
 
-from tidemill.engine.workflows.executors.interface import LogRecord
 from tidemill.engine.workflows.notifications import RunNotifier
 from tidemill.engine.workflows.runtime import StoreRetry, WorkflowRuntime
 from tidemill.kernel.errors import StoreError
 from tidemill.storage.tables.logs import LogChunk
 from tidemill.telemetry import events
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.records import AttemptKey
 
 logger = logging.getLogger(__name__)

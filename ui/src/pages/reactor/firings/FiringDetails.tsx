@@ -8,6 +8,7 @@ import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
 import { StateMark } from "@/design/StateMark/StateMark";
 import { Time } from "@/design/Time/Time";
 import { formatDuration } from "@/format/duration";
+import { textOf } from "../../run/log/search";
 import type { Firing } from "../firings";
 import { hasKey, keyText } from "../keys";
 import styles from "./FiringDetails.module.css";
@@ -46,6 +47,7 @@ export function FiringDetails({ firing }: { firing: Firing | undefined }) {
           <GraphOutcome key={graph} graph={graph} result={result} />
         ))}
       </div>
+      {firing.log !== undefined && firing.log.length > 0 && <FiringOutput lines={firing.log} />}
     </ScrollRegion>
   );
 }
@@ -67,6 +69,23 @@ function StartedRuns({ firing }: { firing: string }) {
         </span>
       ))}
     </p>
+  );
+}
+
+/** What the nodes of the firing printed, logged and warned about. */
+function FiringOutput({ lines }: { lines: NonNullable<Firing["log"]> }) {
+  return (
+    <section aria-label="Output of the firing">
+      <h3 className={styles.heading}>Output</h3>
+      <div className={styles.output}>
+        {lines.map((line, index) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: a line is its position
+          <p key={index} data-level={line.level}>
+            <span className={styles.origin}>{line.stream === "log" ? line.level : line.stream}</span> {textOf(line)}
+          </p>
+        ))}
+      </div>
+    </section>
   );
 }
 

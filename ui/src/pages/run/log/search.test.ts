@@ -12,6 +12,7 @@ function line(message: string, other: Partial<LogLine> = {}): LogLine {
     task: "fetch",
     attempt: 1,
     index: null,
+    logger: "",
     ...other,
   };
 }
@@ -20,6 +21,10 @@ test("a search finds letters of either case, in messages and in fields", () => {
   const lines = [line("Fetched 12 rows"), line("done", { fields: { table: "Rows" } }), line("tidy")];
   expect(findMatches(lines, "rows")).toEqual([0, 1]);
   expect(findMatches(lines, "")).toEqual([]);
+});
+
+test("a line of a logger begins with its name", () => {
+  expect(recordOf(line("read 3 rows", { logger: "warehouse" }))).toContain("INFO    warehouse: read 3 rows");
 });
 
 test("every match of a line is marked, and no text is lost", () => {

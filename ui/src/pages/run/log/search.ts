@@ -13,14 +13,16 @@ export function isAtLeast(line: LogLine, level: string): boolean {
 }
 
 /** A line as it is copied and searched: without colours. */
-export function textOf(line: LogLine): string {
+export function textOf(line: Written): string {
   return plainText(writtenText(line));
 }
 
-/** A line as it was written, with its fields. */
-export function writtenText(line: LogLine): string {
-  const fields = Object.entries(line.fields).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
-  return [line.message, ...fields].join(" ");
+type Written = Pick<LogLine, "message" | "logger"> & Partial<Pick<LogLine, "fields">>;
+
+/** A line as it was written, with its logger and its fields. */
+export function writtenText(line: Written): string {
+  const fields = Object.entries(line.fields ?? {}).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+  return [line.logger ? `${line.logger}:` : "", line.message, ...fields].filter(Boolean).join(" ");
 }
 
 /** A line as it is copied and downloaded, with its time and level. */

@@ -5,6 +5,7 @@ does little, in plain steps: no socket object, no loop for code that needs none,
 """
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -22,12 +23,14 @@ import msgspec
 from tidemill.annotations.codec import encode_msgpack
 from tidemill.engine.workflows.executors.forkserver import protocol
 from tidemill.engine.workflows.executors.forkserver.protocol import ForkHooks
-from tidemill.engine.workflows.executors.interface import AttemptRequest, LogRecord, SingleInput
+from tidemill.engine.workflows.executors.interface import AttemptRequest, SingleInput
 from tidemill.engine.workflows.executors.runner import CallEnvironment, TaskCall, TaskRunner
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.concurrency import call_in_thread, has_running_loop
 from tidemill.kernel.masking import SecretMask
+from tidemill.telemetry.author_output import AUTHOR_OUTPUT, captured_record
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult, Failed
 from tidemill.workflows.node_calls import NodeCall, PushCall, SecretCall
 from tidemill.workflows.plan import UNMAPPED
@@ -154,10 +157,26 @@ def _run_request(data: bytes, control: int, call: TaskCall) -> None:
     mask = SecretMask()
     call_node, on_log = partial(_call_node, control, mask), partial(_send_log, control)
     environment = CallEnvironment(_CLOCK, on_log, getpid(), echoes=False, call_node=call_node, mask=mask)
+    if request.captures_output:
+        AUTHOR_OUTPUT.observe_process(_RecordSender(on_log))
     if call.is_async:
         _run_on_loop(request, control, call, environment)
     else:
         _send_result(control, call.run(request, environment))
+
+
+class _RecordSender:
+    """Sends what author code logs and warns about to the node, which reads what it prints at the descriptors."""
+
+    def __init__(self, on_log: Callable[[LogRecord], None]) -> None:
+        self._on_log = on_log
+
+    def add_printed(self, stream: str, data: bytes) -> None:
+        """Do nothing: the streams of this process are not observed."""
+
+    def add_logged(self, record: logging.LogRecord, *, is_shown: bool) -> None:  # noqa: ARG002
+        """Send a log record."""
+        self._on_log(captured_record(_CLOCK.now(), record))
 
 
 def _run_on_loop(request: AttemptRequest, control: int, call: TaskCall, environment: CallEnvironment) -> None:

@@ -27,11 +27,12 @@ from typing import Annotated, Any
 import msgspec
 
 from tidemill.engine.workflows.executors.code import CodeLocation
-from tidemill.engine.workflows.executors.interface import VALUE_LIMIT, LogRecord
+from tidemill.engine.workflows.executors.interface import VALUE_LIMIT
 from tidemill.graphs.outcomes import Receipt
 from tidemill.kernel import durations
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError, RequestError, TidemillError
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
 from tidemill.workflows.node_calls import NodeCall, PushCall, StartCall, StartedRun
 

@@ -23,6 +23,7 @@ from tidemill.engine.workflows.executors.forkserver.protocol import ForkHooks
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError
+from tidemill.telemetry.author_output import AUTHOR_OUTPUT
 
 FDS_PER_SPAWN = 3
 """The number of descriptors that come with a Spawn: control socket, stdout, stderr."""
@@ -66,6 +67,7 @@ class ForkServer:
         request = protocol.TO_SERVER_DECODER.decode(data)
         assert isinstance(request, protocol.Prepare)
         self._lease = request.lease
+        AUTHOR_OUTPUT.observe_descriptors()
         with _exiting_on_disconnect(self._node_socket):
             reply = self._prepare(request)
         self._queue_message(reply)

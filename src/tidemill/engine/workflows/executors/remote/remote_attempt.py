@@ -6,7 +6,7 @@ import logging
 import msgspec
 
 from tidemill.engine.workflows.executors.attempt_table import RunningAttempt
-from tidemill.engine.workflows.executors.interface import AttemptRequest, LogRecord
+from tidemill.engine.workflows.executors.interface import AttemptRequest
 from tidemill.engine.workflows.executors.remote.interface import StartTimeouts, UnitStatus
 from tidemill.kernel.backoff import Backoff
 from tidemill.kernel.clock import Clock
@@ -16,6 +16,7 @@ from tidemill.storage.tables.logs import LogChunk
 from tidemill.storage.tables.orders import AttemptClaim
 from tidemill.storage.workflow_ports import WorkflowStore
 from tidemill.telemetry import events
+from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.records import AttemptKey
 
 
