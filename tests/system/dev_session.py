@@ -36,7 +36,9 @@ def start_of_python() -> float:
 class DevSession:
     """A `tidemill dev` on a folder; all its other files are below `scratch`."""
 
-    def __init__(self, folder: Path, scratch: Path, *options: str, is_hasty: bool = False) -> None:
+    def __init__(
+        self, folder: Path, scratch: Path, *options: str, is_hasty: bool = False, port: str | None = "0"
+    ) -> None:
         """Start it, for a folder or a file; a hasty one has shorter limits than the default."""
         scratch.mkdir(exist_ok=True)
         self.scratch = scratch
@@ -44,7 +46,7 @@ class DevSession:
         environment = {name: value for name, value in os.environ.items() if name not in unset}
         program = [hasty_dev.__file__] if is_hasty else ["-m", "tidemill"]
         self.program = subprocess.Popen(
-            [sys.executable, *program, "dev", str(folder), *options],
+            [sys.executable, *program, "dev", str(folder), *options, *(("--port", port) if port else ())],
             cwd=folder if folder.is_dir() else folder.parent,
             env=environment | {"TMPDIR": str(scratch), "PYTHONUTF8": "1"},
             stdout=subprocess.PIPE,

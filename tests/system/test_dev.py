@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,8 @@ import pytest
 from tests.system.dev_session import FLOW, DevSession, start_of_python
 from tests.system.terminals import CTRL_C, Terminal
 from tests.system.test_hostile_packages import alive_with
+from tidemill.kernel.errors import OperationError
+from tidemill.server.serving import LOOPBACK, bind
 
 PLAIN = 'import tidemill as tm\n\nflow = tm.Workflow("flow")\n\n\n@flow.task\ndef one() -> int:\n    return {value}\n'
 TIME = re.compile(r"^\d\d:\d\d:\d\d  ")
@@ -371,3 +373,18 @@ def test_an_output_without_a_reader_ends_it(folder: Path, tmp_path: Path, lines:
             program.kill()
     assert alive_with(str(scratch).encode()) == []
     assert os.listdir(scratch) == []
+
+
+def test_the_port_is_8080_if_it_is_free(folder: Path, tmp_path: Path) -> None:
+    """D26: bookmarks and open pages survive a restart; here a listener has the port, and the output says so."""
+    with ExitStack() as stack:
+        is_held = False
+        with suppress(OperationError):  # another test may have it, and may release it any moment
+            stack.enter_context(bind(LOOPBACK, 8080)).listen()
+            is_held = True
+        dev = stack.enter_context(DevSession(folder, tmp_path / "scratch", port=None))
+        link = dev.wait_for("Tidemill is ready at")[1]
+        if is_held or not link.endswith(":8080"):
+            assert not link.endswith(":8080")
+            dev.wait_for("another program has port 8080, so this node has a free one; --port sets it")
+        assert dev.end() == 0

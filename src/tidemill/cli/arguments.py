@@ -37,6 +37,15 @@ ConcurrencyOption = Annotated[
         min=1, help="The number of tasks that may run at a time. Default: 8, and 16 coroutines.", show_default=False
     ),
 ]
+NodePortOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="The port of the node; 0 takes a free one. Default: 8080, or a free one if 8080 is taken.",
+        show_default=False,
+    ),
+]
 PoolOption = Annotated[
     list[str] | None,
     typer.Option("--pool", metavar="NAME=N", help="The number of slots of a pool. May be repeated."),

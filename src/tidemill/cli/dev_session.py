@@ -2,9 +2,11 @@
 
 import asyncio
 import webbrowser
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from tidemill.cli.dev_activity import DevActivity, forwarding_logs
 from tidemill.cli.dev_lock import hold_store_lock
@@ -19,8 +21,14 @@ from tidemill.node import Node
 from tidemill.packages.reconcile.reconciler import Reconciler
 from tidemill.packages.status import PackageStatus
 from tidemill.server.app import make_server_app
-from tidemill.server.connections import connections_of
-from tidemill.server.serving import LOOPBACK, serving
+from tidemill.server.connections import Connections, connections_of
+from tidemill.server.serving import LOOPBACK, bind, bind_preferring, serving_on
+
+if TYPE_CHECKING:
+    from litestar.types import ASGIApp
+
+PREFERRED_PORT = 8080
+"""The port of a node if none was given and no other program has it, so that bookmarks and open pages keep working."""
 
 FIRST_LOAD_TIMEOUT = 4.0
 """Seconds to wait for the first package before the table of packages is shown without any."""
@@ -30,11 +38,12 @@ NEXT_LOAD_TIMEOUT = 2.0
 
 
 def run_folder(
-    node: Node, root: Path, address: str, port: int, *, open_browser: bool, notes: Sequence[str] = ()
+    node: Node, root: Path, address: str, port: int | None, *, open_browser: bool, notes: Sequence[str] = ()
 ) -> int | None:
     """Run the packages of a folder on a node with the store at this address; return the exit code of the first signal.
 
-    It is None if the node ended without one: what read its output has closed the pipe. `notes` stand below the link.
+    The code is None if the node ended without a signal: what read its output has closed the pipe. Without a port, the
+    node has PREFERRED_PORT or, if that is taken, a free one. `notes` stand below the link.
     """
     interrupts = Interrupts(on_second=lambda: print_error("stopped without waiting for running tasks"))
     with hold_store_lock(address), interrupts.handling_signals():
@@ -51,7 +60,14 @@ def _display_address(address: str) -> str:
 
 
 async def _run_node(
-    node: Node, root: Path, store: str, interrupts: Interrupts, port: int, *, open_browser: bool, notes: Sequence[str]
+    node: Node,
+    root: Path,
+    store: str,
+    interrupts: Interrupts,
+    port: int | None,
+    *,
+    open_browser: bool,
+    notes: Sequence[str],
 ) -> None:
     """Run and serve the node until it is interrupted."""
     loop, stop_requested = asyncio.get_running_loop(), asyncio.Event()
@@ -60,9 +76,13 @@ async def _run_node(
     activity = DevActivity(node, view, SystemClock(), store)
     with forwarding_logs(loop, activity.handle_record):
         app, connections = make_server_app(node, has_authentication=False), connections_of(node)
-        async with node, serving(app, LOOPBACK, port, connections) as url:
+        async with node, _serving(app, port, connections) as url:
             node.history.start()
             view.print_banner(url)
+            if port is None and urlsplit(url).port != PREFERRED_PORT:
+                view.print_event(
+                    f"another program has port {PREFERRED_PORT}, so this node has a free one; --port sets it"
+                )
             for note in notes:
                 view.print_event(note)
             if open_browser:  # on a thread: it may wait some seconds for a browser to start
@@ -77,6 +97,13 @@ async def _run_node(
             activity.release()
             view.print_event("stopping; Ctrl-C again stops at once")
             activity.mute_warnings()
+
+
+@asynccontextmanager
+async def _serving(app: "ASGIApp", port: int | None, connections: Connections) -> AsyncIterator[str]:
+    with bind_preferring(LOOPBACK, PREFERRED_PORT) if port is None else bind(LOOPBACK, port) as listener:
+        async with serving_on(app, listener, connections) as url:
+            yield url
 
 
 async def _show_activity(reconciler: Reconciler, view: DevView, activity: DevActivity) -> None:

@@ -240,6 +240,20 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def bind_preferring(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on a port, or one with a free port if another program has that one."""
+    try:
+        listener = bind(host, port)
+    except OperationError:
+        return bind(host, 0)
+    try:
+        listener.listen(BACKLOG)  # of two that have bound it at the same moment, one can listen
+    except OSError:
+        listener.close()
+        return bind(host, 0)
+    return listener
+
+
 @contextmanager
 def _explaining(host: str, port: int) -> Iterator[None]:
     """Raise an OperationError with a remedy if an address cannot be used."""

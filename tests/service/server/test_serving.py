@@ -13,7 +13,7 @@ from tests.service.server.serving_node import client_of
 from tests.service.server.test_connections import CLOSE_FRAME, UPGRADE
 from tidemill.server import serving as module
 from tidemill.server.connections import Connections
-from tidemill.server.serving import LOOPBACK, serving, serving_on
+from tidemill.server.serving import LOOPBACK, bind, bind_preferring, serving, serving_on
 
 
 class SlowApp:
@@ -135,3 +135,14 @@ async def test_a_proxy_is_known_by_its_ipv4_address_on_a_socket_for_both_familie
             url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
             await client.get(url, headers={"x-forwarded-for": "203.0.113.7"})
     assert clients == ["203.0.113.7"]
+
+
+def test_a_preferred_port_is_taken_if_it_is_free() -> None:
+    """D26: the first has it, the second has another one, and after the first it is free again."""
+    with bind(LOOPBACK, 0) as finder:
+        port = finder.getsockname()[1]
+    with bind_preferring(LOOPBACK, port) as first, bind_preferring(LOOPBACK, port) as second:
+        assert first.getsockname() == (LOOPBACK, port)
+        assert second.getsockname()[1] not in (0, port)
+    with bind_preferring(LOOPBACK, port) as third:
+        assert third.getsockname() == (LOOPBACK, port)

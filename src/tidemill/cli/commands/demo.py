@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.arguments import NodePortOption
 from tidemill.cli.example_files import CopiedExamples, copy_examples
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.stores import default_store_address
@@ -25,7 +26,7 @@ def demo(
     folder: Annotated[
         Path, typer.Argument(metavar="[DIR]", help="The folder for the examples; it is created.", show_default=True)
     ] = DEFAULT_FOLDER,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port of the node; 0 takes a free one.")] = 0,
+    port: NodePortOption = None,
     open_browser: Annotated[
         bool | None,
         typer.Option("--open/--no-open", help="Open the node in a browser. Default: on a desktop.", show_default=False),

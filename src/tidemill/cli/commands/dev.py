@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.arguments import ConcurrencyOption, ExecutorOption, PoolOption, parse_pools
+from tidemill.cli.arguments import ConcurrencyOption, ExecutorOption, NodePortOption, PoolOption, parse_pools
 from tidemill.cli.exit_codes import EXIT_INTERRUPTED, exit_on_error
 from tidemill.cli.stores import STORE_FOLDER, default_store_address
 from tidemill.kernel.errors import RequestError
@@ -39,7 +39,7 @@ def dev(
             help="What to do with unfinished runs when their code changes; a workflow can set its own policy."
         ),
     ] = UnfinishedChoice.UPGRADE,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port of the node; 0 takes a free one.")] = 0,
+    port: NodePortOption = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the node in a browser.")] = False,
 ) -> None:
     """Run the packages of a folder, and reload them whenever a file is saved.
