@@ -8,7 +8,9 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.axe import violations
 from tests.browser.demo_node import DemoNode, demo_node
+from tests.browser.releases import upload
 
 IMPORT_ERROR = '''"""A file whose fifth line cannot be imported."""
 
@@ -61,6 +63,31 @@ def test_a_package_is_uploaded_and_unloaded(page: Page, node: DemoNode, archive:
     expect(page).to_have_url(f"{node.url}/packages")
     expect(page.get_by_role("link", name="crates")).to_have_count(0)
     assert httpx.get(f"{node.url}/api/v1/packages/crates").status_code == 404
+
+
+def test_a_package_is_rolled_back(page: Page, node: DemoNode, tmp_path: Path) -> None:
+    """S-8: the kept versions, each to go back to; a rollback by another person shows without a reload."""
+    with httpx.Client(base_url=f"{node.url}/api/v1", timeout=20) as api:
+        upload(api, tmp_path, "barrels", "0.1.0", "0.2.0")
+        page.goto(f"{node.url}/packages/barrels")
+        versions = page.get_by_role("region", name="Versions")
+        first, second = (versions.get_by_role("row").filter(has_text=one) for one in ("0.1.0", "0.2.0"))
+        expect(second.get_by_text("published")).to_be_visible()
+        expect(second.get_by_role("button")).to_have_count(0)
+        first.get_by_role("button", name="Roll back to 0.1.0").click()
+        dialog = page.get_by_role("dialog", name="Roll barrels back to 0.1.0?")
+        assert violations(page) == []
+        expect(dialog).to_contain_text("loads version 0.1.0 in place of 0.2.0")
+        dialog.get_by_role("button", name="Roll back").click()
+        expect(page.get_by_text("Package barrels is rolled back to 0.1.0.")).to_be_visible()
+        expect(dialog).to_have_count(0)
+        expect(first.get_by_text("published")).to_be_visible()
+        api.post("/packages/barrels/rollback", json={"version": "0.2.0"}).raise_for_status()
+        expect(second.get_by_text("published")).to_be_visible()
+        expect(first.get_by_role("button", name="Roll back to 0.1.0")).to_be_visible()
+        [newest, _] = api.get("/audit", params={"action": "package.rollback"}).json()["items"]
+        assert newest["target"] == "barrels"
+        api.delete("/packages/barrels").raise_for_status()
 
 
 @pytest.mark.expects_errors

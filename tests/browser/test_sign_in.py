@@ -5,12 +5,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.releases import upload
 from tests.system.server_process import server_process
 
 PASSWORD = "correct horse battery"
@@ -147,3 +149,19 @@ def test_a_reader_sees_no_buttons_of_changes(page: Page, server: SecuredServer) 
     page.goto(f"{server.url}/accounts")  # UD-22: not listed, but the address may be typed
     expect(page.get_by_role("main").get_by_role("alert")).to_be_visible()
     expect(page.get_by_role("main").get_by_role("button", name=changes)).to_have_count(0)
+
+
+def test_a_reader_sees_versions_and_rolls_none_back(page: Page, server: SecuredServer, tmp_path: Path) -> None:
+    """S-4: a rollback is for those who may upload; its dialog does not open by its address either."""
+    upload(server.client, tmp_path, "casks", "0.1.0", "0.2.0")
+    for account, buttons in (("ada", 1), ("rae", 0)):
+        page.goto(f"{server.url}/packages/casks?dialog=rollback:0.1.0")
+        sign_in(page, account)
+        versions = page.get_by_role("region", name="Versions").get_by_role("row")
+        expect(versions).to_have_count(3)
+        expect(versions.filter(has_text="0.2.0").get_by_text("loaded")).to_be_visible()
+        expect(page.get_by_role("dialog")).to_have_count(buttons)
+        if buttons:
+            page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+        expect(page.get_by_role("button", name="Roll back to")).to_have_count(buttons)
+        page.context.clear_cookies()

@@ -44,3 +44,10 @@ test("a change by other people makes what it is about outdated, and the audit lo
   expect([workflows, pools, audit].map((key) => isOutdated(event, key ?? []))).toEqual([true, false, true]);
   expect(isOutdated({ ...event, action: "pool.set" }, pools ?? [])).toBe(true);
 });
+
+test("a rollback by other people and the end of a run make the versions of packages outdated", () => {
+  const key = ["get", "/api/v1/packages/{name}/versions", { params: { path: { name: "market" } } }];
+  expect(isOutdated({ type: "change.made", action: "package.rollback", target: "market" }, key)).toBe(true);
+  expect(isOutdated({ type: "run.ended", run: "a", workflow: "report" }, key)).toBe(true);
+  expect(isOutdated({ type: "run.ended", run: "a" }, ["get", "/api/v1/packages/{name}", key[2]])).toBe(false);
+});

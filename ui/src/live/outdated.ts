@@ -41,6 +41,8 @@ const TABLE: Record<string, (event: FeedEvent) => Outdated[]> = {
     { path: "/api/v1/workflows", about: { name: event.workflow } },
     { path: "/api/v1/schedules" },
     { path: "/api/v1/backfills" },
+    // Versions of packages say how many unfinished runs need them.
+    { path: "/api/v1/packages/{name}/versions" },
     OVERVIEW,
   ],
   "task.*": (event) => [

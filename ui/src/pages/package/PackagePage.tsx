@@ -14,10 +14,11 @@ import { Time } from "@/design/Time/Time";
 import { LoadSteps } from "./LoadSteps";
 import { PackageProblems } from "./PackageProblems";
 import { UnloadPackage } from "./UnloadPackage";
+import { Versions } from "./Versions";
 
 type Package = Schema<"PackageInfo">;
 
-/** One package: what is loaded and from where, the six steps of the last load, and what is wrong with it. */
+/** One package: what is loaded and from where, how the last load went, what is wrong, and the versions that are kept. */
 export function PackagePage() {
   const { name } = useParams({ strict: false }) as { name: string };
   const dialog = useDialog();
@@ -51,6 +52,7 @@ function Content({ data }: { data: Package }) {
       <Panel title="Steps of the last load">
         <LoadSteps steps={data.steps} />
       </Panel>
+      <Versions name={data.name} loaded={data.version} />
       <Panel title="Facts">
         <Facts facts={factsOf(data)} />
       </Panel>
