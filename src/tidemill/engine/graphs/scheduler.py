@@ -195,7 +195,9 @@ class GraphScheduler(LoadedGraphs):
     def _apply_change(self, staged: StagedGraphs) -> None:
         tenant, own_reactors = staged.change.tenant, {one.name for one in staged.change.reactors}
         for name, newer in staged.redefined_accumulators.items():
-            self._accumulators[tenant, name].redefine(newer)
+            running = self._accumulators[tenant, name]
+            running.redefine(newer)
+            self.runtime.supervisor.on_unread_state(running, running.unread.describe())
         for graph in staged.change.graphs:
             self._registry.graphs.add(tenant, graph.name, graph)
             logger.info(events.GRAPH_BOUND, extra={"graph": graph.name, "reactor": graph.reactor_name})
@@ -280,7 +282,7 @@ class GraphScheduler(LoadedGraphs):
             is_starting_up=self.runtime.is_starting_up,
         )
         restorer.run()
-        attach_key_loaders(staged.added_reactors.values(), self._store, self.runtime.supervisor)
+        attach_key_loaders(staged.added_reactors.values(), self._store)
         for reactor in reset:
             reactor.is_unsaved_reset = True
         durability = self.runtime.durability
@@ -292,6 +294,8 @@ class GraphScheduler(LoadedGraphs):
             durability.flush_soon()
         for component, reason in restorer.problems:
             self.runtime.supervisor.on_partial_restore(component, reason)
+        for component, unread in restorer.unread.items():
+            self.runtime.supervisor.on_unread_state(component, unread.describe_fields())
 
     def _start_reactor(self, tenant: str, name: str, managed: ManagedGraph) -> None:
         """Start a reactor and those of its accumulators that do not run yet; endpoints come last, all or none."""

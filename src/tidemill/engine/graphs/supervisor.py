@@ -36,6 +36,7 @@ EVENT_BY_ACTION = {
     "failed": events.COMPONENT_FAILED,
     "cancelled": events.COMPONENT_STOP_TIMED_OUT,
     "restored": events.CHECKPOINT_PARTIALLY_RESTORED,
+    "unread": events.STATE_UNREAD,
     "undelivered": events.FIRING_UNDELIVERED,
     "gap": events.SOURCE_GAP,
 }
@@ -206,6 +207,11 @@ class Supervisor:
     def on_partial_restore(self, component: Supervised, reason: str) -> None:
         """Record that some of a component's stored state could not be restored."""
         self._record(component, "restored", reason)
+
+    def on_unread_state(self, component: Supervised, reason: str | None) -> None:
+        """Record that a newer version does not read some of a component's state; None if it reads everything."""
+        if reason is not None:
+            self._record(component, "unread", reason)
 
     def on_ownership_lost(self, component: Supervised) -> None:
         """Record that another node owns a component now, and stop it."""

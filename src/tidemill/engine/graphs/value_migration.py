@@ -8,6 +8,7 @@ import msgspec
 
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.annotations.variants import union_members
+from tidemill.engine.graphs.unread_state import UnreadState, find_lost_fields
 from tidemill.graphs.outcomes import to_jsonable
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 
@@ -16,10 +17,15 @@ _ATOMS = frozenset([str, bytes, int, float, bool, type(None)])
 
 
 class ValueMigrator:
-    """Converts values of an older version to the declared type. Never raises: a value that does not fit is None."""
+    """Converts values of an older version to the declared type. Never raises: a value that does not fit is None.
 
-    def __init__(self, annotation: Any) -> None:
+    What does not fit, and fields that the declared type does not have, are recorded in `unread`.
+    """
+
+    def __init__(self, annotation: Any, unread: UnreadState | None = None, what: str = "a value") -> None:
         self._annotation = annotation
+        self._unread = UnreadState() if unread is None else unread
+        self._what = what
 
     def __call__(self, value: Any) -> Any:
         """Return a value unchanged if it has the declared type, else rebuilt as that type; None if it does not fit."""
@@ -28,7 +34,8 @@ class ValueMigrator:
                 migrated = self._element_migrator.migrate_fitting(value)
                 return migrated if len(migrated) == len(value) else None
             return self._migrate(value)
-        except AUTHOR_ERRORS:  # author code: a class may raise anything for a value
+        except AUTHOR_ERRORS as error:  # author code: a class may raise anything for a value
+            self._unread.add_unfit(self._what, str(error).partition("\n")[0])
             return None
 
     def migrate_or_describe(self, value: Any) -> Any:
@@ -46,7 +53,10 @@ class ValueMigrator:
             return self._validator.validate(value)
         except TypeMismatchError:
             namesake = self._validators_by_class.get(type(value).__name__, self._validator)
-            return namesake.validate(msgspec.to_builtins(value))
+            migrated = namesake.validate(msgspec.to_builtins(value))
+            if fields := find_lost_fields(value, migrated):
+                self._unread.add_fields(self._what, fields)
+            return migrated
 
     @cached_property
     def _validator(self) -> TypeValidator:
@@ -63,4 +73,4 @@ class ValueMigrator:
     def _element_migrator(self) -> "ValueMigrator | None":
         """Converts the elements of a list; None if the annotation is not a list."""
         arguments = get_args(self._annotation) if get_origin(self._annotation) is list else ()
-        return ValueMigrator(arguments[0]) if arguments else None
+        return ValueMigrator(arguments[0], self._unread, self._what) if arguments else None

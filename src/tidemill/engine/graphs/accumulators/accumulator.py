@@ -16,6 +16,7 @@ from tidemill.engine.graphs.dead_letters import BatchedEvents
 from tidemill.engine.graphs.firing.firing_loop import FiringLoop
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.supervisor import RestartState
+from tidemill.engine.graphs.unread_state import UnreadState
 from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.engine.tasks import cancel_and_wait
 from tidemill.graphs.definition import Accumulator
@@ -60,6 +61,7 @@ class RunningAccumulator:
         self.loop_task: asyncio.Task[Any] | None = None
         self.kind = make_kind(self)
         self.intake.set_kind(self.kind)
+        self.unread = self.create_unread()
 
     def create_intake(self, definition: Accumulator) -> EventIngest:
         """Create the part that takes its events."""
@@ -125,6 +127,7 @@ class RunningAccumulator:
 
     def redefine(self, newer: Self) -> None:
         """Become a newer version, which was created but never started. Counters and targets stay; state if it fits."""
+        self.unread = self.create_unread()
         self.kind.before_redefine(newer.kind)
         self._migrate_state(newer)
         self.intake.read_definition(newer.definition)
@@ -138,16 +141,25 @@ class RunningAccumulator:
 
     def _migrate_state(self, newer: Self) -> None:
         """Convert the running state to the newer declaration; if it does not fit, it starts again."""
-        fresh, migrate, emitter = newer.emitter.state, ValueMigrator(newer.definition.state), self.emitter
-        emitter.state, emitter.committed_state = (
+        fresh, emitter = newer.emitter.state, self.emitter
+        unread = self.unread if _has_changed(emitter.state, self.definition.state) else None
+        is_committed = emitter.state is emitter.committed_state
+        before = emitter.state, None if is_committed else emitter.committed_state
+        emitter.state, committed = (
             fresh if fresh is None or state is None or (fitting := migrate(state)) is None else fitting
-            for state in (emitter.state, emitter.committed_state)
+            for state, migrate in zip(before, state_migrators(newer.definition, unread), strict=True)
         )
+        emitter.committed_state = emitter.state if is_committed else committed
+
+    def create_unread(self) -> UnreadState:
+        """Create the record of what the next version does not read."""
+        return UnreadState()
 
     def migrate_events(self, events: Iterable[Any]) -> list[Any]:
         """Return the buffered events that fit the new declaration; the others are counted as dropped."""
         before = list(events)
-        fitting = ValueMigrator(self.definition.event_type).migrate_fitting(before)
+        migrator = ValueMigrator(self.definition.event_type, self.unread, "an event that it held")
+        fitting = migrator.migrate_fitting(before)
         if len(fitting) < len(before):
             self.emitter.dropped["migration"] += len(before) - len(fitting)
         return fitting
@@ -281,3 +293,16 @@ def _migrate_dead_letter(migrator: ValueMigrator, dead_letter: DeadLetter, detai
         events = [migrator.migrate_or_describe(event) for event in detail.events]
         return replace(dead_letter, event=events), replace(detail, events=events)
     return replace(dead_letter, event=migrator.migrate_or_describe(dead_letter.event)), detail
+
+
+def state_migrators(newer: Accumulator, unread: UnreadState | None) -> tuple[ValueMigrator, ValueMigrator]:
+    """Return what converts the running state, and silently the one without the steps that are being committed."""
+    return ValueMigrator(newer.state, unread, "its running state"), ValueMigrator(newer.state)
+
+
+def _has_changed(state: Any, kind: type | None) -> bool:
+    """Return whether a running state is another than at the start, so that something of it can be lost."""
+    try:
+        return kind is not None and bool(state != kind())
+    except AUTHOR_ERRORS:  # author code: values may refuse to be compared
+        return True

@@ -66,9 +66,9 @@ class AccumulatorCodecs(msgspec.Struct, frozen=True):
             return encode_msgpack((step.kind, value, step.count, step.offset))
         return encode_msgpack((step.kind, value, step.count, step.offset, encode_key(step.key)))
 
-    def from_record(self, record: JournalRecord) -> JournalStep:
-        """Return the step of a record, or raise TypeMismatchError."""
-        value = None if record.kind == "released" else self._codec_for(record.kind).decode(record.value)
+    def from_record(self, record: JournalRecord, read: Callable[[Codec, bytes], Any]) -> JournalStep:
+        """Return the step of a record whose value `read` decodes, or raise TypeMismatchError."""
+        value = None if record.kind == "released" else read(self._codec_for(record.kind), record.value)
         key = decode_key(record.key) if isinstance(record, KeyedJournalRecord) else None
         return JournalStep(record.kind, value, record.count, record.offset, key)
 

@@ -5,24 +5,25 @@ this key in between; that is reported.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from tidemill.annotations.codec import Codec
-from tidemill.annotations.validation import TypeMismatchError
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
 from tidemill.engine.graphs.checkpoints.named_values import NamedDecoder
 from tidemill.engine.graphs.durability.checksums import is_key_intact
 from tidemill.engine.graphs.keys.key_index import KeyIndex
 from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
-from tidemill.engine.graphs.supervisor import Supervisor
+from tidemill.engine.graphs.unread_state import UnreadState
 from tidemill.graphs.keys import Key, decode_key, encode_key
 from tidemill.graphs.snapshot import KeyPart
 from tidemill.storage.graph_ports import KeySnapshot, PartKey
 from tidemill.storage.store import Store
 
 KEYS_PER_PAGE = 10_000
+REPORT_INTERVAL = 60.0  # seconds between reports of what is not read of keys
 
 
 class StoredKeys(msgspec.Struct, frozen=True):
@@ -55,10 +56,11 @@ async def read_stored_keys(store: Store, reactor: PartKey, wanted: Sequence[byte
 class KeyRestorer:
     """Makes keys of one reactor active, with the state that their snapshots hold."""
 
-    def __init__(self, reactor: KeyedReactor, report: Callable[[str], None]) -> None:
+    def __init__(self, reactor: KeyedReactor, report: Callable[[str], None], unread: UnreadState) -> None:
         self._reactor = reactor
         self._keys = reactor.firing_loop.keys
         self._report = report
+        self._unread = unread
 
     def restore(self, rows: Iterable[KeySnapshot]) -> None:
         """Restore the keys that these snapshots belong to."""
@@ -106,18 +108,11 @@ class KeyRestorer:
             self._report(f"the snapshot of {subject} cannot be read by this version: {error}; it starts empty")
             return
 
-        def decode(codec: Codec, data: bytes, what: str) -> Any:
-            try:
-                return codec.decode(data)
-            except TypeMismatchError as error:
-                self._report(f"{what} of {subject} no longer fits its declaration and was left out: {error}")
-                return None
-
         is_reset = row.moment <= self._reactor.key_history.reset_moment
-        self._apply_inputs(part, NamedDecoder(self._reactor.accumulators, decode), is_reset=is_reset)
+        self._apply_inputs(part, NamedDecoder(self._reactor.accumulators, self._unread.read_fitting), is_reset=is_reset)
         for one in self._reactor.accumulators:
             if not (is_reset and one.definition.is_window):
-                _apply_content(one, part, decode)
+                _apply_content(one, part, self._unread.read_fitting)
 
     def _apply_inputs(self, part: KeyPart, decoder: NamedDecoder, *, is_reset: bool) -> None:
         inputs = self._reactor.firing_loop.inputs
@@ -137,33 +132,59 @@ def _by_key(rows: Iterable[KeySnapshot]) -> dict[bytes, list[KeySnapshot]]:
 
 
 def _apply_content(accumulator: RunningAccumulator, part: KeyPart, decode: Callable[[Codec, bytes, str], Any]) -> None:
-    codecs, name = accumulator.emitter.codecs, accumulator.name
+    codecs, name, shown = accumulator.emitter.codecs, accumulator.name, accumulator.definition.declared_name
     if codecs.state is not None and name in part.states:
-        state = decode(codecs.state, part.states[name], f"the running state of '{name}'")
+        state = decode(codecs.state, part.states[name], f"the running state of '{shown}'")
         if state is not None:
             accumulator.emitter.state = accumulator.emitter.committed_state = state
     kind, held = part.held.get(name, ("", []))
     if held and kind == str(accumulator.definition.kind):
-        values = [decode(codecs.buffered, value, f"an event that '{name}' held") for value in held]
+        values = [decode(codecs.buffered, value, f"an event that '{shown}' held") for value in held]
         accumulator.kind.replace_buffer([value for value in values if value is not None])
 
 
 class KeyLoader:
     """Reads the keys of a running reactor that are not active."""
 
-    def __init__(self, reactor: KeyedReactor, store: Store, supervisor: Supervisor) -> None:
+    def __init__(self, reactor: KeyedReactor, store: Store) -> None:
         self._reactor = reactor
         self._store = store
-        self._restorer = KeyRestorer(reactor, lambda reason: supervisor.on_partial_restore(reactor, reason))
+        self._runtime = reactor.runtime
+        self._is_waiting = False  # the last report is less than a minute old
+        self._start_version()
+
+    def _start_version(self) -> None:
+        self._version = self._reactor.definition
+        self._unread = UnreadState(self._reactor.keys.read_current)
+        report = partial(self._runtime.supervisor.on_partial_restore, self._reactor)
+        self._restorer = KeyRestorer(self._reactor, report, self._unread)
 
     async def read(self, keys: Sequence[Key]) -> None:
         """Make keys active that the store has."""
+        if self._version is not self._reactor.definition:
+            self._start_version()
         part = PartKey(self._reactor.tenant, "reactor", self._reactor.name)
         self._restorer.restore(await self._store.key_snapshots.read(part, [encode_key(key) for key in keys]))
+        self._report_unread()
+
+    def _report_unread(self) -> None:
+        """Report what was not read so far, at most once a minute."""
+        if self._unread.has_news and not self._is_waiting:
+            self._unread.has_news = False
+            if (reason := self._unread.describe_unfit()) is not None:
+                self._runtime.supervisor.on_partial_restore(self._reactor, reason)
+            self._runtime.supervisor.on_unread_state(self._reactor, self._unread.describe_fields())
+            self._is_waiting = True
+            self._runtime.tasks.start(f"reactor {self._reactor.name}: unread state", self._report_later())
+
+    async def _report_later(self) -> None:
+        await self._runtime.clock.sleep(REPORT_INTERVAL)
+        self._is_waiting = False
+        self._report_unread()
 
 
-def attach_key_loaders(added: Iterable[Any], store: Store | None, supervisor: Supervisor) -> None:
+def attach_key_loaders(added: Iterable[Any], store: Store | None) -> None:
     """Let the durable ones of `ManagedGraph`s with keys drop idle ones, and read them from the store."""
     for reactor in (managed.reactor for managed in added):
         if store is not None and isinstance(reactor, KeyedReactor) and reactor.durability.is_durable:
-            reactor.key_memory.read = KeyLoader(reactor, store, supervisor).read
+            reactor.key_memory.read = KeyLoader(reactor, store).read

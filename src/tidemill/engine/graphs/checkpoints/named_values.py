@@ -44,7 +44,8 @@ class NamedDecoder:
         for name, data in named:
             if name in self._sources:
                 index, one = self._sources[name]
-                value = self._decode(one.emitter.codecs.boundary, data, f"a boundary of '{name}'")
+                what = f"a boundary of '{one.definition.declared_name}'"
+                value = self._decode(one.emitter.codecs.boundary, data, what)
                 if value is not None:
                     yield index, one.definition.trim_to_capacity(value) if one.definition.is_window else value
 

@@ -37,6 +37,7 @@ from tidemill.engine.graphs.reactors.feed_outbox import PendingFeed
 from tidemill.engine.graphs.reactors.outbox import FailedStart, OutboxEntry
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
+from tidemill.engine.graphs.unread_state import UnreadState
 from tidemill.graphs.inputs import FiringInputs
 from tidemill.graphs.keys import Key, decode_key
 from tidemill.graphs.snapshot import (
@@ -92,6 +93,8 @@ class StateRestorer:
         self._maybe_diverged: set[RunningReactor] = set()  # their windows may differ from before
         self.problems: list[tuple[Component, str]] = []
         """What could not be restored, in words, and the component of each."""
+        self.unread: dict[Component, UnreadState] = {}
+        """What was not read of the values of each component."""
 
     def run(self) -> None:
         """Restore everything."""
@@ -107,6 +110,9 @@ class StateRestorer:
         self._initialize_fresh()
         self._replay_journal()
         self._restore_dead_letters_and_pauses()
+        for component, unread in self.unread.items():
+            if (reason := unread.describe_unfit()) is not None:
+                self._report(component, reason)
         self._start_new_series(chosen)
 
     def _initialize_fresh(self) -> None:
@@ -180,7 +186,8 @@ class StateRestorer:
         emitter.position = emitter.checkpointed_position = content.position
         self._restored_positions[accumulator] = content.position
         emitter.offset = emitter.checkpointed_offset = content.offset
-        if (codec := emitter.codecs.state) is not None and content.state is not None:
+        codec = None if isinstance(accumulator, KeyedAccumulator) else emitter.codecs.state  # each key has its state
+        if codec is not None and content.state is not None:
             state = self._decode_value(accumulator, codec, content.state, "its running state")
             emitter.state = emitter.committed_state = emitter.state if state is None else state
         if accumulator.definition.is_window and self._reset >= {one.reactor for one, _ in emitter.targets}:
@@ -204,11 +211,13 @@ class StateRestorer:
 
     def _decode_value(self, component: Component, codec: Codec, data: bytes, what: str) -> Any:
         """Return a stored value, or None if it does not fit the current declaration."""
-        try:
-            return codec.decode(data)
-        except TypeMismatchError as error:
-            self._report(component, f"{what} no longer fits its declaration and was left out: {error}")
-            return None
+        return self._unread_of(component).read_fitting(codec, data, what)
+
+    def _unread_of(self, component: Component) -> UnreadState:
+        if (unread := self.unread.get(component)) is None:
+            unread = UnreadState(component.keys.read_current) if isinstance(component, KeyedReactor) else UnreadState()
+            self.unread[component] = unread
+        return unread
 
     # -- reactors
 
@@ -255,7 +264,7 @@ class StateRestorer:
         reset = moment if reactor in self._reset else 0 if content is None else content.reset_moment
         reactor.key_history = KeyHistory(tuple(lost), reset)
         reactor.key_memory.index = stored.index
-        KeyRestorer(reactor, partial(self._report, reactor)).restore_at_start(stored)
+        KeyRestorer(reactor, partial(self._report, reactor), self._unread_of(reactor)).restore_at_start(stored)
         reactor.show_key(None)
 
     def _went_back(self, reactor: RunningReactor, moment: int) -> bool:
@@ -312,6 +321,7 @@ class StateRestorer:
     def _decode_step(self, accumulator: RunningAccumulator, entry: JournalEntry) -> JournalStep | None:
         """Return the step of an entry, or None if it cannot be used."""
         record: JournalRecord | None = None
+        read = partial(self._unread_of(accumulator).read, what="an entry of its journal")
         try:
             kind = KeyedJournalRecord if isinstance(accumulator, KeyedAccumulator) else JournalRecord
             record = msgspec.msgpack.decode(entry.payload, type=kind)
@@ -320,7 +330,7 @@ class StateRestorer:
             elif accumulator in self._kind_changed and (record.kind != "boundary" or accumulator.definition.is_window):
                 return None
             else:
-                return self._without_count(accumulator, accumulator.emitter.codecs.from_record(record))
+                return self._without_count(accumulator, accumulator.emitter.codecs.from_record(record, read))
         except (TypeMismatchError, *UNREADABLE_ERRORS) as error:
             what = "no longer fits, and" if entry.is_intact else "is damaged and"
             self._report(accumulator, f"entry {entry.position} of its journal {what} was left out: {error}")

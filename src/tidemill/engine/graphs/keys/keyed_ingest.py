@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from tidemill.annotations.validation import TypeMismatchError
-from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator, state_migrators
 from tidemill.engine.graphs.accumulators.emit import Emitter, PendingReceipt
 from tidemill.engine.graphs.accumulators.ingest import EventIngest
 from tidemill.engine.graphs.accumulators.push_paths import PushPaths
@@ -25,7 +25,7 @@ from tidemill.engine.graphs.keys.keyed_loop import KeyedFiringLoop
 from tidemill.engine.graphs.push_paths.by_key import KeyedFastPath, KeyedSource, KeyedTarget, build_keyed_loop
 from tidemill.engine.graphs.push_paths.loop import PushLoop, decline_next, has_push_loop
 from tidemill.engine.graphs.runtime import GraphRuntime
-from tidemill.engine.graphs.value_migration import ValueMigrator
+from tidemill.engine.graphs.unread_state import UnreadState
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.keys import Key, KeyReader
 from tidemill.graphs.outcomes import DeadLetter, Receipt, Rejection
@@ -448,11 +448,15 @@ class KeyedAccumulator(RunningAccumulator):
             self._migrate_state(newer)
             self.kind.migrate_buffer()
 
+    def create_unread(self) -> UnreadState:
+        return UnreadState(lambda: self.intake.keys.current_key)
+
     def _migrate_state(self, newer: Self) -> None:
         if (kind := newer.definition.state) is None:
             self.emitter.state = self.emitter.committed_state = None
             return
-        migrate = ValueMigrator(kind)
+        unread = self.unread if self.intake.keys.current_key is not None else None
+        migrators = state_migrators(newer.definition, unread)
         before = (self.emitter.state, self.emitter.committed_state)
-        fitting = (None if state is None else migrate(state) for state in before)
+        fitting = (None if one is None else migrate(one) for one, migrate in zip(before, migrators, strict=True))
         self.emitter.state, self.emitter.committed_state = (kind() if state is None else state for state in fitting)

@@ -59,6 +59,9 @@ class KeysOfReactor(ReactorKeys):
         if self._reactor.key_memory.is_stored(checked := self.check(key)):
             await self._reactor.key_memory.load(checked)
 
+    def read_current(self) -> Key | None:
+        return self._reactor.firing_loop.keys.current_key
+
     def counts(self) -> KeyCounts:
         memory = self._reactor.key_memory
         return KeyCounts(

@@ -20,6 +20,7 @@ from tidemill.engine.graphs.reactors.feed_outbox import FeedOutbox
 from tidemill.engine.graphs.reactors.outbox import FailedStart, Outbox
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.supervisor import RestartState
+from tidemill.engine.graphs.unread_state import UnreadState
 from tidemill.engine.graphs.value_migration import ValueMigrator
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Accumulator, Reactor
@@ -95,6 +96,10 @@ class ReactorKeys:
     async def load(self, key: Any) -> None:
         """Read the state of a key from the store, if it is there and not in memory."""
         self.check(key)
+
+    def read_current(self) -> Key | None:
+        """Return the selected key; None without keys."""
+        return None
 
     def counts(self) -> KeyCounts | None:
         """Return how many keys there are; None without keys."""
@@ -261,7 +266,8 @@ class RunningReactor(FiringHost):
     def redefine(self, definition: Reactor, graphs: dict[str, CompiledGraph]) -> None:
         """Become another version of the same reactor: log and subscribers stay, and inputs that fit."""
         pairs = zip(self.definition.accumulators, definition.accumulators, strict=True)
-        migrators = {index: _migrator_for(new) for index, (old, new) in enumerate(pairs) if old is not new}
+        unread = UnreadState(self.keys.read_current)
+        migrators = {index: _migrator_for(new, unread) for index, (old, new) in enumerate(pairs) if old is not new}
         self.definition = definition
         self.durability = self.runtime.durability.policy_for(definition)
         loop = self.firing_loop
@@ -270,6 +276,7 @@ class RunningReactor(FiringHost):
         convert = partial(_convert_input, migrators)
         if lost := self.migrate_inputs(convert):
             loop.dropped["migration"] += lost
+        self.runtime.supervisor.on_unread_state(self, unread.describe())
         loop.results.dead_letters.migrate(partial(_migrate_dead_letter, definition.accumulator_names, convert))
         loop.queue_gate.set_overflow(definition.overflow)
         loop.new_series()
@@ -367,11 +374,12 @@ class RunningReactor(FiringHost):
         await self.firing_loop.stop()
 
 
-def _migrator_for(accumulator: Accumulator) -> Callable[[Any], Any]:
+def _migrator_for(accumulator: Accumulator, unread: UnreadState) -> Callable[[Any], Any]:
     """Return the function that converts boundaries to the newer declaration; windows keep the newest that fit."""
+    what = f"a boundary of '{accumulator.declared_name}'"
     if not accumulator.is_window:
-        return ValueMigrator(accumulator.boundary_type)
-    migrator = ValueMigrator(accumulator.element)
+        return ValueMigrator(accumulator.boundary_type, unread, what)
+    migrator = ValueMigrator(accumulator.element, unread, what)
     return lambda content: accumulator.trim_to_capacity(migrator.migrate_fitting(content))
 
 
