@@ -255,6 +255,16 @@ def test_a_failed_firing_shows_its_error(page: Page, shop: Shop) -> None:
     expect(page.get_by_text(re.compile(r"trader\.py.*in decide", re.DOTALL)).last).to_be_visible()
 
 
+def test_owners_and_descriptions_are_shown(page: Page, shop: Shop) -> None:
+    """F10: of the reactor below its name, and of a node, whose docstring describes it, in its panel."""
+    expect(page.get_by_text("Prices of one shop.")).to_be_visible()
+    expect(page.get_by_text("Owner: desk")).to_be_visible()
+    box(page, "Node decide").click()
+    expect(page.get_by_text("Buy what is cheaper than it should be.")).to_be_visible()
+    page.get_by_role("link", name="Source").click()
+    expect(page.get_by_text("Buys below the fair price.")).to_be_visible()
+
+
 def test_a_firing_shows_what_its_nodes_wrote(page: Page, shop: Shop) -> None:
     """D6: printed lines and log records are in the details of the firing."""
     shop.push(bid=61, ask=50)

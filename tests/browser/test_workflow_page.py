@@ -117,3 +117,14 @@ def test_the_grid_is_in_order_of_what_its_runs_are_about(page: Page, pipelines: 
     times = [runs[one]["slot"] or runs[one]["created_at"] for one in shown if one in runs]
     assert times == sorted(times, reverse=True)
     assert len(times) >= 5
+
+
+def test_owners_and_descriptions_are_shown(page: Page, pipelines: Pipelines) -> None:
+    """F10: of the workflow on its page, and of a task, whose docstring describes it, in its panel."""
+    open_page(page, f"{pipelines.url}/workflows/load")
+    expect(page.get_by_text("Load the rows of a day, and publish their sum.")).to_be_visible()
+    expect(page.get_by_text("Owner: finance team")).to_be_visible()
+    run = pipelines.finish("load", day="2026-01-05", rows=1)
+    open_page(page, f"{pipelines.url}/runs/{run}?task=publish")
+    expect(page.get_by_role("region", name="Task publish").get_by_text("Publish the sum.")).to_be_visible()
+    assert violations(page) == []

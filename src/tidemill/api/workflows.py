@@ -15,6 +15,7 @@ from tidemill.api.paging import Page, PageRequest, page_of
 from tidemill.api.schedules import ScheduleInfo
 from tidemill.api.services import Services
 from tidemill.api.triggers import TriggerInfo
+from tidemill.kernel.about import About
 from tidemill.kernel.backoff import RetryNumbers
 from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tidemill.engine.workflows.client.catalog import CatalogEntry, WorkflowFacts
     from tidemill.kernel.backoff import Retry
     from tidemill.storage.run_lists import WorkflowActivity
-    from tidemill.storage.tables.versions import WorkflowVersion
+    from tidemill.storage.tables.versions import WorkflowAbout, WorkflowVersion
     from tidemill.workflows.records import RunRow
     from tidemill.workflows.workflow import Workflow
 
@@ -89,6 +90,10 @@ class WorkflowItem(Message, frozen=True, kw_only=True):
     last_run: LastRun | None
     recent_runs: list[LastRun]
     """The newest runs, newest first, as many as were asked for."""
+    owner: str = ""
+    """Whom to ask, as its author declares it."""
+    description: str = ""
+    """What it is for."""
 
     @classmethod
     def of_entry(cls, entry: "CatalogEntry", activity: "WorkflowActivity", *, recent: int = 0) -> "WorkflowItem":
@@ -103,6 +108,8 @@ class WorkflowItem(Message, frozen=True, kw_only=True):
             active_runs=activity.active,
             last_run=runs[0] if runs else None,
             recent_runs=runs[:recent],
+            owner=entry.about.workflow.owner,
+            description=entry.about.workflow.description,
         )
 
 
@@ -122,10 +129,15 @@ class TaskDetails(TaskOptions, frozen=True, kw_only=True, omit_defaults=False):
     retry: TaskRetry | None
     graph: str | None
     """The graph that it calls."""
+    owner: str = ""
+    """Whom to ask; empty if nothing is declared for the task."""
+    description: str = ""
+    """Its description, or the docstring of its function."""
 
     @classmethod
-    def of_spec(cls, task: TaskSpec, workflow: "Workflow | None") -> "TaskDetails":
+    def of_spec(cls, task: TaskSpec, workflow: "Workflow | None", about: "WorkflowAbout") -> "TaskDetails":
         """Return the message about a task; what only its declaration has is null without one."""
+        own = about.tasks.get(task.name, About())
         declared = next((one for one in workflow.tasks if one.name == task.name), None) if workflow else None
         graph = None if declared is None else declared.graph
         return cls(
@@ -136,6 +148,8 @@ class TaskDetails(TaskOptions, frozen=True, kw_only=True, omit_defaults=False):
             tries=task.tries,
             retry=None if declared is None else _to_retry(declared.retry),
             graph=graph if graph is None or isinstance(graph, str) else graph.name,
+            owner=own.owner,
+            description=own.description,
             **task.options,
         )
 
@@ -204,7 +218,7 @@ class WorkflowDetails(WorkflowItem, frozen=True, kw_only=True):
         schedules = [ScheduleInfo.of_watched(one, now) for one in facts.schedules]
         return cls(
             **asdict(WorkflowItem.of_entry(entry, facts.activity)),
-            tasks=[TaskDetails.of_spec(task, workflow) for task in spec.topological_order],
+            tasks=[TaskDetails.of_spec(task, workflow, entry.about) for task in spec.topological_order],
             edges=list(_edges_of(spec)),
             schedule=schedules[0] if schedules else None,
             schedules=schedules,
@@ -241,7 +255,7 @@ class VersionDetails(Message, frozen=True, kw_only=True):
             workflow=version.key.workflow,
             version=version.key.version,
             seen_at=version.seen_at,
-            tasks=[TaskDetails.of_spec(task, None) for task in spec.topological_order],
+            tasks=[TaskDetails.of_spec(task, None, version.about) for task in spec.topological_order],
             edges=list(_edges_of(spec)),
             spec=msgspec.json.decode(version.spec),
             source=version.source or None,
@@ -287,6 +301,8 @@ def _is_listed(entry: "CatalogEntry", text: str, tag: str | None, paused: bool |
         "workflow show",
         columns=(
             "name",
+            "owner",
+            "description",
             "version",
             "tags",
             "paused",

@@ -29,6 +29,7 @@ from tidemill.graphs.keys import (
     key_field_problem,
     key_problems,
 )
+from tidemill.kernel.about import About, about_problems, clean_text
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.limits import NAME_RULE, is_name
@@ -216,6 +217,7 @@ class Reactor:
     """Owns the input cache and dirty flags of its accumulators, and decides when to fire. N graphs may bind to it."""
 
     __slots__ = (
+        "about",
         "accumulator_names",
         "accumulators",
         "capacity",
@@ -244,6 +246,8 @@ class Reactor:
         on_error: Literal["dead_letter"] | Retry = "dead_letter",
         key: KeyOption | None = None,
         partitions: int | None = None,
+        owner: str = "",
+        description: str = "",
     ) -> None:
         self.name = name
         self.partition: PartitionId | None = None
@@ -260,11 +264,12 @@ class Reactor:
         self.on_error = on_error
         self.key = key
         self.location = caller_location()
-        self._check(partitions)
+        self._check(partitions, owner, description)
+        self.about = About(owner, clean_text(description))
         self.partitions = partitions or (DEFAULT_PARTITIONS if self.is_keyed else 1)
 
-    def _check(self, partitions: int | None) -> None:
-        messages = [*self._problems(), *self._key_problems(partitions)]
+    def _check(self, partitions: int | None, owner: Any, description: Any) -> None:
+        messages = [*self._problems(), *self._key_problems(partitions), *about_problems(owner, description)]
         if problems := [Problem(message=message, location=self.location) for message in messages]:
             raise DefinitionError(problems, f"reactor '{self.name}'")
 
@@ -363,6 +368,13 @@ class GraphNodeDefinition(msgspec.Struct, frozen=True, kw_only=True):
     thread: bool = False
     feeds: Accumulator | str | None = None
     ignores: tuple[Any, ...] = ()
+    owner: str = ""
+    description: str = ""
+
+    @property
+    def about(self) -> About:
+        """Its owner, and its description or docstring."""
+        return About.of_function(self.function.call, self.owner, self.description)
 
     @property
     def name(self) -> str:

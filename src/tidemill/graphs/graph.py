@@ -8,7 +8,8 @@ from tidemill.graphs.compiler import CompiledGraph, compile_graph
 from tidemill.graphs.definition import Accumulator, GraphNodeDefinition, Reactor
 from tidemill.graphs.direct_call import build_direct_call
 from tidemill.graphs.wiring import wire
-from tidemill.kernel.errors import DefinitionError
+from tidemill.kernel.about import About, about_problems, clean_text
+from tidemill.kernel.errors import DefinitionError, Problem
 from tidemill.kernel.limits import NAME_RULE, is_name
 from tidemill.kernel.suggestions import did_you_mean
 
@@ -46,9 +47,11 @@ class Graph:
     """
 
     # `__call__` is a slot, so that calling a graph calls its generated function directly.
-    __slots__ = ("__call__", "_compiled", "_direct_function", "location", "name", "nodes", "reactor")
+    __slots__ = ("__call__", "_compiled", "_direct_function", "about", "location", "name", "nodes", "reactor")
 
-    def __init__(self, name: str, *, reactor: Reactor | str | None = None) -> None:
+    def __init__(
+        self, name: str, *, reactor: Reactor | str | None = None, owner: str = "", description: str = ""
+    ) -> None:
         self.name = name
         self.reactor = reactor
         self.location = caller_location()
@@ -61,6 +64,14 @@ class Graph:
         if reactor is not None and not isinstance(reactor, Reactor | str):
             message = f"reactor is a tm.Reactor, its name, or left out, not {reactor!r}"
             raise DefinitionError.single(f"graph '{name}'", message, self.location)
+        self._check_about(owner, description)
+        self.about = About(owner, clean_text(description))
+
+    def _check_about(self, owner: Any, description: Any, node: str | None = None) -> None:
+        where = "" if node is None else f"node '{node}': "
+        if found := list(about_problems(owner, description)):
+            problems = [Problem(message=f"{where}{one}", location=self.location, node=node) for one in found]
+            raise DefinitionError(problems, f"graph '{self.name}'")
 
     @overload
     def node(self, function: Function, /) -> Function: ...
@@ -73,6 +84,8 @@ class Graph:
         thread: bool = False,
         feeds: Accumulator | str | None = None,
         ignores: Sequence[Any] = (),
+        owner: str = "",
+        description: str = "",
     ) -> Callable[[Function], Function]: ...
     def node(
         self,
@@ -82,24 +95,29 @@ class Graph:
         thread: bool = False,
         feeds: Accumulator | str | None = None,
         ignores: Sequence[Any] = (),
+        owner: str = "",
+        description: str = "",
     ) -> Any:
         """Add a function as a node. It stays an ordinary function: call it, test it.
 
         `thread` sends a blocking function to a thread, `feeds` pushes its result into an accumulator, of any reactor,
-        when the firing succeeds, `ignores` names variants that deliberately go nowhere.
+        when the firing succeeds, `ignores` names variants that deliberately go nowhere. Without a `description`, the
+        docstring of the function describes it.
         """
         if function is not None:
-            return self._add_node(function, thread=False, feeds=None, ignores=())
+            return self._add_node(function)
         if not isinstance(ignores, list | tuple | set):
             message = f"ignores is a list of classes, such as ignores=[Hold], not {ignores!r}"
             raise DefinitionError.single(f"graph '{self.name}'", message, caller_location())
-        return lambda call: self._add_node(call, thread=thread, feeds=feeds, ignores=tuple(ignores))
+        options = {"thread": thread, "feeds": feeds, "ignores": tuple(ignores)}
+        return lambda call: self._add_node(call, **options, owner=owner, description=description)
 
     def _add_node(self, function: Function, **options: Any) -> Function:
         try:
             captured = AuthorFunction.capture(function, depth=2)
         except TypeError as error:
             raise DefinitionError.single(f"graph '{self.name}'", str(error), self.location) from error
+        self._check_about(options.get("owner", ""), options.get("description", ""), captured.name)
         self.nodes[:] = [one for one in self.nodes if not captured.replaces(one.function)]
         self.nodes.append(GraphNodeDefinition(function=captured, **options))
         self._compiled = self._direct_function = None

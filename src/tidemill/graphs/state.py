@@ -102,6 +102,10 @@ class ReactorState(msgspec.Struct, frozen=True, kw_only=True):
     """
     omitted: dict[str, int] = {}
     """By path, the bytes of values that a list leaves out because they are large."""
+    owner: str = ""
+    """Whom to ask, as its author declares it."""
+    description: str = ""
+    """What it is for."""
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):

@@ -199,6 +199,9 @@ class GraphNodeView(msgspec.Struct, frozen=True, kw_only=True):
     is_async: bool
     feeds: str | None
     """The accumulator that its results are pushed into."""
+    owner: str = ""
+    description: str = ""
+    """Its description, or the docstring of its function."""
 
 
 class GraphEdgeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,3 +226,7 @@ class GraphDetails(msgspec.Struct, frozen=True, kw_only=True):
     edges: list[GraphEdgeView]
     source: str
     """The generated function, as Python text."""
+    owner: str = ""
+    """Whom to ask, as its author declares it."""
+    description: str = ""
+    """What it is for."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, cast, dataclass_transf
 import msgspec
 
 from tidemill.annotations.signatures import AuthorFunction
+from tidemill.kernel.about import About
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import Location
 from tidemill.workflows.graph_calls import CallableGraph
@@ -100,6 +101,8 @@ class Task(TaskOptions, frozen=True, kw_only=True):
     rule: str | None = None
     retry: Retry | None = None
     ignores: tuple[Any, ...] = ()
+    owner: str = ""
+    description: str = ""
     graph: CallableGraph | str | None = None
     """The called graph, or its name; `function` is a placeholder until the workflow is wired."""
 
@@ -107,6 +110,11 @@ class Task(TaskOptions, frozen=True, kw_only=True):
     def name(self) -> str:
         """The task's name: the function's own."""
         return self.function.name
+
+    @property
+    def about(self) -> About:
+        """Its owner, and its description or docstring."""
+        return About.of_function(self.function.call, self.owner, self.description)
 
 
 def find_label_problem(labels: tuple[str, ...] | None, executor: str | None) -> str | None:

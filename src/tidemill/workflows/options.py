@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tidemill.kernel.about import read_description, read_owner
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.suggestions import did_you_mean
@@ -74,4 +75,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "retry": _read_retry,
     **OPTION_READERS,
     "ignores": _read_classes,
+    "owner": read_owner,
+    "description": read_description,
 }

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tidemill.annotations.codec import UnstorableError, build_codec
 from tidemill.annotations.signatures import AuthorFunction, caller_location
 from tidemill.annotations.variants import label
+from tidemill.kernel.about import About, about_problems, clean_text
 from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.durations import Duration
@@ -48,6 +49,7 @@ class Workflow:
 
     __slots__ = (
         "_wired",
+        "about",
         "declaration",
         "grants",
         "location",
@@ -72,6 +74,8 @@ class Workflow:
         max_active_runs: int = DEFAULT_MAX_ACTIVE_RUNS,
         triggers: Sequence[Trigger | FiringTrigger | str] = (),
         unfinished: UnfinishedPolicy | None = None,
+        owner: str = "",
+        description: str = "",
         **unknown: Never,
     ) -> None:
         self.name = name
@@ -82,6 +86,7 @@ class Workflow:
             *_unknown_option_problems(unknown),
             *_list_option_problems("tags", tags),
             *_list_option_problems("triggers", triggers),
+            *about_problems(owner, description),
         ]
         self.max_active_runs = max_active_runs
         self.unfinished_policy = unfinished
@@ -96,6 +101,7 @@ class Workflow:
         self._wired: WiredWorkflow | None = None
         if problems := [Problem(message=one, location=self.location) for one in (*option_problems, *self._problems())]:
             raise DefinitionError(problems, f"workflow {name!r}")
+        self.about = About(owner, clean_text(description))
 
     @property
     def unfinished(self) -> UnfinishedPolicy:
@@ -151,6 +157,8 @@ class Workflow:
         image: str | None = None,
         pod: Mapping[str, Any] | None = None,
         ignores: Sequence[Any] = (),
+        owner: str = "",
+        description: str = "",
     ) -> Callable[[Function], Function]: ...
     def task(self, function: Any = None, /, **options: Any) -> Any:
         """Declare a task: its parameters name the tasks whose results it takes. The function stays callable."""
@@ -318,7 +326,7 @@ class Workflow:
 
 
 def _unknown_option_problems(given: Iterable[str]) -> Iterator[str]:
-    known = ("schedule", "params", "tags", "max_active_runs", "triggers", "unfinished")
+    known = ("schedule", "params", "tags", "max_active_runs", "triggers", "unfinished", "owner", "description")
     for name in given:
         yield f"a workflow has no option '{name}'{did_you_mean(name, known)}; it has {', '.join(known)}"
 

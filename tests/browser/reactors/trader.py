@@ -72,8 +72,8 @@ def parcels(event: Book) -> Book:
 
 
 stockroom = tm.Reactor("stockroom", [parcels], when=tm.any_of(parcels))
-shop = tm.Reactor("shop", [book, model], when=tm.any_of(book))
-trader = tm.Graph("trader", reactor=shop)
+shop = tm.Reactor("shop", [book, model], when=tm.any_of(book), owner="desk", description="Prices of one shop.")
+trader = tm.Graph("trader", reactor=shop, description="Buys below the fair price.")
 
 
 @trader.node

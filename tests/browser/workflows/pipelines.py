@@ -29,6 +29,8 @@ load = tm.Workflow(
         "0 6 * * *", params=lambda slot: {"day": slot.date()}, catchup="none", start=datetime(2026, 1, 1, tzinfo=UTC)
     ),
     tags=["finance"],
+    owner="finance team",
+    description="Load the rows of a day, and publish their sum.",
 )
 
 

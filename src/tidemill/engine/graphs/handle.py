@@ -83,6 +83,8 @@ class ReactorHandle:
             keys=reactor.keys.counts(),
             dead_letters=sum(map(len, self.dead_letter_queues)),
             counted_since=reactor.counted_since,
+            owner=reactor.definition.about.owner,
+            description=reactor.definition.about.description,
         )
 
     async def state_of(self, key: Any) -> ReactorState:

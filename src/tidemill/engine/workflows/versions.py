@@ -12,10 +12,11 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from tidemill.engine.workflows.process_identity import ProcessLiveness
+from tidemill.kernel.about import About
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import NotFoundError, OperationError, RequestError, StoreError
 from tidemill.kernel.suggestions import did_you_mean
-from tidemill.storage.tables.versions import NO_ARCHIVE, CodeArchive, Versions, WorkflowVersion
+from tidemill.storage.tables.versions import NO_ARCHIVE, CodeArchive, Versions, WorkflowAbout, WorkflowVersion
 from tidemill.storage.workflow_ports import RunFilter, Runs, WorkflowStore
 from tidemill.workflows.clearing import VersionSwitch
 from tidemill.workflows.records import RunRecord, VersionKey
@@ -32,6 +33,12 @@ class OlderCode(Protocol):
 
     def request(self, key: VersionKey) -> str | None:
         """Load the code of a version soon, if possible; return why it is not, None if that is not known yet."""
+
+
+def about_workflow(workflow: Workflow) -> WorkflowAbout:
+    """Return the owners and descriptions of a workflow and its tasks."""
+    tasks = {task.name: about for task in workflow.tasks if (about := task.about) != About()}
+    return WorkflowAbout(workflow.about, tasks)
 
 
 class WorkflowVersions:
@@ -76,8 +83,15 @@ class WorkflowVersions:
         known = None if self._decides_newest else await self._version_store.get(key)
         seen_at = self._clock.now() if known is None else known.seen_at
         source = "".join(linecache.getlines(workflow.location.file))
-        encoded, tags = msgspec.json.encode(spec), workflow.tags
-        version = WorkflowVersion(key=key, spec=encoded, seen_at=seen_at, source=source, tags=tags, archive=archive)
+        version = WorkflowVersion(
+            key=key,
+            spec=msgspec.json.encode(spec),
+            seen_at=seen_at,
+            source=source,
+            tags=workflow.tags,
+            archive=archive,
+            about=about_workflow(workflow),
+        )
         await self._version_store.upsert(version, self._owner)
         self._seen_at[key] = version.seen_at
         self.loaded[key] = workflow

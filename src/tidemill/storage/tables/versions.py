@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tidemill.kernel.about import About
 from tidemill.kernel.limits import make_storable
 from tidemill.storage.tables.database import Statement, Table, Transaction
 from tidemill.workflows.records import VersionKey
@@ -24,6 +25,17 @@ class CodeArchive(NamedTuple):
 NO_ARCHIVE = CodeArchive()
 
 
+class WorkflowAbout(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Owners and descriptions of a workflow and of its tasks."""
+
+    workflow: About = About()
+    tasks: dict[str, About] = {}
+    """Those that have an owner or a description."""
+
+
+_ABOUT_DECODER = msgspec.json.Decoder(WorkflowAbout)
+
+
 class WorkflowVersion(msgspec.Struct, frozen=True, kw_only=True):
     """A workflow as it was loaded: its spec as JSON."""
 
@@ -37,6 +49,8 @@ class WorkflowVersion(msgspec.Struct, frozen=True, kw_only=True):
     """The tags of the workflow, as they were last loaded."""
     archive: CodeArchive = NO_ARCHIVE
     """The published archive that it was last loaded from."""
+    about: WorkflowAbout = WorkflowAbout()
+    """As it was last loaded."""
 
 
 class LoadedVersion(NamedTuple):
@@ -52,12 +66,13 @@ class LoadedVersion(NamedTuple):
 _IS_WORKFLOW = "tenant = :tenant AND workflow = :workflow"
 _PUT = Statement("""
     INSERT INTO {schema}workflow_versions AS known
-        (tenant, workflow, version, spec, seen_at, source, tags, package, package_version, archive)
-    VALUES (:tenant, :workflow, :version, :spec, :seen_at, :source, :tags, :package, :package_version, :archive)
+        (tenant, workflow, version, spec, seen_at, source, tags, about, package, package_version, archive)
+    VALUES
+        (:tenant, :workflow, :version, :spec, :seen_at, :source, :tags, :about, :package, :package_version, :archive)
     ON CONFLICT (tenant, workflow, version) DO UPDATE SET
         seen_at = {greatest}(known.seen_at, excluded.seen_at),
         source = CASE known.source WHEN '' THEN excluded.source ELSE known.source END,
-        tags = excluded.tags,
+        tags = excluded.tags, about = excluded.about,
         package = CASE excluded.archive WHEN '' THEN known.package ELSE excluded.package END,
         package_version = CASE excluded.archive WHEN '' THEN known.package_version ELSE excluded.package_version END,
         archive = CASE excluded.archive WHEN '' THEN known.archive ELSE excluded.archive END
@@ -93,11 +108,11 @@ _ALL_LOADED = Statement("""
     ORDER BY owner, tenant, workflow, version
 """)
 _VERSION_OF = Statement(f"""
-    SELECT spec, seen_at, source, tags, package, package_version, archive FROM {{schema}}workflow_versions
+    SELECT spec, seen_at, source, tags, about, package, package_version, archive FROM {{schema}}workflow_versions
     WHERE {_IS_WORKFLOW} AND version = :version
 """)
 _VERSIONS_OF = Statement("""
-    SELECT workflow, version, spec, seen_at, '', tags, package, package_version, archive
+    SELECT workflow, version, spec, seen_at, '', tags, about, package, package_version, archive
     FROM {schema}workflow_versions WHERE tenant = :tenant
     ORDER BY workflow, seen_at, version
 """)
@@ -116,6 +131,7 @@ class Versions(Table):
         row = {"spec": version.spec, "seen_at": version.seen_at, "source": make_storable(version.source), "tags": tags}
         package, package_version, digest = version.archive
         row |= {"package": package, "package_version": package_version, "archive": digest}
+        row["about"] = make_storable(msgspec.json.encode(version.about).decode())
 
         async def write(transaction: Transaction) -> None:
             await transaction.fetch(_PUT, **key, **row)
@@ -164,9 +180,15 @@ class Versions(Table):
         return [self._build(VersionKey(tenant, workflow, version), *rest) for workflow, version, *rest in rows]
 
     def _build(
-        self, key: VersionKey, spec: bytes, seen_at: Any, source: str, tags: Any, *archive: str
+        self, key: VersionKey, spec: bytes, seen_at: Any, source: str, tags: Any, about: str, *archive: str
     ) -> WorkflowVersion:
         last_loaded, names = self._database.read_time(seen_at), self._database.read_texts(tags)
         return WorkflowVersion(
-            key=key, spec=spec, seen_at=last_loaded, source=source, tags=tuple(names), archive=CodeArchive(*archive)
+            key=key,
+            spec=spec,
+            seen_at=last_loaded,
+            source=source,
+            tags=tuple(names),
+            archive=CodeArchive(*archive),
+            about=_ABOUT_DECODER.decode(about) if about else WorkflowAbout(),
         )

@@ -2,6 +2,7 @@ import { useParams } from "@tanstack/react-router";
 import { lazy, Suspense } from "react";
 import { api } from "@/api/client";
 import { useSearchParam } from "@/app/useSearchParam";
+import { About } from "@/design/About/About";
 import { Answer } from "@/design/Answer/Answer";
 import { ErrorState } from "@/design/ErrorState/ErrorState";
 import { Page } from "@/design/Page/Page";
@@ -57,6 +58,7 @@ function LoadedReactor({ reactor }: { reactor: LiveReactor }) {
         />
       }
     >
+      <About owner={state.owner} description={state.description} />
       <Figures reactor={reactor} deadLetters={deadLetters} />
       <Parts reactor={reactor} deadLetters={deadLetters} />
     </Page>

@@ -75,7 +75,7 @@ function RunBody({ data, onRerun }: { data: RunData; onRerun: (task: string) => 
           <RunView tab={tab} data={data} selected={selection?.task ?? null} onSelect={(task) => select({ task })} />
         </div>
       </section>
-      {selection !== null && <TaskPanel run={data.id} selection={selection} onChange={select} onRerun={onRerun} />}
+      {selection !== null && <TaskPanel data={data} selection={selection} onChange={select} onRerun={onRerun} />}
     </div>
   );
 }

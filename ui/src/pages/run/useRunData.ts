@@ -14,6 +14,8 @@ export interface RunData {
   query: ReturnType<typeof useRunTasks>["query"];
   /** The edges of the version that the run is pinned to. */
   edges: GraphEdge[];
+  /** The tasks of that version, as they are declared. */
+  declared: Schema<"TaskDetails">[];
   /** Why each waiting task waits. */
   why: Why;
 }
@@ -39,5 +41,5 @@ export function useRunData(id: string, run: Schema<"RunDetails"> | undefined): R
     { params: { path: { run: id } } },
     { enabled: run !== undefined && !hasEnded(run.state) },
   );
-  return { id, run, tasks, query, edges, why: waiting?.reasons ?? {} };
+  return { id, run, tasks, query, edges, declared: version.data?.tasks ?? [], why: waiting?.reasons ?? {} };
 }

@@ -2,6 +2,7 @@ import { useParams } from "@tanstack/react-router";
 import { api } from "@/api/client";
 import type { Schema } from "@/api/types";
 import { useSearchParam } from "@/app/useSearchParam";
+import { About } from "@/design/About/About";
 import { Answer } from "@/design/Answer/Answer";
 import { Badge } from "@/design/Badge/Badge";
 import { Page } from "@/design/Page/Page";
@@ -35,6 +36,7 @@ export function WorkflowPage() {
       <Answer query={query}>
         {(workflow) => (
           <>
+            <About owner={workflow.owner} description={workflow.description} />
             <Tabs tabs={tabsOf(workflow)} current={tab} />
             <WorkflowTab tab={tab} workflow={workflow} />
           </>

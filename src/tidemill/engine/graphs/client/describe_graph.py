@@ -24,6 +24,8 @@ def describe_graph(graph: Graph, compiled: CompiledGraph) -> GraphDetails:
         nodes=[_describe_node(one, compiled) for one in nodes],
         edges=[_describe_edge(edge, one) for one in nodes for edge in one.edges if _connects(edge)],
         source=compiled.generated.source,
+        owner=graph.about.owner,
+        description=graph.about.description,
     )
 
 
@@ -36,6 +38,8 @@ def _describe_node(wired: WiredNode, compiled: CompiledGraph) -> GraphNodeView:
         is_terminal=wired.name in compiled.layout.terminals,
         is_async=wired.node.function.is_async,
         feeds=wired.node.fed_accumulator,
+        owner=wired.node.about.owner,
+        description=wired.node.about.description,
     )
 
 

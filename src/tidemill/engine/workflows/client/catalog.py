@@ -11,13 +11,13 @@ from typing import NamedTuple
 from tidemill.access.principal import Caller
 from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.runtime import WorkflowRuntime
-from tidemill.engine.workflows.versions import WorkflowVersions, find_readable_spec
+from tidemill.engine.workflows.versions import WorkflowVersions, about_workflow, find_readable_spec
 from tidemill.kernel.errors import NotFoundError, RequestError
 from tidemill.kernel.limits import is_storable
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.run_lists import LATEST, WorkflowActivity
 from tidemill.storage.tables.schedules import ScheduleCursor, ScheduleKey
-from tidemill.storage.tables.versions import LoadedVersion, WorkflowVersion
+from tidemill.storage.tables.versions import LoadedVersion, WorkflowAbout, WorkflowVersion
 from tidemill.workflows.definition import Trigger
 from tidemill.workflows.firing_trigger import FiringTrigger
 from tidemill.workflows.lookup import quote_name
@@ -46,6 +46,11 @@ class CatalogEntry(NamedTuple):
     def tags(self) -> tuple[str, ...]:
         """The tags as they were loaded last, here or on another node."""
         return self.versions[-1].tags if self.workflow is None else self.workflow.tags
+
+    @property
+    def about(self) -> WorkflowAbout:
+        """The owners and descriptions, as they were loaded last, here or on another node."""
+        return self.versions[-1].about if self.workflow is None else about_workflow(self.workflow)
 
 
 class WatchedSchedule(NamedTuple):

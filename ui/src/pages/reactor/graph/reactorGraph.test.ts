@@ -19,6 +19,8 @@ const node = (name: string, inputs: ReturnType<typeof input>[]) => ({
   is_terminal: false,
   is_async: false,
   feeds: null,
+  owner: "",
+  description: "",
 });
 const MAKER: Schema<"GraphDetails"> = {
   name: "maker",
@@ -35,6 +37,8 @@ const MAKER: Schema<"GraphDetails"> = {
     { source: "decide", target: "wait", parameter: "decide", classes: ["Hold"], optional: false },
   ],
   source: "",
+  owner: "",
+  description: "",
 };
 const STRUCTURE = reactorGraph(["book", "limits"], [MAKER]);
 const wire = (source: string, target: string): Wire =>

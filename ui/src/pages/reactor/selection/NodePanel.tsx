@@ -1,4 +1,5 @@
 import type { Schema } from "@/api/types";
+import { About } from "@/design/About/About";
 import { Facts } from "@/design/Facts/Facts";
 import { JsonView } from "@/design/JsonView/JsonView";
 import { ScrollRegion } from "@/design/ScrollRegion/ScrollRegion";
@@ -16,6 +17,7 @@ export function NodePanel({ box, reactor }: { box: NodeBox; reactor: LiveReactor
   const last = firings.find((firing) => firing.results[graph]?.ran.includes(node.name));
   return (
     <ScrollRegion className={styles.selection} label={`About node ${node.name}`}>
+      <About owner={node.owner} description={node.description} />
       <Facts
         facts={[
           ["Graph", graph],

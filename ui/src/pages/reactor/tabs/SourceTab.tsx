@@ -1,4 +1,5 @@
 import type { Schema } from "@/api/types";
+import { About } from "@/design/About/About";
 import { CodeView } from "@/design/CodeView/CodeView";
 import { CopyButton } from "@/design/CopyButton/CopyButton";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
@@ -18,7 +19,7 @@ export function SourceTab({ graphs }: { graphs: Schema<"GraphDetails">[] }) {
   }
   return (
     <div className={styles.plots}>
-      {graphs.map(({ name, source, nodes }) => (
+      {graphs.map(({ name, source, nodes, owner, description }) => (
         <Panel
           key={name}
           title={`${name}, compiled`}
@@ -30,6 +31,11 @@ export function SourceTab({ graphs }: { graphs: Schema<"GraphDetails">[] }) {
           }
           isFlush
         >
+          {(owner || description) && (
+            <div className={styles.about}>
+              <About owner={owner} description={description} />
+            </div>
+          )}
           <CodeView code={source} label={`Generated source of ${name}`} />
         </Panel>
       ))}

@@ -1,5 +1,6 @@
 import { api } from "@/api/client";
 import { useMayWrite } from "@/app/useMe";
+import { About } from "@/design/About/About";
 import { Answer } from "@/design/Answer/Answer";
 import { Button } from "@/design/Button/Button";
 import { Icon } from "@/design/Icon/Icon";
@@ -7,6 +8,7 @@ import { StateBadge } from "@/design/StateBadge/StateBadge";
 import { Tabs } from "@/design/Tabs/Tabs";
 import { LogView } from "../log/LogView";
 import { hasEnded } from "../state";
+import type { RunData } from "../useRunData";
 import type { Task } from "../useRunTasks";
 import type { Change, Selection } from "../useSelection";
 import { Attempts } from "./Attempts";
@@ -16,15 +18,17 @@ import { TaskFacts } from "./TaskFacts";
 import styles from "./TaskPanel.module.css";
 
 interface Props {
-  run: string;
+  data: RunData;
   selection: Selection;
   onChange: (change: Change) => void;
   onRerun: (task: string) => void;
 }
 
 /** One task of a run, or one element of a mapped task: state, why, attempts, log, output. */
-export function TaskPanel({ run, selection, onChange, onRerun }: Props) {
+export function TaskPanel({ data, selection, onChange, onRerun }: Props) {
+  const run = data.id;
   const { task, index } = selection;
+  const declared = data.declared.find(({ name }) => name === task);
   const mayWrite = useMayWrite();
   const query = api.useQuery("get", "/api/v1/runs/{run}/tasks/{task}", {
     params: { path: { run, task }, query: index === null ? {} : { index } },
@@ -50,6 +54,11 @@ export function TaskPanel({ run, selection, onChange, onRerun }: Props) {
           </Button>
         </span>
       </header>
+      {declared && (declared.owner || declared.description) && (
+        <div className={styles.about}>
+          <About owner={declared.owner} description={declared.description} />
+        </div>
+      )}
       <Answer query={query}>
         {(found) => <TaskBody run={run} task={found} selection={selection} onChange={onChange} />}
       </Answer>
