@@ -52,6 +52,12 @@ def test_tiles_lead_to_what_they_count(page: Page, node: DemoNode) -> None:
     page.goto(node.url)
     page.get_by_role("link", name="Running").click()
     expect(page).to_have_url(f"{node.url}/runs?state=running")
+    page.goto(node.url)
+    page.get_by_role("link", name="Late slots").click()
+    expect(page).to_have_url(f"{node.url}/schedules?late=true")
+    expect(page.get_by_role("region", name="Late slots")).to_be_visible()
+    page.get_by_role("button", name="late slots").click()
+    expect(page.get_by_role("region", name="All schedules").get_by_role("link", name="digest")).to_be_visible()
 
 
 def test_what_needs_attention_is_listed_with_its_reason(page: Page, tmp_path: Path) -> None:

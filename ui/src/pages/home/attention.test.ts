@@ -1,24 +1,6 @@
 import { describe, expect, it } from "vitest";
-import type { Schema } from "@/api/types";
 import { attentionOf } from "./attention";
-
-const CALM: Schema<"Overview"> = {
-  at: "2026-01-01T00:00:00Z",
-  active: {},
-  oldest: [],
-  failing: [],
-  failed_runs: 0,
-  late: { slots: [], runs: [] },
-  reactors: 0,
-  degraded: [],
-  dead_letters: 0,
-  dead_letter_sources: [],
-  waiting: [],
-  failed_packages: [],
-  upcoming: { items: [], more: false },
-  ended: [],
-  nodes: { leader: "a", alive: 1, silent: 0, dead: 0 },
-};
+import { CALM } from "./calm";
 
 const AT = "2026-01-01T00:00:00Z";
 

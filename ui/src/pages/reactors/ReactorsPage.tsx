@@ -6,6 +6,7 @@ import { matchScore } from "@/app/match";
 import { useSearchParam } from "@/app/useSearchParam";
 import { Answer } from "@/design/Answer/Answer";
 import { EmptyState } from "@/design/EmptyState/EmptyState";
+import { FilterChips } from "@/design/FilterChips/FilterChips";
 import { Page } from "@/design/Page/Page";
 import { Panel } from "@/design/Panel/Panel";
 import { SearchInput } from "@/design/SearchInput/SearchInput";
@@ -20,15 +21,36 @@ import { COLUMNS } from "./columns";
 /** All reactors: how they are, how fast they are, and what went wrong. */
 export function ReactorsPage() {
   const [text, setText] = useSearchParam("q", "");
+  const [wanted, setWanted] = useSearchParam("dead_letters", "");
+  const isDead = wanted === "true";
   const reactors = useAllReactors();
   return (
-    <Page title="Reactors" actions={<SearchInput label="Search reactors" value={text} onChange={setText} />}>
+    <Page
+      title="Reactors"
+      actions={
+        <>
+          <FilterChips
+            label="Show only"
+            chips={[{ id: "dead_letters", isOn: isDead, label: "with dead letters" }]}
+            onToggle={() => setWanted(isDead ? "" : "true")}
+          />
+          <SearchInput label="Search reactors" value={text} onChange={setText} />
+        </>
+      }
+    >
       <Panel title="All reactors" aside={reactors.data && plural(reactors.data.total, "reactor")} isFlush>
         <Answer query={reactors}>
           {({ items }) => {
-            const found = items.filter((one) => text === "" || matches(one, text));
+            const found = items
+              .filter((one) => text === "" || matches(one, text))
+              .filter(({ dead_letters = 0 }) => !isDead || dead_letters > 0);
             if (found.length > 0) return <ReactorTable reactors={found} onStale={() => void reactors.refetch()} />;
-            return items.length > 0 ? <EmptyState title="No reactor has this name." /> : <NoReactors />;
+            if (items.length === 0) return <NoReactors />;
+            return (
+              <EmptyState
+                title={isDead && text === "" ? "No reactor has dead letters." : "No reactor has this name."}
+              />
+            );
           }}
         </Answer>
       </Panel>

@@ -10,23 +10,39 @@ import { type Column, Table } from "@/design/Table/Table";
 import { Time } from "@/design/Time/Time";
 import { plural } from "@/format/number";
 import { PauseSchedule } from "./PauseSchedule";
+import { scheduleKey } from "./useLateSlots";
 
 type Schedule = Schema<"ScheduleInfo">;
 
-/** The schedules: rule, time zone, catch-up, and the next slot. */
-export function ScheduleTable({ schedules, isEmpty }: { schedules: Schedule[]; isEmpty: boolean }) {
+interface Props {
+  schedules: Schedule[];
+  /** Whether no workflow has a schedule. */
+  isEmpty?: boolean;
+  /** Of the schedules that are late, how many slots are. */
+  lateSlots?: Map<string, number>;
+  emptyTitle?: string;
+}
+
+/** The schedules: rule, time zone, catch-up, and the next slot, or how many are late. */
+export function ScheduleTable({
+  schedules,
+  isEmpty = false,
+  lateSlots,
+  emptyTitle = "No workflow with a schedule has this name.",
+}: Props) {
   const mayWrite = useMayWrite();
   const [isOpen, setOpen] = useState(false);
   if (isEmpty) return <NoSchedules />;
-  if (schedules.length === 0) return <EmptyState title="No workflow with a schedule has this name." />;
+  if (schedules.length === 0) return <EmptyState title={emptyTitle} />;
+  const columns = lateSlots === undefined ? COLUMNS : COLUMNS.toSpliced(1, 0, lateColumn(lateSlots));
   const hidden = isOpen ? 0 : Math.max(0, schedules.length - SHOWN);
   return (
     <>
       <Table
         label="Schedules"
-        columns={mayWrite ? [...COLUMNS, PAUSE] : COLUMNS}
+        columns={mayWrite ? [...columns, PAUSE] : columns}
         rows={schedules.slice(0, schedules.length - hidden)}
-        rowKey={({ workflow, key }) => `${workflow} ${key}`}
+        rowKey={scheduleKey}
       />
       {hidden > 0 && (
         <Button look="quiet" onClick={() => setOpen(true)}>
@@ -68,6 +84,13 @@ const PAUSE: Column<Schedule> = {
   width: "110px",
   cell: ({ workflow, paused }) => <PauseSchedule workflow={workflow} isPaused={paused} />,
 };
+
+function lateColumn(lateSlots: Map<string, number>): Column<Schedule> {
+  return {
+    header: "Late",
+    cell: (schedule) => <Badge tone="amber">{plural(lateSlots.get(scheduleKey(schedule)) ?? 0, "slot")}</Badge>,
+  };
+}
 
 function NextSlot({ slots: [first] }: { slots: string[] }) {
   if (first === undefined) return "none";
