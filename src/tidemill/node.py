@@ -211,6 +211,7 @@ class Node(NodeOperations):
             scope=PACKAGE_SCOPES.get(self._owner.kind, "all"),
         )
         self._metrics.register(Collector(service, PackageService.samples))
+        self._workflows.runtime.pools.listen(service.on_pools_found)
         return service
 
     def _make_loop_watch(self, address: str | None) -> LoopWatch:

@@ -144,6 +144,8 @@ class CommandForm(NamedTuple):
     Those of a single answer are all that it shows. "last_run.state" is a field of a field, "tasks[].name" that of each
     item of a list.
     """
+    rare: tuple[str, ...] = ()
+    """The columns that are left out if no item has a value for them."""
     zoned: tuple[str, ...] = ()
     """The columns whose times are shown in their own time zone, not in that of the machine."""
     empty: str = ""

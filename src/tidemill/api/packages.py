@@ -116,7 +116,8 @@ class PackageInfo(Message, frozen=True, kw_only=True):
     Permission.READ,
     command=CommandForm(
         "package list",
-        columns=("name", "published", "state", "since", "size", "digest"),
+        columns=("name", "published", "state", "waiting_for", "since", "size", "digest"),
+        rare=("waiting_for",),
         empty="no packages; publish one with `tidemill package upload`",
     ),
 )

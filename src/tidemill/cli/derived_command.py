@@ -58,8 +58,9 @@ async def _carry_out(
 def _show_list(form: CommandForm, given: dict[str, Any], items: list[dict[str, Any]], output: Format) -> None:
     if output is Format.TABLE:
         items = [_picked(form, one | _sizes(one.get("omitted") or {})) for one in items]
-    titles = {field: form.noun if field == "name" else _title(field) for field in form.columns}
-    show_items(items, titles, output, empty=form.empty.format(**given), droppable=form.columns[:0:-1])
+    columns = [field for field in form.columns if field not in form.rare or any(one[field] for one in items)]
+    titles = {field: form.noun if field == "name" else _title(field) for field in columns}
+    show_items(items, titles, output, empty=form.empty.format(**given), droppable=columns[:0:-1])
 
 
 def _picked(form: CommandForm, item: dict[str, Any]) -> dict[str, Any]:

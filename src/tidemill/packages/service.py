@@ -270,6 +270,10 @@ class PackageService:
         """Whether this node loads the packages of the registry."""
         return any(one.reconciler.origin == REGISTRY for one in self._watched_sources)
 
+    def on_pools_found(self) -> None:
+        """Try the packages again that failed because a pool did not exist."""
+        self._notify_reconcilers()
+
     def on_registry_changed(self) -> None:
         """Read the registry now, because this process has changed it."""
         for one in self._watched_sources:

@@ -72,3 +72,33 @@ async def test_the_commands_do_the_same(
     assert await cli.text("package", "errors") == "no package has failed to load\n"
     assert await cli.text("package", "unload", "market") == "package 'market' is no longer published\n"
     assert await cli.code("package", "unload", "market") != 0
+
+
+DESK = """\
+import tidemill as tm
+
+desk = tm.Graph("desk", reactor="market")
+
+@desk.node
+def out(tick: int) -> int:
+    return tick
+"""
+
+
+async def test_an_upload_says_what_the_package_waits_for(
+    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D17: and it is loaded as soon as another package provides that."""
+    cli = CommandLine(server, monkeypatch, capsys)
+    desk, market = package(tmp_path / "desk", DESK), package(tmp_path / "market", MARKET)
+    uploaded = await cli.text("package", "upload", str(desk), "--no-import")
+    assert uploaded == "desk 1.0.0 is published, waiting for reactor 'market'\n"
+    assert (await cli.json("package", "status", "desk"))["waiting_for"] == ["reactor 'market'"]
+    listed = await cli.text("package", "list")
+    assert "waiting for" in listed
+    assert "reactor 'market'" in listed
+    await cli.text("package", "upload", str(market), "--no-import")
+    async with asyncio.timeout(10):
+        while (await cli.json("package", "status", "desk"))["state"] != "loaded":  # noqa: ASYNC110 - over HTTP
+            await asyncio.sleep(0.02)
+    assert "waiting for" not in await cli.text("package", "list")

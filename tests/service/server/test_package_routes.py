@@ -1,5 +1,6 @@
 """Packages over HTTP: uploads that nodes load, their state and steps, problems by file and line, and withdrawals."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -203,3 +204,31 @@ async def test_the_source_of_every_version_is_kept(tmp_path: Path, monkeypatch: 
         assert [one["current"] for one in versions] == [True, False, False]
         shown = [(await server.http.get(f"/workflows/flow/versions/{one['version']}")).json() for one in versions]
         assert [one["source"] for one in shown] == [COUNTING.format(number=number) for number in (3, 2, 1)]
+
+
+POOLED = COUNTING.replace("@flow.task", '@flow.task(pool="scoring")').format(number=1)
+
+
+async def test_a_missing_pool_is_named_with_its_command_and_the_package_follows_the_pool(tmp_path: Path) -> None:
+    """D17: on the server that makes the pool and on the other one, long before the retry after 30 s."""
+    address, settings = f"sqlite:///{tmp_path}/store.db", {"load_published": True, "package_poll_interval": "100ms"}
+    async with (
+        tm.Node(address, settings=settings | {"tick_interval": "100ms"}) as first,
+        tm.Node(address, settings=settings | {"tick_interval": "100ms"}) as second,
+        served(first) as one,
+        served(second) as other,
+    ):
+        uploaded = (await upload(one, "pooled", archive(tmp_path / "pooled", POOLED))).json()
+        assert uploaded["state"] == "failed"
+        assert "there is no pool 'scoring': make it with `tidemill pool set scoring 2`" in uploaded["reason"]
+        await until_package(other, "pooled", "failed")
+        assert (await one.http.put("/pools/scoring", json={"slots": 2})).is_success
+        for server in (one, other):
+            await until_package(server, "pooled", "loaded")
+
+
+async def until_package(server: Served, name: str, state: str) -> None:
+    """Wait until a server has a package in a state."""
+    async with asyncio.timeout(10):
+        while (await server.http.get(f"/packages/{name}")).json()["state"] != state:  # noqa: ASYNC110 - over HTTP
+            await asyncio.sleep(0.02)

@@ -73,6 +73,8 @@ def upload(
     with exit_on_bad_package():
         package = run_async(work())
     outcome = f"{package.state}: {package.reason}" if package.reason else package.state
+    if package.waiting_for:
+        outcome = f"waiting for {', '.join(package.waiting_for)}"
     if package.state == "published":  # a store loads nothing
         outcome = format_count(package.size or 0, "byte")
     print_text(f"{package.name} {package.published} is published, {outcome}")

@@ -235,14 +235,20 @@ class WorkflowEngine:
     def _problems(self, task: Task) -> list[str]:
         pools, problems = self.runtime.pools.sizes, []
         if task.pool is not None and task.pool not in pools:
-            remedy = f": pass pools={{'{task.pool}': 2}} to a node, or --pool {task.pool}=2 to `tidemill dev`"
-            problems.append(f"there is no pool '{task.pool}'{did_you_mean(task.pool, pools) or remedy}")
+            self.runtime.pools.missing.add(task.pool)
+            hint = did_you_mean(task.pool, pools) or f": {self._pool_remedy(task.pool)}"
+            problems.append(f"there is no pool '{task.pool}'{hint}")
         known = {*self.executors, WORKER_EXECUTOR}
         is_served = self.runtime.substitutes_executor or task.executor in known
         if task.executor is not None and not is_served:
             hint = did_you_mean(task.executor, known) or f"; there are {', '.join(sorted(known))}"
             problems.append(explain_missing(task.executor) or f"there is no executor '{task.executor}'{hint}")
         return problems
+
+    def _pool_remedy(self, pool: str) -> str:
+        if self.runtime.settings.load_published:  # a server: its pools are those of the store
+            return f"make it with `tidemill pool set {pool} 2`"
+        return f"pass pools={{'{pool}': 2}} to a node, or --pool {pool}=2 to `tidemill dev`"
 
     async def activate(self, tenant: str, workflow: Workflow, archive: CodeArchive = NO_ARCHIVE) -> None:
         """Make a workflow the current one of its name; runs that have started keep their version."""

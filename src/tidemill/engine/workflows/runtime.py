@@ -44,6 +44,9 @@ class PoolSizes:
         self._given = dict(given or {})
         self._assumed = dict(assumed or {})
         self.sizes = self._assumed | self._given
+        self.missing: set[str] = set()
+        """The pools that workflows named when they could not be loaded, and that still do not exist."""
+        self._listeners: list[Callable[[], None]] = []
 
     async def open(self) -> None:
         """Store the sizes that this node was given, and read those of all pools."""
@@ -51,12 +54,20 @@ class PoolSizes:
             _log_resized(name, before, self._given[name])
         self.sizes = self._assumed | await self._pools.read_sizes()
 
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call a listener whenever one of the missing pools exists."""
+        self._listeners.append(listener)
+
     async def refresh(self) -> None:
         """Read the sizes again: other processes may have changed them."""
         known, self.sizes = self.sizes, self._assumed | await self._pools.read_sizes()
         for name, slots in self.sizes.items():
             if known.get(name, slots) != slots:
                 _log_resized(name, known[name], slots)
+        if self.missing & self.sizes.keys():
+            self.missing -= self.sizes.keys()
+            for listener in self._listeners:
+                listener()
 
 
 def _log_resized(name: str, before: int, slots: int) -> None:

@@ -87,9 +87,10 @@ class Claimer:
     async def _claim(self) -> None:
         free = {name: slots for name in self._attempts.executors if (slots := self._attempts.free_slots(name)) > 0}
         loaded = list(self._versions.loaded)
+        if self._pools.missing or (free and loaded):
+            await self._refresh_pools()
         if not free or not loaded:
             return
-        await self._refresh_pools()
         specs = {version: await self._versions.load_spec(version) for version in loaded}
         blocked = {name: self._attempts.executors[name].blocked_tenants() for name in free}
         request = ClaimRequest(
