@@ -15,6 +15,8 @@ Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
 Event = TypeVar("Event")
 Function = Callable[..., Any]
+Upgrade = Callable[[dict[str, Any]], Any]
+"""Returns the running state for the stored one of an older version, which is plain data."""
 
 
 class Declare(Protocol):
@@ -32,13 +34,14 @@ def passthrough(function: Callable[Arguments, Returned], /) -> Accumulator[Argum
 @overload
 def passthrough(name: str, element: type[Event], /, *, extra: Extra = "ignore") -> Accumulator[[Event], Event]: ...
 @overload
-def passthrough(*, state: type | None = None, extra: Extra = "ignore") -> Declare: ...
+def passthrough(*, state: type | None = None, upgrade: Upgrade | None = None, extra: Extra = "ignore") -> Declare: ...
 def passthrough(
     function: Function | str | None = None,
     element: Any = MISSING,
     /,
     *,
     state: type | None = None,
+    upgrade: Upgrade | None = None,
     extra: Extra = "ignore",
 ) -> Any:
     """Declare an accumulator fed by push alone: one event in, one boundary out, or None to emit nothing.
@@ -49,16 +52,22 @@ def passthrough(
     location = caller_location()
     _check_extra(extra, location)
     if isinstance(function, str):
-        return _declare_unchanged(function, element, state, extra, location)
+        return _declare_unchanged(function, element, state or upgrade, extra, location)
     if element is not MISSING:
         message = f'with a type it takes a name, tm.passthrough("orderbook", Book), not {function!r}'
         raise DefinitionError.single("passthrough", message, location)
     if function is not None:
         return _declare_accumulator(function, AccumulatorKind.PASSTHROUGH)
-    return _with_options(AccumulatorKind.PASSTHROUGH, state=state, extra=extra)
+    return _with_options(AccumulatorKind.PASSTHROUGH, state=state, upgrade=upgrade, extra=extra)
 
 
-def stream(source: Source | Kafka | Nats, *, state: type | None = None, extra: Extra = "ignore") -> Declare:
+def stream(
+    source: Source | Kafka | Nats,
+    *,
+    state: type | None = None,
+    upgrade: Upgrade | None = None,
+    extra: Extra = "ignore",
+) -> Declare:
     """Declare an accumulator that follows a source of events, such as a Kafka topic."""
     location = caller_location()
     _check_not_bare("stream", "a source", '(tm.Kafka(topic="prices"))', source, location)
@@ -68,7 +77,7 @@ def stream(source: Source | Kafka | Nats, *, state: type | None = None, extra: E
         )
         raise DefinitionError.single("stream", message, location)
     _check_extra(extra, location)
-    return _with_options(AccumulatorKind.STREAM, source=source, state=state, extra=extra)
+    return _with_options(AccumulatorKind.STREAM, source=source, state=state, upgrade=upgrade, extra=extra)
 
 
 def polling(
@@ -76,6 +85,7 @@ def polling(
     *,
     timeout: Duration | None = None,
     state: type | None = None,
+    upgrade: Upgrade | None = None,
     thread: bool = False,
     extra: Extra = "ignore",
 ) -> Declare:
@@ -89,13 +99,23 @@ def polling(
     seconds = _parse_duration("polling(every=...)", every, location)
     limit = None if timeout is None else _parse_duration("polling(timeout=...)", timeout, location)
     _check_extra(extra, location)
-    options = {"every": seconds, "timeout": limit or max(seconds, SHORTEST_DEFAULT_TIMEOUT), "state": state}
+    options: dict[str, Any] = {
+        "every": seconds,
+        "timeout": limit or max(seconds, SHORTEST_DEFAULT_TIMEOUT),
+        "state": state,
+    }
+    options["upgrade"] = upgrade
     is_on_thread = thread or timeout is not None
     return _with_options(AccumulatorKind.POLLING, thread=is_on_thread, extra=extra, **options)
 
 
 def batch(
-    every: Duration, *, max_size: int | None = None, state: type | None = None, extra: Extra = "ignore"
+    every: Duration,
+    *,
+    max_size: int | None = None,
+    state: type | None = None,
+    upgrade: Upgrade | None = None,
+    extra: Extra = "ignore",
 ) -> Declare:
     """Declare an accumulator that buffers events and flushes them: by time, by size, and after each firing."""
     location = caller_location()
@@ -104,7 +124,7 @@ def batch(
     if max_size is not None and (type(max_size) is not int or max_size < 1):
         raise DefinitionError.single("batch", f"max_size is a number of events, at least 1, not {max_size!r}", location)
     _check_extra(extra, location)
-    options = {"every": seconds, "max_size": max_size, "state": state, "extra": extra}
+    options = {"every": seconds, "max_size": max_size, "state": state, "upgrade": upgrade, "extra": extra}
     return _with_options(AccumulatorKind.BATCH, **options)
 
 
@@ -180,6 +200,7 @@ def _declare_accumulator(
         name=function.name, kind=kind, function=function, location=function.location, **options
     )
     _check_parameters(accumulator, function)
+    _check_upgrade(accumulator)
     return accumulator
 
 
@@ -198,3 +219,17 @@ def _check_parameters(accumulator: Accumulator, function: AuthorFunction) -> Non
             f"but '{function.name}' takes ({', '.join(names)})"
         )
         raise DefinitionError.single(f"accumulator '{function.name}'", message, function.location)
+
+
+def _check_upgrade(accumulator: Accumulator) -> None:
+    """Reject an `upgrade=` that cannot be called, or that has no state to upgrade."""
+    upgrade = accumulator.upgrade
+    if upgrade is None:
+        return
+    message = ""
+    if accumulator.state is None:
+        message = "upgrade= needs state=: it makes the running state from the stored one of an older version"
+    elif not callable(upgrade) or inspect.iscoroutinefunction(upgrade):
+        message = f"upgrade= is a function, not async, that takes the stored state as a dict, not {upgrade!r}"
+    if message:
+        raise DefinitionError.single(f"accumulator '{accumulator.name}'", message, accumulator.location)

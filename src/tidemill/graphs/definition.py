@@ -19,6 +19,7 @@ import msgspec
 
 from tidemill.annotations.signatures import AuthorFunction, Parameter, Signature, caller_location
 from tidemill.annotations.strict_validation import has_fields
+from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.annotations.variants import label, strip_none
 from tidemill.graphs.keys import (
     DEFAULT_PARTITIONS,
@@ -30,6 +31,7 @@ from tidemill.graphs.keys import (
     key_problems,
 )
 from tidemill.kernel.about import About, about_problems, clean_text
+from tidemill.kernel.author_errors import AUTHOR_ERRORS, describe
 from tidemill.kernel.backoff import Retry
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.limits import NAME_RULE, is_name
@@ -106,6 +108,25 @@ class Nats(msgspec.Struct, frozen=True, kw_only=True):
     servers: str | None = None
 
 
+class StateUpgrade:
+    """Makes the running state of a newer version from that of an older one."""
+
+    def __init__(self, function: Callable[[Any], Any], state: type) -> None:
+        self._function = function
+        self._validator = TypeValidator(state)
+
+    def __call__(self, stored: Any) -> Any:
+        """Return the state for a stored one, which is plain data, or raise TypeMismatchError."""
+        try:
+            upgraded = self._function(stored)
+        except AUTHOR_ERRORS as error:
+            raise TypeMismatchError(f"upgrade= raised {describe(error)}") from error
+        try:
+            return self._validator.validate(upgraded)
+        except TypeMismatchError as error:
+            raise TypeMismatchError(f"upgrade= returned a wrong value: {error}") from error
+
+
 class Accumulator(msgspec.Struct, Generic[Arguments, Returned], frozen=True, kw_only=True, eq=False, dict=True):
     """One source of boundaries, as declared. Calling it calls the author's function."""
 
@@ -115,6 +136,7 @@ class Accumulator(msgspec.Struct, Generic[Arguments, Returned], frozen=True, kw_
     function: AuthorFunction | None = None
     source: Source | Kafka | KafkaShare | Nats | None = None
     state: type | None = None
+    upgrade: Callable[[Any], Any] | None = None
     every: float | None = None
     timeout: float | None = None
     max_size: int | None = None
@@ -167,6 +189,11 @@ class Accumulator(msgspec.Struct, Generic[Arguments, Returned], frozen=True, kw_
             f"and {label(self.event_type)} has none"
         )
         return (*self.signature.problems, Problem(message=message, location=self.location))
+
+    @cached_property
+    def state_upgrade(self) -> StateUpgrade | None:
+        """What makes its state, and its boundaries, from those of an older version."""
+        return None if self.upgrade is None or self.state is None else StateUpgrade(self.upgrade, self.state)
 
     @property
     def boundary_type(self) -> Any:

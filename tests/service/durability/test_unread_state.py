@@ -56,14 +56,14 @@ def old_version(**options: Any) -> ModuleType:
     return _package(total, **options)
 
 
-def new_version(state: Any = Total, **options: Any) -> ModuleType:
+def new_version(state: Any = Total, upgrade: Any = None, **options: Any) -> ModuleType:
     """Return the package with another class of the state."""
 
     def total(event: float, state: Any) -> Any:
         return state
 
     total.__annotations__ |= {"state": state, "return": state}
-    return _package(tm.passthrough(state=state)(total), **options)
+    return _package(tm.passthrough(state=state, upgrade=upgrade)(total), **options)
 
 
 def _package(total: Any, **options: Any) -> ModuleType:
@@ -143,3 +143,80 @@ async def test_nothing_is_reported_of_state_that_is_read_or_empty(store: str, re
             await node.load(new_version(Terse))
         assert unread(node) == {}
         assert node.reactor("r").state().cache["total"]["orders"] == 1
+
+
+# -- upgrade=
+
+
+async def come_back(node: tm.testing.TestNode, newer: ModuleType, *, restarts: bool) -> tm.testing.TestNode:
+    """Go on with a newer version."""
+    if restarts:
+        node.loaded_packages = {("public", "package"): newer}
+        return await node.crash()
+    await node.load(newer)
+    return node
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("durability", ["interval", "boundary"])
+async def test_upgrade_makes_the_state_from_the_stored_fields(store: str, durability: Any, restarts: bool) -> None:
+    """D9: from a snapshot, the journal and a running version; the boundary in the cache is the same value."""
+    seen: list[dict[str, Any]] = []
+
+    def upgrade(stored: dict[str, Any]) -> Total:
+        seen.append(stored)
+        return Total(stored["spent"], stored["orders"], tuple(Line(one["price"]) for one in stored["lines"]))
+
+    async with tm.testing.node(store, load=[old_version(durability=durability)]) as node:
+        await node.push("total", 5.0)
+        await node.settle()
+        await node.push("total", 6.0)
+        if durability == "interval":
+            await node.settle()
+        newer = new_version(upgrade=upgrade, durability=durability)
+        node = await come_back(node, newer, restarts=restarts)
+        assert unread(node) == {}
+        assert {"spent": 11.0, "orders": 2, "lines": [{"price": 6.0, "weight": 1.0}]} in seen
+        upgraded = {"revenue": 11.0, "orders": 2, "lines": ({"price": 6.0},)}
+        assert node.reactor("r").state().cache == {"total": upgraded}
+        assert node.probe.graphs.accumulator("total").emitter.state == Total(11.0, 2, (Line(6.0),))
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+async def test_upgrade_is_called_for_a_value_that_does_not_fit(store: str, restarts: bool) -> None:
+    """D9: a field with another type."""
+
+    class Worded(tm.Boundary):
+        orders: str = ""
+
+    def upgrade(stored: dict[str, Any]) -> Worded:
+        return Worded(str(stored["orders"]))
+
+    async with tm.testing.node(store, load=[old_version()]) as node:
+        await node.push("total", 5.0)
+        await node.settle()
+        node = await come_back(node, new_version(Worded, upgrade), restarts=restarts)
+        assert node.reactor("r").state().cache == {"total": {"orders": "1"}}
+        assert node.reactor("r").events() == []
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize(
+    ("upgrade", "reason"),
+    [
+        (lambda stored: stored["missing"], "upgrade= raised KeyError: 'missing'"),
+        (lambda stored: 5, "upgrade= returned a wrong value: expected Total"),
+    ],
+)
+async def test_a_failing_upgrade_leaves_the_state_empty_and_is_reported(
+    store: str, restarts: bool, upgrade: Any, reason: str
+) -> None:
+    """D9: the events say why."""
+    async with tm.testing.node(store, load=[old_version()]) as node:
+        await node.push("total", 5.0)
+        await node.settle()
+        node = await come_back(node, new_version(upgrade=upgrade), restarts=restarts)
+        assert node.probe.graphs.accumulator("total").emitter.state == Total()
+        reasons = [one.reason for one in node.reactor("r").events()]
+        assert len(reasons) == 2
+        assert all(reason in one for one in reasons)

@@ -25,14 +25,14 @@ class Total(tm.Boundary):
     revenue: float = 0.0
 
 
-def version(state: Any) -> ModuleType:
+def version(state: Any, upgrade: Any = None) -> ModuleType:
     """Return a package that sums for each customer."""
 
     def total(event: Spend, state: Any) -> Any:
         return type(state)(getattr(state, type(state).__struct_fields__[0]) + event.amount)
 
     total.__annotations__ |= {"state": state, "return": state}
-    declared = tm.passthrough(state=state)(total)
+    declared = tm.passthrough(state=state, upgrade=upgrade)(total)
     module = ModuleType("package")
     vars(module).update(total=declared, r=tm.Reactor("r", [declared], key="customer", partitions=1))
     return module
@@ -76,3 +76,24 @@ async def test_keys_that_are_read_later_are_counted_and_reported_once_a_minute(s
         assert unread(node)[-1][1].endswith("spent (key 'c0' and 4 more)")
         await node.advance("120s")
         assert len(unread(node)) == 2
+
+
+async def test_the_state_of_a_key_is_upgraded_when_it_is_read(store: str) -> None:
+    """D9: nothing is read at the start."""
+    seen: list[float] = []
+
+    def upgrade(stored: dict[str, Any]) -> Total:
+        seen.append(stored["spent"])
+        return Total(stored["spent"])
+
+    async with tm.testing.node(store, load=[version(OldTotal)]) as node:
+        for number in range(3):
+            await node.push("total", Spend(f"c{number}", 5.0 + number))
+        await node.settle()
+        node.loaded_packages = {("public", "package"): version(Total, upgrade)}
+        node = await node.crash()
+        assert seen == []
+        await node.push("total", Spend("c1", 1.0))
+        assert set(seen) == {6.0}
+        assert (await node.reactor("r").state_of("c1")).cache == {"total": {"revenue": 7.0}}
+        assert unread(node) == []

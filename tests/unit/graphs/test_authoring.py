@@ -270,3 +270,31 @@ def test_extra_forbid_needs_a_type_with_fields() -> None:
     def out(loose: int) -> int: ...
 
     assert "extra='forbid' needs an event type with fields" in str(refused(graph.check))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"upgrade": dict}, "upgrade= needs state="),
+        (
+            {"state": dict, "upgrade": 5},
+            "upgrade= is a function, not async, that takes the stored state as a dict, not 5",
+        ),
+    ],
+)
+def test_upgrade_is_a_function_and_needs_a_state(options: Any, message: str) -> None:
+    """D9: found where it is declared."""
+
+    def declare() -> None:
+        @tm.batch(every="1s", **options)
+        def total(events: list[int], state: Any = None) -> Any:
+            """Never called."""
+
+    if "state" not in options:
+
+        def declare() -> None:
+            @tm.passthrough(**options)
+            def total(event: int) -> int:
+                return event
+
+    assert message in str(refused(declare))

@@ -10,6 +10,7 @@ import msgspec
 
 from tidemill.annotations.codec import Codec, UnstorableError, encode_msgpack
 from tidemill.annotations.validation import TypeMismatchError
+from tidemill.graphs.definition import StateUpgrade
 from tidemill.graphs.keys import Key
 
 
@@ -83,17 +84,27 @@ class UnreadState:
         """Return everything that is not read, in words."""
         return "; ".join(one for one in (self.describe_fields(), self.describe_unfit()) if one) or None
 
-    def read(self, codec: Codec, data: bytes, what: str) -> Any:
-        """Return a stored value, or raise TypeMismatchError; fields that its class does not have are recorded."""
-        value = codec.decode(data)
+    def read(self, codec: Codec, data: bytes, what: str, upgrade: StateUpgrade | None = None) -> Any:
+        """Return a stored value, or raise TypeMismatchError; fields that its class does not have are recorded.
+
+        With `upgrade`, a value that does not fit, or has such fields, is upgraded.
+        """
+        try:
+            value = codec.decode(data)
+        except TypeMismatchError:
+            if upgrade is None:
+                raise
+            return upgrade(msgspec.msgpack.decode(data))
         if fields := find_unread_fields(codec, data, value):
+            if upgrade is not None:
+                return upgrade(msgspec.msgpack.decode(data))
             self.add_fields(what, fields)
         return value
 
-    def read_fitting(self, codec: Codec, data: bytes, what: str) -> Any:
+    def read_fitting(self, codec: Codec, data: bytes, what: str, upgrade: StateUpgrade | None = None) -> Any:
         """Return a stored value, or None if it does not fit, which is recorded."""
         try:
-            return self.read(codec, data, what)
+            return self.read(codec, data, what, upgrade)
         except TypeMismatchError as error:
             self.add_unfit(what, str(error))
             return None

@@ -6,9 +6,11 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
+from tidemill.annotations.codec import encode_msgpack
 from tidemill.annotations.validation import TypeMismatchError, TypeValidator
 from tidemill.annotations.variants import union_members
 from tidemill.engine.graphs.unread_state import UnreadState, find_lost_fields
+from tidemill.graphs.definition import StateUpgrade
 from tidemill.graphs.outcomes import to_jsonable
 from tidemill.kernel.author_errors import AUTHOR_ERRORS
 
@@ -22,15 +24,22 @@ class ValueMigrator:
     What does not fit, and fields that the declared type does not have, are recorded in `unread`.
     """
 
-    def __init__(self, annotation: Any, unread: UnreadState | None = None, what: str = "a value") -> None:
+    def __init__(
+        self,
+        annotation: Any,
+        unread: UnreadState | None = None,
+        what: str = "a value",
+        upgrade: StateUpgrade | None = None,
+    ) -> None:
         self._annotation = annotation
         self._unread = UnreadState() if unread is None else unread
         self._what = what
+        self._upgrade = upgrade
 
     def __call__(self, value: Any) -> Any:
         """Return a value unchanged if it has the declared type, else rebuilt as that type; None if it does not fit."""
         try:
-            if self._element_migrator is not None and isinstance(value, list):
+            if self._upgrade is None and self._element_migrator is not None and isinstance(value, list):
                 migrated = self._element_migrator.migrate_fitting(value)
                 return migrated if len(migrated) == len(value) else None
             return self._migrate(value)
@@ -52,11 +61,22 @@ class ValueMigrator:
         try:
             return self._validator.validate(value)
         except TypeMismatchError:
-            namesake = self._validators_by_class.get(type(value).__name__, self._validator)
+            return self._rebuild(value)
+
+    def _rebuild(self, value: Any) -> Any:
+        """Return a value of an older class as one of the declared class, upgraded if something of it would be lost."""
+        namesake = self._validators_by_class.get(type(value).__name__, self._validator)
+        try:
             migrated = namesake.validate(msgspec.to_builtins(value))
-            if fields := find_lost_fields(value, migrated):
-                self._unread.add_fields(self._what, fields)
-            return migrated
+        except AUTHOR_ERRORS:  # author code: a class may raise anything for a value
+            if self._upgrade is None:
+                raise
+            return self._upgrade(msgspec.msgpack.decode(encode_msgpack(value)))
+        if fields := find_lost_fields(value, migrated):
+            if self._upgrade is not None:
+                return self._upgrade(msgspec.msgpack.decode(encode_msgpack(value)))
+            self._unread.add_fields(self._what, fields)
+        return migrated
 
     @cached_property
     def _validator(self) -> TypeValidator:

@@ -297,7 +297,9 @@ def _migrate_dead_letter(migrator: ValueMigrator, dead_letter: DeadLetter, detai
 
 def state_migrators(newer: Accumulator, unread: UnreadState | None) -> tuple[ValueMigrator, ValueMigrator]:
     """Return what converts the running state, and silently the one without the steps that are being committed."""
-    return ValueMigrator(newer.state, unread, "its running state"), ValueMigrator(newer.state)
+    upgrade = newer.state_upgrade
+    reporting = ValueMigrator(newer.state, unread, "its running state", upgrade)
+    return reporting, ValueMigrator(newer.state, upgrade=upgrade)
 
 
 def _has_changed(state: Any, kind: type | None) -> bool:

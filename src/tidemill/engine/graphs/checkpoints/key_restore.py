@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from tidemill.annotations.codec import Codec
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.checkpoints.named_values import NamedDecoder
+from tidemill.engine.graphs.checkpoints.named_values import Decode, NamedDecoder
 from tidemill.engine.graphs.durability.checksums import is_key_intact
 from tidemill.engine.graphs.keys.key_index import KeyIndex
 from tidemill.engine.graphs.keys.keyed_reactor import KeyedReactor
@@ -131,15 +130,16 @@ def _by_key(rows: Iterable[KeySnapshot]) -> dict[bytes, list[KeySnapshot]]:
     return found
 
 
-def _apply_content(accumulator: RunningAccumulator, part: KeyPart, decode: Callable[[Codec, bytes, str], Any]) -> None:
+def _apply_content(accumulator: RunningAccumulator, part: KeyPart, decode: Decode) -> None:
     codecs, name, shown = accumulator.emitter.codecs, accumulator.name, accumulator.definition.declared_name
     if codecs.state is not None and name in part.states:
-        state = decode(codecs.state, part.states[name], f"the running state of '{shown}'")
+        what = f"the running state of '{shown}'"
+        state = decode(codecs.state, part.states[name], what, accumulator.definition.state_upgrade)
         if state is not None:
             accumulator.emitter.state = accumulator.emitter.committed_state = state
     kind, held = part.held.get(name, ("", []))
     if held and kind == str(accumulator.definition.kind):
-        values = [decode(codecs.buffered, value, f"an event that '{shown}' held") for value in held]
+        values = [decode(codecs.buffered, value, f"an event that '{shown}' held", None) for value in held]
         accumulator.kind.replace_buffer([value for value in values if value is not None])
 
 

@@ -5,11 +5,12 @@ from typing import Any
 
 from tidemill.annotations.codec import Codec
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
+from tidemill.graphs.definition import StateUpgrade
 from tidemill.graphs.inputs import SourceBoundary
 from tidemill.graphs.snapshot import NamedBoundary
 
-Decode = Callable[[Codec, bytes, str], Any]
-"""Decodes a value, which the text describes; returns None for one that does not fit the current declaration."""
+Decode = Callable[[Codec, bytes, str, StateUpgrade | None], Any]
+"""Decodes a value, which the text describes, or upgrades it; returns None if it does not fit the declaration."""
 
 
 class NamedEncoder:
@@ -45,7 +46,7 @@ class NamedDecoder:
             if name in self._sources:
                 index, one = self._sources[name]
                 what = f"a boundary of '{one.definition.declared_name}'"
-                value = self._decode(one.emitter.codecs.boundary, data, what)
+                value = self._decode(one.emitter.codecs.boundary, data, what, one.definition.state_upgrade)
                 if value is not None:
                     yield index, one.definition.trim_to_capacity(value) if one.definition.is_window else value
 

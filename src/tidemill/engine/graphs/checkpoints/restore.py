@@ -38,6 +38,7 @@ from tidemill.engine.graphs.reactors.outbox import FailedStart, OutboxEntry
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.staging import ManagedGraph
 from tidemill.engine.graphs.unread_state import UnreadState
+from tidemill.graphs.definition import StateUpgrade
 from tidemill.graphs.inputs import FiringInputs
 from tidemill.graphs.keys import Key, decode_key
 from tidemill.graphs.snapshot import (
@@ -188,7 +189,8 @@ class StateRestorer:
         emitter.offset = emitter.checkpointed_offset = content.offset
         codec = None if isinstance(accumulator, KeyedAccumulator) else emitter.codecs.state  # each key has its state
         if codec is not None and content.state is not None:
-            state = self._decode_value(accumulator, codec, content.state, "its running state")
+            upgrade = accumulator.definition.state_upgrade
+            state = self._decode_value(accumulator, codec, content.state, "its running state", upgrade)
             emitter.state = emitter.committed_state = emitter.state if state is None else state
         if accumulator.definition.is_window and self._reset >= {one.reactor for one, _ in emitter.targets}:
             return
@@ -209,9 +211,11 @@ class StateRestorer:
         else:
             accumulator.kind.replace_buffer([value for value in values if value is not None])
 
-    def _decode_value(self, component: Component, codec: Codec, data: bytes, what: str) -> Any:
+    def _decode_value(
+        self, component: Component, codec: Codec, data: bytes, what: str, upgrade: StateUpgrade | None = None
+    ) -> Any:
         """Return a stored value, or None if it does not fit the current declaration."""
-        return self._unread_of(component).read_fitting(codec, data, what)
+        return self._unread_of(component).read_fitting(codec, data, what, upgrade)
 
     def _unread_of(self, component: Component) -> UnreadState:
         if (unread := self.unread.get(component)) is None:
@@ -229,10 +233,7 @@ class StateRestorer:
         if content is None:
             return
 
-        def decode(codec: Codec, data: bytes, what: str) -> Any:
-            return self._decode_value(reactor, codec, data, what)
-
-        decoder = NamedDecoder(reactor.accumulators, decode)
+        decoder = NamedDecoder(reactor.accumulators, partial(self._decode_value, reactor))
         loop = reactor.firing_loop
         inputs = loop.inputs
         cache, dirty = ({}, []) if reactor in self._reset else (content.cache, content.dirty)
@@ -321,7 +322,6 @@ class StateRestorer:
     def _decode_step(self, accumulator: RunningAccumulator, entry: JournalEntry) -> JournalStep | None:
         """Return the step of an entry, or None if it cannot be used."""
         record: JournalRecord | None = None
-        read = partial(self._unread_of(accumulator).read, what="an entry of its journal")
         try:
             kind = KeyedJournalRecord if isinstance(accumulator, KeyedAccumulator) else JournalRecord
             record = msgspec.msgpack.decode(entry.payload, type=kind)
@@ -330,6 +330,8 @@ class StateRestorer:
             elif accumulator in self._kind_changed and (record.kind != "boundary" or accumulator.definition.is_window):
                 return None
             else:
+                upgrade = accumulator.definition.state_upgrade if record.kind == "boundary" else None
+                read = partial(self._unread_of(accumulator).read, what="an entry of its journal", upgrade=upgrade)
                 return self._without_count(accumulator, accumulator.emitter.codecs.from_record(record, read))
         except (TypeMismatchError, *UNREADABLE_ERRORS) as error:
             what = "no longer fits, and" if entry.is_intact else "is damaged and"

@@ -378,7 +378,7 @@ def _migrator_for(accumulator: Accumulator, unread: UnreadState) -> Callable[[An
     """Return the function that converts boundaries to the newer declaration; windows keep the newest that fit."""
     what = f"a boundary of '{accumulator.declared_name}'"
     if not accumulator.is_window:
-        return ValueMigrator(accumulator.boundary_type, unread, what)
+        return ValueMigrator(accumulator.boundary_type, unread, what, accumulator.state_upgrade)
     migrator = ValueMigrator(accumulator.element, unread, what)
     return lambda content: accumulator.trim_to_capacity(migrator.migrate_fitting(content))
 
