@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-from tidemill.kernel.author_errors import shorten
-
 OWNER_LIMIT = 200
 DESCRIPTION_LIMIT = 4000
 
@@ -28,6 +26,8 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def clean_text(text: str) -> str:
     """Return a description as it is shown: without the indentation of the code, and of limited length."""
+    from tidemill.kernel.author_errors import shorten  # on use: help imports this module, and not asyncio
+
     return shorten(inspect.cleandoc(text), DESCRIPTION_LIMIT)
 
 
