@@ -123,7 +123,7 @@ async def test_garbage_in_the_control_socket_fails_only_its_attempt(harness: Exe
 async def test_a_result_that_is_too_big_is_a_failure(harness: ExecutorHarness) -> None:
     failure = await harness.failure("returns_too_much")
     assert not failure.may_retry
-    assert "too big" in failure.error.message
+    assert "67,108,864 are allowed" in failure.error.message
 
 
 async def test_values_larger_than_a_socket_buffer_are_sent(harness: ExecutorHarness) -> None:

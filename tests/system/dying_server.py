@@ -30,8 +30,8 @@ class Death:
             self._die_if_due()
             return await begin(*arguments)
 
-        def write_or_die(*arguments: Any) -> Any:
-            result = write(*arguments)
+        def write_or_die(*arguments: Any, **named: Any) -> Any:
+            result = write(*arguments, **named)
             self._count()
             return result
 

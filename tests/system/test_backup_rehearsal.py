@@ -40,6 +40,9 @@ async def doze() -> str:
 async def start_runs(server: Server, count: int) -> None:
     """Start runs that are under way for a while."""
     async with httpx.AsyncClient(base_url=f"{server.url}/api/v1") as client:
+        async with asyncio.timeout(20):
+            while (await client.get("/workflows/nap")).is_error:  # noqa: ASYNC110 - its package is being loaded
+                await asyncio.sleep(0.05)
         for _ in range(count):
             (await client.post("/workflows/nap/runs", json={})).raise_for_status()
 

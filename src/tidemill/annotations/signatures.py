@@ -89,10 +89,15 @@ class AuthorFunction(msgspec.Struct, frozen=True, kw_only=True):
         scope = _local_names(call, sys._getframe(depth + 1)) if has_text else {}
         return cls(call=call, location=location, scope=scope)
 
+    @property
+    def is_interactive(self) -> bool:
+        """Whether it was declared in an interactive session, in which a cell may be run twice."""
+        return hasattr(sys, "ps1") and self.call.__module__ == "__main__"
+
     def replaces(self, other: "AuthorFunction") -> bool:
-        """Return whether it is another one declared again in an interactive session, as when a cell is run twice."""
-        is_interactive = hasattr(sys, "ps1") and self.call.__module__ == other.call.__module__ == "__main__"
-        return is_interactive and self.call.__qualname__ == other.call.__qualname__
+        """Return whether it is another one declared again in an interactive session."""
+        names = {(one.call.__module__, one.call.__qualname__) for one in (self, other)}
+        return self.is_interactive and len(names) == 1
 
     def signature(self) -> Signature:
         """Resolve parameters and annotations; one that cannot be resolved becomes `Any` and a problem."""

@@ -118,7 +118,8 @@ class Graph:
         except TypeError as error:
             raise DefinitionError.single(f"graph '{self.name}'", str(error), self.location) from error
         self._check_about(options.get("owner", ""), options.get("description", ""), captured.name)
-        self.nodes[:] = [one for one in self.nodes if not captured.replaces(one.function)]
+        if captured.is_interactive:
+            self.nodes[:] = [one for one in self.nodes if not captured.replaces(one.function)]
         self.nodes.append(GraphNodeDefinition(function=captured, **options))
         self._compiled = self._direct_function = None
         self.__call__ = self._build_and_call

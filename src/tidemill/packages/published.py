@@ -12,6 +12,7 @@ import msgspec
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import NotFoundError, RequestError
+from tidemill.kernel.limits import is_storable
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.packages.states import StepTime
@@ -83,7 +84,7 @@ class PublishedPackages:
 
     async def history(self, tenant: str, name: str) -> list[KeptVersion]:
         """Return the versions of a package that the registry keeps, the one published last first."""
-        kept = await self._packages.list_history(tenant, name)
+        kept = await self._packages.list_history(tenant, name) if is_storable(name) else []
         if not kept:
             await self.find(tenant, name)  # it was never published
         published = {

@@ -197,7 +197,8 @@ class Workflow:
         if not is_name(task.name):
             message = f"a task's name is an identifier of up to {MAX_WORD_LENGTH} characters, not {task.name!r}"
             raise DefinitionError.single(f"workflow '{self.name}'", message, task.function.location)
-        self.tasks[:] = [one for one in self.tasks if not task.function.replaces(one.function)]
+        if task.function.is_interactive:
+            self.tasks[:] = [one for one in self.tasks if not task.function.replaces(one.function)]
         self.tasks.append(task)
         self._wired = None
 

@@ -11,6 +11,7 @@ import websockets
 import tidemill as tm
 from tests.service.samples import pair, raising, single
 from tests.service.server.serving_node import served
+from tests.service.workflows.test_metrics import ELSEWHERE as WORKFLOW_METRICS_ELSEWHERE
 from tests.service.workflows.test_metrics import STORIES as WORKFLOW_STORIES
 from tidemill.engine.graphs.keys.topic_share import KeyedStream
 from tidemill.graphs.keys import partition_of
@@ -325,7 +326,10 @@ SERVER = {"websocket_connections", "websocket_frames_total", "http_requests_tota
 def test_every_metric_has_a_cause() -> None:
     """Contract 72: a metric that nothing raises is a defect. test_reconciler raises those of packages."""
     caused = set[str]().union(
-        *(cause.changed for cause in CAUSES.values()), WORKFLOW_STORIES, shown_names(PACKAGE_METRICS)
+        *(cause.changed for cause in CAUSES.values()),
+        WORKFLOW_STORIES,
+        WORKFLOW_METRICS_ELSEWHERE,
+        shown_names(PACKAGE_METRICS),
     )
     caused |= (
         SERVER

@@ -181,7 +181,7 @@ async def test_a_race_that_never_ends_is_reported(store: MemoryStore, monkeypatc
     """It is not tried without end."""
     tries = 0
 
-    async def refuse(*_: object) -> bool:
+    async def refuse(*_: object, **__: object) -> bool:
         nonlocal tries
         tries += 1
         return False

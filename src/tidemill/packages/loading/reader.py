@@ -222,15 +222,17 @@ def sort_for_loading(things: list[Any]) -> list[Any]:
 def with_references(things: Sequence[Any]) -> list[Any]:
     """Return definitions, and in front of them the reactors and graphs that they refer to and that are not among them.
 
+    A definition that is given takes the place of another one of its name.
     Packages are left out: they refer to what others declare by name.
     """
     packages = [read_package(thing) for thing in things if not isinstance(thing, str | Path)]
-    known = {id(one) for package in packages for one in (*package.reactors, *package.graphs)}
+    given = {(type(one), one.name) for package in packages for one in (*package.reactors, *package.graphs)}
+    known: set[int] = set()
     missing: list[Any] = []
     waiting: list[Any] = [one for package in packages for one in (*package.graphs, *package.workflows)]
     while waiting:
         for one in _references(waiting.pop()):
-            if id(one) not in known:
+            if id(one) not in known and (type(one), one.name) not in given:
                 known.add(id(one))
                 missing.append(one)
                 waiting.append(one)
