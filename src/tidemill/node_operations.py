@@ -44,6 +44,7 @@ from tidemill.packages.uploads import PackageUploads
 from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import NodeRow
+from tidemill.telemetry.log_context import outside_attempt
 from tidemill.telemetry.metrics import Metrics
 from tidemill.telemetry.node_events import NodeEvents
 from tidemill.telemetry.tracing import SpanRecorder, TraceContext, trace_scope
@@ -215,6 +216,10 @@ class NodeOperations:
         """Make a call of a running task, for its tenant; RequestError if its package lacks the capability."""
         if request.grants is not None:
             request.grants.check(call)
+        with outside_attempt():
+            return await self._make_call(request, call)
+
+    async def _make_call(self, request: AttemptRequest, call: NodeCall) -> Any:
         match call:
             case PushCall():
                 return await self.push(call.accumulator, call.event, tenant=request.tenant, format=call.format)

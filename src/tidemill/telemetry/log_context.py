@@ -49,6 +49,18 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("tidemill_request_id", default=N
 ATTEMPT: ContextVar[ReadLogFields | None] = ContextVar("tidemill_attempt", default=None)
 ATTEMPT_OUTPUT: ContextVar[OutputSink | None] = ContextVar("tidemill_attempt_output", default=None)
 """Keeps what the code of the attempt writes."""
+
+
+@contextmanager
+def outside_attempt() -> Iterator[None]:
+    """Keep what is written within the context out of the log of the attempt: the node works for it."""
+    token = ATTEMPT_OUTPUT.set(None)
+    try:
+        yield
+    finally:
+        ATTEMPT_OUTPUT.reset(token)
+
+
 FIRING: ContextVar[Callable[[], RunningFiring] | None] = ContextVar("tidemill_firing", default=None)
 """The innermost firing of asynchronous graphs; attempts set it to None, so that it never is outside of one."""
 

@@ -31,6 +31,7 @@ from tidemill.node_parts import NodeParts, make_memory_store, with_absolute_path
 from tidemill.storage.sqlite.memory import MemoryDatabase
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import NodeRow
+from tidemill.telemetry.author_output import AUTHOR_OUTPUT
 from tidemill.testing.faults.deploy_steps import abandon_deploys
 from tidemill.testing.faults.engines import Disconnector, RunFaults, crash_graphs, kill_engine
 from tidemill.testing.faults.executors import FaultyExecutor
@@ -341,6 +342,8 @@ class TestNode(Node):
         await kill_engine(self._workflows, self.settings.unload_timeout)
         fail_next(self._run_store, 0)
         await self._run_store.close()
+        if self.settings.capture_output:
+            AUTHOR_OUTPUT.close()
 
     async def crash(self) -> "TestNode":
         """Kill this node, and return a started successor on the same store, clock and definitions.

@@ -57,7 +57,7 @@ def mounted_in_litestar(inner: Any) -> Litestar:
     async def tidemill(scope: Any, receive: Any, send: Any) -> None:
         await inner(scope, receive, send)
 
-    return Litestar([hello, tidemill], openapi_config=None)
+    return Litestar([hello, tidemill], openapi_config=None, logging_config=None)
 
 
 def mounted(kind: str, node: tm.Node) -> Any:

@@ -226,7 +226,8 @@ def with_references(things: Sequence[Any]) -> list[Any]:
     Packages are left out: they refer to what others declare by name.
     """
     packages = [read_package(thing) for thing in things if not isinstance(thing, str | Path)]
-    given = {(type(one), one.name) for package in packages for one in (*package.reactors, *package.graphs)}
+    given: set[tuple[type, str]] = {(Reactor, one.name) for package in packages for one in package.reactors}
+    given |= {(Graph, one.name) for package in packages for one in package.graphs}
     known: set[int] = set()
     missing: list[Any] = []
     waiting: list[Any] = [one for package in packages for one in (*package.graphs, *package.workflows)]

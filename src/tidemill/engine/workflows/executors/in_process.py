@@ -187,6 +187,9 @@ class InProcess(Executor):
     async def close(self, timeout: float) -> None:
         """Stop what can be stopped. An attempt whose thread does not end in time stays in `running`."""
         self._mute_and_cancel_all()
+        if self._observes_output:  # nothing is kept of attempts that are muted
+            self._observes_output = False
+            AUTHOR_OUTPUT.close()
         self._threads.shut_down()
         deadline = monotonic() + timeout  # real time: threads do not follow the clock
         await self._tasks.close(timeout)
@@ -197,9 +200,6 @@ class InProcess(Executor):
                 self._attempts.forget(attempt)
         if not len(self._attempts):  # code that has not ended may still print
             self._masked_output.restore()
-        if self._observes_output:
-            self._observes_output = False
-            AUTHOR_OUTPUT.close()
 
     def _mute_and_cancel_all(self) -> None:
         """Mute all attempts and cancel their tasks."""
