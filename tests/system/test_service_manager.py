@@ -110,6 +110,14 @@ def test_a_worker_reports_the_same(environment: Mapping[str, str], state: Path, 
         assert process.wait(timeout=20) == 0
 
 
+def until_ready(url: str) -> None:
+    """Wait until all packages have been tried."""
+    deadline = time.monotonic() + 20
+    while not httpx.get(f"{url}/health/ready").is_success:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)  # noqa: TID251 - nothing tells a program outside
+
+
 def test_a_confined_server_loads_packages_and_runs_their_tasks(
     environment: Mapping[str, str], state: Path, manager: socket.socket, tmp_path: Path
 ) -> None:
@@ -123,6 +131,7 @@ def test_a_confined_server_loads_packages_and_runs_their_tasks(
     with service(environment, state, "server", "--port", "0", "--no-auth", "--executor", "subprocess") as process:
         url = first_line(process)["url"]
         assert next_state(manager) == "READY=1"
+        until_ready(url)
         ran = subprocess.run([*tidemill, "--server", url, "run", "hello_report"], text=True, capture_output=True)
         assert ran.returncode == 0, ran.stderr
         assert re.search("hello_report .*succeeded", ran.stdout + ran.stderr)
