@@ -3,8 +3,11 @@
 import ast
 import asyncio
 import inspect
+import logging
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -41,13 +44,25 @@ def run_examples(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     example = ModuleType("example")
     monkeypatch.setitem(sys.modules, example.__name__, example)
-    with asyncio.Runner() as runner:
+    with keeping_logging(), asyncio.Runner() as runner:
         for source in examples(page):
             source = MAIN.sub("if True:", source) if page == README else source
             code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
             result = eval(code, vars(example))
             if inspect.iscoroutine(result):
                 runner.run(result)
+
+
+@contextmanager
+def keeping_logging() -> Iterator[None]:
+    """Put the root logger back as it was: web frameworks configure it."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
 
 
 def test_the_readme_says_what_its_examples_print(
