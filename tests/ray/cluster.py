@@ -16,7 +16,9 @@ from pathlib import Path
 START_TIMEOUT = 60.0
 """Seconds that a node has to start: 3 to 10 on a busy machine."""
 
+_STARTED = re.compile("Ray runtime started")
 _ADDRESS = re.compile(r"--address='([^']+)'")
+"""What a head prints last: the address for other nodes."""
 _FAST_DETECTION = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "500",
@@ -41,14 +43,14 @@ class RayNode:
                 start_new_session=True,
             )
 
-    def wait_until_started(self) -> str:
-        """Wait until the node has joined, and return what it has printed."""
+    def wait_until_printed(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        """Wait until the node has printed a pattern, and return where it did."""
         deadline = time.monotonic() + START_TIMEOUT
-        while "Ray runtime started" not in (text := self._log.read_text(errors="replace")):
+        while (found := pattern.search(text := self._log.read_text(errors="replace"))) is None:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"a node of Ray did not start: {text}")
             time.sleep(0.05)  # noqa: TID251 - another process does not set events
-        return text
+        return found
 
     def processes(self) -> set[int]:
         """Return the ids of all processes that the node has started and that still run, attempts among them."""
@@ -90,14 +92,14 @@ class RayCluster:
         arguments = ["--head", f"--port={self._port}", "--include-dashboard=false", '--resources={"near": 1}']
         arguments += [f"--ray-client-server-port={self._client_port}", *self._common(self._cpus)]
         head = self._start(arguments)
-        self.address = _ADDRESS.findall(head.wait_until_started())[0]
+        self.address = head.wait_until_printed(_ADDRESS)[1]
         self.client_address = f"ray://{self.address.split(':')[0]}:{self._client_port}"
         return head
 
     def add_node(self, cpus: int = 1, resources: str = "{}") -> RayNode:
         """Start another node of the cluster."""
         node = self._start([f"--address={self.address}", f"--resources={resources}", *self._common(cpus)])
-        node.wait_until_started()
+        node.wait_until_printed(_STARTED)
         return node
 
     def _common(self, cpus: int) -> list[str]:
