@@ -91,7 +91,7 @@ class Servers:
 @asynccontextmanager
 async def servers_on(store: str, packages: Path) -> AsyncIterator[Servers]:
     """Prepare servers on a store."""
-    command = [sys.executable, "-m", "tests.system.dying_server", "--store", store, "--packages", str(packages)]
+    command = [sys.executable, "-m", "tests.installation.dying_server", "--store", store, "--packages", str(packages)]
     mother = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
     try:
         yield Servers(mother)
