@@ -230,7 +230,7 @@ class Node(NodeOperations):
             self._run_store,
             self._workflows.notifier,
             self._node_events,
-            lambda: count_firings(self._scheduler.reactors),
+            lambda: count_firings(self._scheduler.loaded.reactors),
             clock=self._clock,
             tasks=tasks,
         )
@@ -241,7 +241,7 @@ class Node(NodeOperations):
         def read() -> Iterator[Reading]:
             gauges = ((name, gauge(name)) for name in GAUGES_OVER_TIME)
             yield from (Reading((), name, value, is_counter=False) for name, value in gauges if value is not None)
-            yield from reactors.read(self._scheduler.reactors)
+            yield from reactors.read(self._scheduler.loaded.reactors)
 
         return History(read, self._clock, tasks)
 

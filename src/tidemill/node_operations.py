@@ -96,7 +96,7 @@ class NodeOperations:
     @cached_property
     def _direct_pushes(self) -> dict[str, PushNow]:
         """Where pushes to the accumulators of this node's tenant go that need not wait; empty unless it is open."""
-        return self._scheduler.direct_pushes(self.tenant)
+        return self._scheduler.loaded.direct_pushes(self.tenant)
 
     def _resolve_tenant(self, tenant: str | None) -> str:
         if not self._is_open:
@@ -121,7 +121,7 @@ class NodeOperations:
             _check_format(format)
         owner = self._resolve_tenant(tenant)
         try:
-            found = self._scheduler.accumulator(owner, name)
+            found = self._scheduler.loaded.accumulator(owner, name)
         except RequestError:  # raised again if no other node owns it
             return await self._graph_client.push(self._caller(tenant), name, event, format)
         if found.intake.definition.partition is not None:
@@ -158,18 +158,18 @@ class NodeOperations:
         `many` takes many events and returns a PushSummary. Both raise FullError where `push` would wait.
         """
         owner, name = self._resolve_tenant(tenant), name_of(accumulator)
-        if (owner, name) in self._scheduler.keyed_accumulators:
-            return self._scheduler.front_path(owner, name).handle()
+        if (owner, name) in self._scheduler.loaded.keyed_accumulators:
+            return self._scheduler.loaded.front_path(owner, name).handle()
         check_whole(PartKey(owner, "accumulator", name))
-        return self._scheduler.accumulator(owner, name).handle()
+        return self._scheduler.loaded.accumulator(owner, name).handle()
 
     def reactor(self, name: str, *, tenant: str | None = None) -> ReactorHandle:
         """Return a handle of a loaded reactor, to inspect and control it."""
         owner = self._resolve_tenant(tenant)
-        if (owner, name) in self._scheduler.keyed:
-            find_keyed = partial(self._scheduler.find_keyed, owner, name)
+        if (owner, name) in self._scheduler.loaded.keyed:
+            find_keyed = partial(self._scheduler.loaded.find_keyed, owner, name)
             return PartitionedHandle(find_keyed, self._scheduler, self._operations.keyed, self._packages.reclaim)
-        find = partial(self._scheduler.reactor, owner, name)
+        find = partial(self._scheduler.loaded.reactor, owner, name)
         if find().definition.partition is not None:
             raise partition_named_error(PartKey(owner, "reactor", name))
         return ReactorHandle(find, self._packages.reclaim)
@@ -375,7 +375,7 @@ class NodeOperations:
 
     def count_reactors(self, health: ReactorHealth) -> int:
         """Return how many loaded reactors of all tenants have a health."""
-        return sum(one.health is health for one in self._scheduler.reactors)
+        return sum(one.health is health for one in self._scheduler.loaded.reactors)
 
     def packages(self) -> list[PackageStatus]:
         """Return the status of every package that is loaded or wanted, of every tenant."""

@@ -57,9 +57,9 @@ def keyed(act: Callable[[Order], Any] = ignore, **options: Any) -> KeyedSample:
 def running_partitions(node: tm.Node) -> list[int]:
     """Return the partitions of `orders` that a node runs now, and has neither lost nor is about to hand over."""
     scheduler = node._scheduler
-    loaded = scheduler.keyed.get(("public", "orders"))
-    numbers = [] if loaded is None else running_numbers(scheduler, loaded)
-    return [number for number in numbers if loaded is not None and scheduler.runs(loaded.reactor_part(number))]
+    loaded = scheduler.loaded.keyed.get(("public", "orders"))
+    numbers = [] if loaded is None else running_numbers(scheduler.loaded, loaded)
+    return [number for number in numbers if loaded is not None and scheduler.loaded.runs(loaded.reactor_part(number))]
 
 
 def order(key: str, number: int) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class StandbyLoads:
     def __init__(self, runtime: GraphRuntime, scheduler: GraphScheduler, ownership: ReactorOwnership | None) -> None:
         self._runtime = runtime
         self._scheduler = scheduler
+        self._loaded = scheduler.loaded
         self.ownership = ownership
         self.is_retrying = False
         """Whether it looks at the owners, or loads what they have released."""
@@ -61,7 +62,7 @@ class StandbyLoads:
         """Load a package, or the rest of it, when the node that owns a reactor of it releases the reactor."""
         self._waiting.append(_WaitingLoad(load, error))
         if isinstance(error, ReactorOwnedError):
-            self._scheduler.standby |= dict.fromkeys(error.keys, error)
+            self._loaded.standby |= dict.fromkeys(error.keys, error)
         if not self._is_running:
             self._is_running = True
             logger.warning(events.REACTOR_STANDBY, extra={"reason": str(error)})
@@ -108,5 +109,5 @@ class StandbyLoads:
     def _forget(self, waiting: _WaitingLoad) -> None:
         """Forget which node owned the parts of a load; not before its end, or callers would not find them meanwhile."""
         for key in waiting.keys:
-            if self._scheduler.standby.get(key) is waiting.error:
-                del self._scheduler.standby[key]
+            if self._loaded.standby.get(key) is waiting.error:
+                del self._loaded.standby[key]

@@ -177,7 +177,7 @@ class TestNode(Node):
 
     async def _start(self) -> None:
         await super()._start()
-        loaded = (one.definition for one in self._scheduler.accumulators)
+        loaded = (one.definition for one in self._scheduler.loaded.accumulators)
         self._given_sources.check(one for one in loaded if one.source is not None)
 
     async def _load(self, thing: Any, tenant: str, *, allow_downgrade: bool | None = None) -> str:
@@ -254,7 +254,7 @@ class TestNode(Node):
             running = self._workflows.attempts.running()
             is_new = not running <= self._attempts_waited_for
             scheduler = self._workflows.leader.scheduler
-            is_asking = (scheduler is not None and scheduler.is_polling) or self._scheduler.is_on_thread
+            is_asking = (scheduler is not None and scheduler.is_polling) or self._scheduler.loaded.is_on_thread
             is_elsewhere = is_writing or is_new or is_asking or self._is_loading
             await asyncio.sleep(IDLE_CHECK_INTERVAL if is_elsewhere else 0)  # real time: threads and stores need it
             turns += not is_writing
@@ -284,24 +284,24 @@ class TestNode(Node):
         self, name: str, error: BaseException | None = None, *, tenant: str | None = None
     ) -> None:
         """Crash an accumulator once; of a keyed reactor, in every partition."""
-        for one in self._scheduler.accumulators_of(self._resolve_tenant(tenant), name):
+        for one in self._scheduler.loaded.accumulators_of(self._resolve_tenant(tenant), name):
             one.crash(error or RuntimeError("broken on purpose"))
         await self._run_until_idle()
 
     async def break_reactor(self, name: str, error: BaseException | None = None, *, tenant: str | None = None) -> None:
         """Crash a reactor once; one with keys, in every partition."""
-        for one in self._scheduler.reactors_of(self._resolve_tenant(tenant), name):
+        for one in self._scheduler.loaded.reactors_of(self._resolve_tenant(tenant), name):
             one.crash(error or RuntimeError("broken on purpose"))
         await self._run_until_idle()
 
     async def disconnect(self, name: str, *, tenant: str | None = None) -> None:
         """Cut an accumulator's connection to its source."""
-        self._disconnector.disconnect(self._scheduler.accumulators_of(self._resolve_tenant(tenant), name))
+        self._disconnector.disconnect(self._scheduler.loaded.accumulators_of(self._resolve_tenant(tenant), name))
         await self._run_until_idle()
 
     async def reconnect(self, name: str, *, tenant: str | None = None) -> None:
         """Give an accumulator its connection back."""
-        self._disconnector.reconnect(self._scheduler.accumulators_of(self._resolve_tenant(tenant), name))
+        self._disconnector.reconnect(self._scheduler.loaded.accumulators_of(self._resolve_tenant(tenant), name))
         await self._run_until_idle()
 
     def fail_store(self, times: int) -> None:

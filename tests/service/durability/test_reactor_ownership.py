@@ -230,9 +230,9 @@ async def test_a_reactor_is_found_while_it_is_taken_back(address: str, monkeypat
     ):
 
         async def observe(*arguments: Any) -> None:
-            awaited.append(PartKey("public", "reactor", "r") in former._scheduler.standby)
+            awaited.append(PartKey("public", "reactor", "r") in former._scheduler.loaded.standby)
             await reclaim_reactor(*arguments)
-            awaited.append(PartKey("public", "reactor", "r") in former._scheduler.standby)
+            awaited.append(PartKey("public", "reactor", "r") in former._scheduler.loaded.standby)
 
         monkeypatch.setattr("tidemill.packages.deploy.installer.reclaim_reactor", observe)
         await second.advance("8s")
@@ -240,7 +240,7 @@ async def test_a_reactor_is_found_while_it_is_taken_back(address: str, monkeypat
         await second._close()
         await former.advance("2s")
         assert awaited == [True, True]
-        assert not former._scheduler.standby
+        assert not former._scheduler.loaded.standby
         assert former.reactor("r").state().health == "live"
 
 

@@ -102,7 +102,7 @@ async def test_a_new_key_needs_no_store_and_a_stored_one_waits_for_it(store: str
         with pytest.raises(tm.RequestError) as raised:
             node.handle("prices")(Tick(cold, 1))
         assert raised.value.code == "key_not_in_memory"
-        (running,) = node._scheduler.reactors_of("public", "market")
+        (running,) = node._scheduler.loaded.reactors_of("public", "market")
         assert isinstance(running, KeyedReactor)
         read, running.key_memory.read = running.key_memory.read, _fail_to_read
         node.fail_store(1000)  # the writes

@@ -89,7 +89,10 @@ async def test_a_partition_that_is_restored_does_not_miss_a_pause(
         one.release()
     await until(lambda: is_shared_by(giver, taker), giver, taker)
     for node in (giver, taker):
-        reactors = [one.reactor for one in node._scheduler.partitions_of(node._scheduler.keyed["public", "orders"])]
+        reactors = [
+            one.reactor
+            for one in node._scheduler.loaded.partitions_of(node._scheduler.loaded.keyed["public", "orders"])
+        ]
         assert {one.firing_loop.paused for one in reactors} == {command == "pause"}
     for key in KEYS:
         await giver.push("placed", order(key, 1))

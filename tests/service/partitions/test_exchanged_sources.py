@@ -126,7 +126,7 @@ async def test_firings_forget_the_loss_of_a_source_that_was_exchanged() -> None:
         await node.load(shop(TOPIC, seen))
         await until_seen(node, seen, [1, 100])
         assert not await find_degraded(node)
-        keyed = node._scheduler.keyed["public", "orders"]
+        keyed = node._scheduler.loaded.keyed["public", "orders"]
         relays = node._scheduler.sharing.relays
         await relays.mark_source(keyed, "placed", is_lost=True)  # as a node that still runs the older version
         assert not await find_degraded(node)

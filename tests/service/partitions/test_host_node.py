@@ -31,7 +31,7 @@ async def test_a_host_takes_its_share_and_hands_it_over(tmp_path: Path) -> None:
     async with Node(store, load=load, settings=QUICK) as node:
         async with HostNode(store, load=load, settings=QUICK, name="shelf") as host:
             await until(lambda: len(running_partitions(node)) == len(running_partitions(host)) == PARTITIONS / 2)
-            assert [one.name for one in host._scheduler.reactors if not one.definition.is_partition] == []
+            assert [one.name for one in host._scheduler.loaded.reactors if not one.definition.is_partition] == []
             assert host._workflows.executors == {}
             assert host._workflows.leader.coordinator is None
             for number in (1, 2, 3):

@@ -56,11 +56,11 @@ async def run(steps: list[tuple[str, Any]], event_type: Any, partitions: int, *,
 
     async with tm.testing.node(load=[reactor, graph]) as node:
         scheduler, push = node._scheduler, node.handle("given_events")
-        loaded = scheduler.keyed["public", "any"]
+        loaded = scheduler.loaded.keyed["public", "any"]
         for step, value in steps:
             if step == "push":
                 if not remembers:
-                    scheduler.front_path("public", "given_events").forget()
+                    scheduler.loaded.front_path("public", "given_events").forget()
                 try:
                     seen.append(push(value))
                 except tm.RequestError as error:
@@ -70,8 +70,8 @@ async def run(steps: list[tuple[str, Any]], event_type: Any, partitions: int, *,
             else:
                 await scheduler.start_partitions(loaded, [number])
         await node.settle()
-        assert not any(one.firing_loop.results.failures for one in scheduler.reactors)
-        totals = {one.name: (one.kind.event_count, one.dead_letters.total) for one in scheduler.accumulators}
+        assert not any(one.firing_loop.results.failures for one in scheduler.loaded.reactors)
+        totals = {one.name: (one.kind.event_count, one.dead_letters.total) for one in scheduler.loaded.accumulators}
         return [seen, totals]
 
 
@@ -184,7 +184,7 @@ async def test_a_handle_remembers_a_limited_number_of_keys(monkeypatch: pytest.M
         for key in KEYS:
             push(Order(key, 1))
             push(order(key, 2))
-            assert len(node._scheduler.front_path("public", "placed")._handles) <= 3
+            assert len(node._scheduler.loaded.front_path("public", "placed")._handles) <= 3
         await node.settle()
         assert sample.seen == {key: [1, 2] for key in KEYS}
 

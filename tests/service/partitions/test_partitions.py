@@ -21,7 +21,7 @@ KEYS = [f"key {number}" for number in range(20)]
 
 def assert_consistent(node: tm.testing.TestNode) -> None:
     """G-27: the scheduler and the registry agree."""
-    reactors, accumulators = node._scheduler.running_keys()
+    reactors, accumulators = node._scheduler.loaded.running_keys()
     assert reactors == {("public", name) for name in node.registry.reactors()}
     assert accumulators == {("public", name) for name in node.registry.accumulators()}
 
@@ -213,7 +213,7 @@ async def test_after_loads_and_unloads_nothing_is_left() -> None:
             assert_consistent(node)
         await node.unload(name)
         assert_consistent(node)
-        assert (node.registry.reactors(), list(node._scheduler.reactors)) == ([], [])
+        assert (node.registry.reactors(), list(node._scheduler.loaded.reactors)) == ([], [])
         assert await node.store.part_owners.owned_names("public", "reactor") == []
 
 
@@ -303,11 +303,11 @@ async def test_a_misplaced_event_waits_for_the_partition_of_its_key() -> None:
             await node.advance("5s")  # the supervisor has restarted the other partition
             await delivery
         assert (target.emitter.sequence, reader.emitter.offset) == (1, "offset 1")
-        whole = node._scheduler.keyed_accumulators.pop(("public", "placed"))
+        whole = node._scheduler.loaded.keyed_accumulators.pop(("public", "placed"))
         with pytest.raises(tm.OperationError, match="'placed' is not loaded as a whole"):
             await reader.on_events([(order("key", 2), "offset 2")])
         assert reader.emitter.offset == "offset 1"
-        node._scheduler.keyed_accumulators["public", "placed"] = whole
+        node._scheduler.loaded.keyed_accumulators["public", "placed"] = whole
 
 
 def _module(name: str, sample: KeyedSample, **more: Any) -> Any:

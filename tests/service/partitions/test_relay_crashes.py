@@ -137,9 +137,11 @@ async def test_an_event_that_cannot_be_sent_becomes_a_dead_letter_of_any_annotat
     placed.__annotations__ = {"event": annotation, "return": annotation}
     reactor = tm.Reactor("orders", [tm.passthrough(placed)], key=lambda _: "a", partitions=4)
     async with tm.testing.node("memory://", load=[reactor]) as node:
-        partitioner = node._scheduler.keyed["public", "orders"].partitioners["placed"]
+        partitioner = node._scheduler.loaded.keyed["public", "orders"].partitioners["placed"]
         *_, last = sendable_forms(partitioner, b"x" * 2_000, encoding)
-        receipt = await node._scheduler.reactor("public", "orders[3]").accumulators[0].pushes.push(last, encoding)
+        receipt = (
+            await node._scheduler.loaded.reactor("public", "orders[3]").accumulators[0].pushes.push(last, encoding)
+        )
         assert (receipt.outcome, seen) == ("dead_lettered", [])
         (dead_letter,) = await node.graph_client.dead_letters(PUBLIC, "accumulator", "placed")
         assert "cannot be sent to the node of its partition" in str(dead_letter.event)

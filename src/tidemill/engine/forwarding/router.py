@@ -42,6 +42,7 @@ class OwnerRouter(OperationRouter, OwnershipListener):
     ) -> None:
         self._local = local
         self._scheduler = scheduler
+        self._loaded = scheduler.loaded
         self._store = store
         self._ownership = ownership
         clock, tasks = scheduler.runtime.clock, scheduler.runtime.tasks
@@ -75,11 +76,11 @@ class OwnerRouter(OperationRouter, OwnershipListener):
     # -- calling
 
     def at(self, part: PartKey) -> AnyPart:
-        return self._local.at(part) if self._scheduler.runs(part) else self._elsewhere(part)
+        return self._local.at(part) if self._loaded.runs(part) else self._elsewhere(part)
 
     def at_partition(self, part: PartKey) -> AnyPartition:
         """Return the operations on a partition of a keyed reactor, here or at its owner."""
-        return self._local.at_partition(part) if self._scheduler.runs(part) else self._elsewhere(part)
+        return self._local.at_partition(part) if self._loaded.runs(part) else self._elsewhere(part)
 
     def at_host(self, host: PartKey) -> AnyHost:
         """Return the operations on the share of a host, here or at that host."""
@@ -91,7 +92,7 @@ class OwnerRouter(OperationRouter, OwnershipListener):
     def _is_here(self, part: PartKey) -> bool:
         """Return whether this node runs a part, or is the host that the part addresses."""
         offer = HostId.parse(part.name)
-        return self._scheduler.runs(part) if offer is None else offer.host == self._ownership.owner_id
+        return self._loaded.runs(part) if offer is None else offer.host == self._ownership.owner_id
 
     def _here(self, part: PartKey) -> AnyPart | AnyHost:
         """Return the operations of this node on a part, or on its share of a keyed reactor."""
@@ -109,20 +110,20 @@ class OwnerRouter(OperationRouter, OwnershipListener):
 
     async def _is_elsewhere(self, target: PartKey) -> bool:
         """Return whether another node owns a part, or did and is about to be replaced."""
-        if self._scheduler.is_closed or self._is_here(target):
+        if self._loaded.is_closed or self._is_here(target):
             return False
-        is_awaited = target in self._scheduler.standby or self._scheduler.is_partition(target)
+        is_awaited = target in self._loaded.standby or self._loaded.is_partition(target)
         return is_awaited or bool(await self._store.part_owners.owners_of([target]))
 
     # -- serving
 
     async def _serve(self, request: StoredRequest) -> bytes | None:
         """Run an operation for another node; return None if this node does not own its target, even afterwards."""
-        if not self._owns(request.target) or request.target in self._scheduler.leaving:
+        if not self._owns(request.target) or request.target in self._loaded.leaving:
             return None
         try:
             result = await self._run_operation(request)
-            if request.target in self._scheduler.leaving and _is_rejected(result):
+            if request.target in self._loaded.leaving and _is_rejected(result):
                 return None  # the next owner serves it
             answer = encode_result(result)
         except TidemillError as error:
@@ -140,14 +141,14 @@ class OwnerRouter(OperationRouter, OwnershipListener):
         fields = operation.decode(request.payload)
         if operation.is_push and fields["position"] is None:
             fields["position"] = ProducerPosition(request.id, 1)
-            if not self._scheduler.is_partitioned(target):
-                self._scheduler.accumulator(target.tenant, target.name).pushes.add_new_producer(request.id)
+            if not self._loaded.is_partitioned(target):
+                self._loaded.accumulator(target.tenant, target.name).pushes.add_new_producer(request.id)
         return await operation.of(self._here(target))(**fields)
 
     def _owns(self, target: PartKey) -> bool:
         """Return whether this node owns a part, even while it finishes what it has started to serve for it."""
-        is_whole = self._scheduler.is_partitioned(target) or HostId.parse(target.name) is not None
-        return target in self._ownership.fences and (is_whole or self._scheduler.has_running(target))
+        is_whole = self._loaded.is_partitioned(target) or HostId.parse(target.name) is not None
+        return target in self._ownership.fences and (is_whole or self._loaded.has_running(target))
 
 
 def _is_rejected(result: Any) -> bool:

@@ -1,6 +1,6 @@
 """The reactors and accumulators that a node has loaded, by name."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -9,7 +9,13 @@ from tidemill.engine.graphs.durability.ownership import ReactorOwnedError
 from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.push_paths.by_partition import FrontPath
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
-from tidemill.engine.graphs.staging import ManagedGraph, not_shared_error
+from tidemill.engine.graphs.staging import (
+    ManagedGraph,
+    current_feeds,
+    name_taken_error,
+    not_shared_error,
+    reactor_in_use_error,
+)
 from tidemill.engine.registry import Key
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.keys import PartitionId
@@ -57,8 +63,10 @@ class LoadedGraphs:
         self.leaving: set[PartKey] = set()
         """Parts of partitions that this node hands over: they take nothing new."""
         self.standby: dict[PartKey, ReactorOwnedError] = {}  # what this node waits for, with the error that callers get
-        self._managed: dict[Key, ManagedGraph] = {}
-        self._accumulators: dict[Key, RunningAccumulator] = {}
+        self.managed: dict[Key, ManagedGraph] = {}
+        """The reactors that run here, with the partitions of keyed ones."""
+        self.running: dict[Key, RunningAccumulator] = {}
+        """The accumulators that run here."""
         self._direct_pushes: dict[str, dict[str, PushNow]] = {}
         self._front_paths: WeakValueDictionary[Key, FrontPath] = WeakValueDictionary()
 
@@ -66,12 +74,12 @@ class LoadedGraphs:
 
     def reactor(self, tenant: str, name: str) -> RunningReactor:
         """Return a loaded reactor, or raise RequestError."""
-        managed = None if self.is_closed else self._managed.get((tenant, name))
+        managed = None if self.is_closed else self.managed.get((tenant, name))
         return (managed or self._find_managed(tenant, name)).reactor
 
     def accumulator(self, tenant: str, name: str) -> RunningAccumulator:
         """Return a running accumulator, or raise RequestError."""
-        accumulator = None if self.is_closed else self._accumulators.get((tenant, name))
+        accumulator = None if self.is_closed else self.running.get((tenant, name))
         if accumulator is None:
             self._check_open()
             if (tenant, name) in self.keyed_accumulators:
@@ -79,14 +87,14 @@ class LoadedGraphs:
             part = PartKey(tenant, "accumulator", name)
             if (standby := self.standby.get(part)) is not None:
                 raise standby.naming(part)
-            known = [other for owner, other in self._accumulators if owner == tenant]
+            known = [other for owner, other in self.running if owner == tenant]
             message = f"accumulator '{name}' not loaded{did_you_mean(name, known)}"
             raise NotFoundError("accumulator", name, message, known)
         return accumulator
 
     def find_running(self, tenant: str, name: str) -> RunningAccumulator | None:
         """Return a running accumulator; None if it does not run here."""
-        return self._accumulators.get((tenant, name))
+        return self.running.get((tenant, name))
 
     def runs(self, part: PartKey) -> bool:
         """Return whether this node runs a reactor or an accumulator, and neither hands it over nor has lost it.
@@ -98,9 +106,9 @@ class LoadedGraphs:
     def has_running(self, part: PartKey) -> bool:
         """Return whether a reactor or an accumulator runs here, and no other node has acquired it."""
         if part.kind == "reactor":
-            managed = self._managed.get((part.tenant, part.name))
+            managed = self.managed.get((part.tenant, part.name))
             return managed is not None and not managed.reactor.is_fenced
-        accumulator = self._accumulators.get((part.tenant, part.name))
+        accumulator = self.running.get((part.tenant, part.name))
         return accumulator is not None and not accumulator.is_fenced
 
     def is_partitioned(self, part: PartKey) -> bool:
@@ -122,14 +130,14 @@ class LoadedGraphs:
         owner, _, local = name.rpartition("/")
         if owner and owner != tenant:
             raise not_shared_error(owner, local, tenant)
-        managed = self._managed.get((tenant, local))
+        managed = self.managed.get((tenant, local))
         if managed is None:
             if (tenant, local) in self.keyed:
                 raise partitioned_error("reactor", local)
             part = PartKey(tenant, "reactor", local)
             if (standby := self.standby.get(part)) is not None:
                 raise standby.naming(part)
-            known = [other for owned_by, other in (*self._managed, *self.keyed) if owned_by == tenant]
+            known = [other for owned_by, other in (*self.managed, *self.keyed) if owned_by == tenant]
             message = f"reactor '{local}' not loaded{did_you_mean(local, known)}"
             raise NotFoundError("reactor", local, message, known)
         return managed
@@ -137,12 +145,12 @@ class LoadedGraphs:
     @property
     def reactors(self) -> Iterable[RunningReactor]:
         """All reactors that run here, with the partitions of keyed ones."""
-        return [managed.reactor for managed in self._managed.values()]
+        return [managed.reactor for managed in self.managed.values()]
 
     @property
     def accumulators(self) -> Iterable[RunningAccumulator]:
         """All running accumulators."""
-        return list(self._accumulators.values())
+        return list(self.running.values())
 
     def direct_pushes(self, tenant: str) -> dict[str, PushNow]:
         """Return the way of a tenant's direct pushes by accumulator, which callers fill; what stops leaves it."""
@@ -157,16 +165,16 @@ class LoadedGraphs:
             path = self._front_paths[tenant, name] = FrontPath(self, tenant, name)
         return path
 
-    def _set_keyed(self, keyed: PartitionedReactor) -> None:
+    def add_keyed(self, keyed: PartitionedReactor) -> None:
         """Add a keyed reactor, or replace it by a newer version."""
         self.keyed[keyed.key] = keyed
         for name in keyed.definition.accumulator_names:
             self.keyed_accumulators[keyed.tenant, name] = keyed
             self._reset_front(keyed.tenant, name)
 
-    def _drop_accumulator(self, tenant: str, name: str) -> None:
+    def drop_accumulator(self, tenant: str, name: str) -> None:
         """Forget an accumulator that has stopped; it may be that of a partition."""
-        dropped = self._accumulators.pop((tenant, name))
+        dropped = self.running.pop((tenant, name))
         self.direct_pushes(tenant).pop(name, None)
         if (partition := dropped.definition.partition) is not None:
             self._reset_front(tenant, partition.name)
@@ -174,6 +182,41 @@ class LoadedGraphs:
     def _reset_front(self, tenant: str, name: str) -> None:
         if (path := self._front_paths.get((tenant, name))) is not None:
             path.forget()
+
+    def drop_keyed(self, keyed: PartitionedReactor) -> None:
+        """Forget a keyed reactor whose partitions have stopped."""
+        for name in keyed.definition.accumulator_names:
+            del self.keyed_accumulators[keyed.tenant, name]
+        del self.keyed[keyed.key]
+
+    # -- what a change may do
+
+    def check_names(self, reactor: Reactor, tenant: str, replacing: frozenset[str] = frozenset()) -> None:
+        """Reject a reactor if its name, or one of its accumulators' names, is taken."""
+        key = tenant, reactor.name
+        if (key in self.managed or key in self.keyed) and reactor.name not in replacing:
+            raise name_taken_error("reactor", reactor.name, self.definition(*key))
+        for one in reactor.accumulators:
+            keyed = self.keyed_accumulators.get((tenant, one.name))
+            declared = None if keyed is None else keyed.partitioners[one.name].accumulator
+            if keyed is not None and declared is not one and keyed.name not in replacing:
+                raise name_taken_error("accumulator", one.name, keyed.partitioners[one.name].accumulator)
+            running = self.running.get((tenant, one.name))
+            if running is None or running.definition is one:
+                continue
+            owners = {target.name for target, _ in running.emitter.targets}
+            if not owners <= replacing:
+                raise name_taken_error("accumulator", one.name, running.definition)
+
+    def check_unloadable(
+        self, tenant: str, name: str, leaving: frozenset[str] = frozenset(), changes: Sequence[str] = ()
+    ) -> None:
+        """Refuse to unload a reactor, or to apply `changes`, while graphs other than `leaving` are bound to it."""
+        self.definition(tenant, name)
+        feeding = current_feeds(self.managed, self.keyed).graphs_feeding((tenant, name))
+        others = {*self.subscribers(tenant, name), *feeding} - leaving
+        if others:
+            raise reactor_in_use_error(name, others, changes=changes)
 
     # -- reactors by declared name
 
@@ -190,7 +233,7 @@ class LoadedGraphs:
 
     def partitions_of(self, keyed: PartitionedReactor) -> list[ManagedGraph]:
         """Return the partitions of a keyed reactor that run here, by number."""
-        found = (self._managed.get((keyed.tenant, keyed.partition(number).name)) for number in keyed.numbers)
+        found = (self.managed.get((keyed.tenant, keyed.partition(number).name)) for number in keyed.numbers)
         return [one for one in found if one is not None]
 
     def reactors_of(self, tenant: str, name: str) -> list[RunningReactor]:
@@ -210,23 +253,23 @@ class LoadedGraphs:
         """Return a reactor, or the partitions of a keyed one that run here; none if there is no such reactor."""
         if (keyed := self.keyed.get((tenant, name))) is not None:
             return self.partitions_of(keyed)
-        managed = self._managed.get((tenant, name))
+        managed = self.managed.get((tenant, name))
         return [] if managed is None else [managed]
 
     def running_keys(self) -> tuple[set[Key], set[Key]]:
         """Return the declared names of the loaded reactors and accumulators."""
-        whole = {key: one for key, one in self._managed.items() if not one.reactor.definition.is_partition}
+        whole = {key: one for key, one in self.managed.items() if not one.reactor.definition.is_partition}
         accumulators = {(one.tenant, one.name) for managed in whole.values() for one in managed.accumulators}
         return {*whole, *self.keyed}, {*accumulators, *self.keyed_accumulators}
 
     def subscribers(self, tenant: str, name: str) -> list[str]:
         """Return the graphs that are bound to a reactor; those of other tenants as "tenant/name"."""
-        loaded = self.keyed.get((tenant, name)) or self._managed.get((tenant, name))
+        loaded = self.keyed.get((tenant, name)) or self.managed.get((tenant, name))
         return [] if loaded is None else sorted(loaded.subscribers)
 
     def is_bound(self, tenant: str, graph: str) -> bool:
         """Return whether a graph is bound to a reactor of its tenant."""
-        keys = (key for key in (*self._managed, *self.keyed) if key[0] == tenant)
+        keys = (key for key in (*self.managed, *self.keyed) if key[0] == tenant)
         return any(graph in self.subscribers(*key) for key in keys)
 
     def make_in_use_check(self, tenant: str, name: str) -> Callable[[], bool]:
@@ -238,7 +281,7 @@ class LoadedGraphs:
         """Return whether this very declaration is loaded."""
         if (keyed := self.keyed.get((tenant, reactor.name))) is not None:
             return keyed.definition is reactor
-        managed = self._managed.get((tenant, reactor.name))
+        managed = self.managed.get((tenant, reactor.name))
         return managed is not None and managed.reactor.definition is reactor
 
     def refresh_subscribers(self, tenant: str, name: str) -> None:
@@ -249,4 +292,4 @@ class LoadedGraphs:
     @property
     def is_on_thread(self) -> bool:
         """Whether some author function is running on a thread."""
-        return any(one.kind.is_on_thread for one in self._accumulators.values())
+        return any(one.kind.is_on_thread for one in self.running.values())

@@ -17,10 +17,10 @@ async def reclaim_reactor(scheduler: GraphScheduler, registry: Registry, tenant:
 
     RequestError names the node that owns one of them; then nothing has changed.
     """
-    reactors = [one for one in scheduler.reactors if one.tenant == tenant]
-    reclaimed = _connected_with(scheduler.reactor(tenant, name), reactors)
+    reactors = [one for one in scheduler.loaded.reactors if one.tenant == tenant]
+    reclaimed = _connected_with(scheduler.loaded.reactor(tenant, name), reactors)
     staged = scheduler.stage(_plan_restart(reclaimed, scheduler, registry))
-    _keep_bindings(staged, scheduler.reactors)
+    _keep_bindings(staged, scheduler.loaded.reactors)
     try:
         await scheduler.start_reactors(staged)
     except BaseException:
@@ -46,7 +46,7 @@ def _plan_restart(reclaimed: list[RunningReactor], scheduler: GraphScheduler, re
     """Return the change that replaces reactors by themselves, with the graphs that are bound to them or feed them."""
     tenant, names = reclaimed[0].tenant, [one.name for one in reclaimed]
     bound = dict.fromkeys(graph for one in reclaimed for graph in one.firing_loop.graphs)
-    feeding = {graph for one in reclaimed for graph in _graphs_feeding(one, reclaimed, scheduler.reactors)}
+    feeding = {graph for one in reclaimed for graph in _graphs_feeding(one, reclaimed, scheduler.loaded.reactors)}
     # a graph of another tenant is not found, and stays
     declared = [registry.graphs.find(tenant, graph) for graph in bound]
     return GraphChange(

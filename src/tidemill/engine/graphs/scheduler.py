@@ -5,13 +5,12 @@ are registered last, all or none, and after an unload neither holds anything of 
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Any
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.activation import Activation, drain_and_stop, run_all_with_timeout
+from tidemill.engine.graphs.activation import Activation, run_all_with_timeout
 from tidemill.engine.graphs.checkpoints.key_restore import attach_key_loaders
 from tidemill.engine.graphs.checkpoints.restore import StateRestorer
 from tidemill.engine.graphs.checkpoints.state_reader import (
@@ -35,10 +34,9 @@ from tidemill.engine.graphs.staging import (
     build_partitions,
     contract_changes,
     current_feeds,
-    name_taken_error,
-    reactor_in_use_error,
     subscriber_name,
 )
+from tidemill.engine.graphs.unloading import GraphUnloader, publish_loading
 from tidemill.engine.registry import Key, Registry
 from tidemill.graphs.compiler import CompiledGraph
 from tidemill.graphs.definition import Reactor
@@ -50,59 +48,43 @@ from tidemill.telemetry.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 
-class GraphScheduler(LoadedGraphs):
+class GraphScheduler:
     """Runs the computation graphs of one node."""
 
     def __init__(self, runtime: GraphRuntime, registry: Registry, metrics: Metrics, store: Store | None = None) -> None:
-        super().__init__()
         self.runtime = runtime
+        self.loaded = LoadedGraphs()
         self._store = store
         self._registry = registry
         self.metrics = metrics
-        self.activation = Activation(self, runtime)
+        self.activation = Activation(self.loaded, runtime)
+        self._unloader = GraphUnloader(self.loaded, self.activation, registry, metrics, runtime)
         self.sharing: PartitionSharing = OwnPartitions(self, runtime, ReaderMetrics(metrics))
         """Decides which partitions of keyed reactors run here."""
         self.find_front: FindAccumulator = lambda tenant, name: None  # noqa: ARG005 - until the operations are built
         """Returns what takes the events of a keyed reactor's accumulator."""
-        runtime.subscribers.listen(self.refresh_subscribers)
-        runtime.find_accumulator = lambda *key: self._accumulators.get(key) or self.find_front(*key)
+        runtime.subscribers.listen(self.loaded.refresh_subscribers)
+        runtime.find_accumulator = lambda *key: self.loaded.running.get(key) or self.find_front(*key)
 
     # -- loading
-
-    def check_names(self, reactor: Reactor, tenant: str, replacing: frozenset[str] = frozenset()) -> None:
-        """Reject a reactor if its name, or one of its accumulators' names, is taken."""
-        key = tenant, reactor.name
-        if (key in self._managed or key in self.keyed) and reactor.name not in replacing:
-            raise name_taken_error("reactor", reactor.name, self.definition(*key))
-        for one in reactor.accumulators:
-            keyed = self.keyed_accumulators.get((tenant, one.name))
-            declared = None if keyed is None else keyed.partitioners[one.name].accumulator
-            if keyed is not None and declared is not one and keyed.name not in replacing:
-                raise name_taken_error("accumulator", one.name, keyed.partitioners[one.name].accumulator)
-            running = self._accumulators.get((tenant, one.name))
-            if running is None or running.definition is one:
-                continue
-            owners = {target.name for target, _ in running.emitter.targets}
-            if not owners <= replacing:
-                raise name_taken_error("accumulator", one.name, running.definition)
 
     def stage(self, change: GraphChange) -> StagedGraphs:
         """Prepare a package change while the graphs run: everything that may fail does so here."""
         replacing, own_graphs = frozenset(change.previous.reactors), frozenset(change.previous.graphs)
         incoming = {one.name: one for one in change.reactors}
         for reactor in change.reactors:
-            self.check_names(reactor, change.tenant, replacing)
+            self.loaded.check_names(reactor, change.tenant, replacing)
         for name in change.previous.reactors:
-            if changes := contract_changes(self.definition(change.tenant, name), incoming.get(name)):
-                self.check_unloadable(change.tenant, name, own_graphs, changes)
-        return GraphStager(change, self._managed, self.keyed, self._registry, self.runtime).build()
+            if changes := contract_changes(self.loaded.definition(change.tenant, name), incoming.get(name)):
+                self.loaded.check_unloadable(change.tenant, name, own_graphs, changes)
+        return GraphStager(change, self.loaded.managed, self.loaded.keyed, self._registry, self.runtime).build()
 
     @asynccontextmanager
     async def _quiesced(self, tenant: str, names: Iterable[str]) -> AsyncIterator[None]:
         """Keep the journal steps of accumulators that a package change touches from overlapping with it."""
         async with AsyncExitStack() as stack:
             for name in sorted(set(names)):
-                running = self._accumulators.get((tenant, name))
+                running = self.loaded.running.get((tenant, name))
                 if running is not None and running.emitter.is_journaled:
                     await stack.enter_async_context(running.intake.quiesced())
             yield
@@ -145,7 +127,7 @@ class GraphScheduler(LoadedGraphs):
     def on_ownership_lost(self, keys: Collection[PartKey]) -> list[RunningReactor]:
         """Stop the reactors that another node has acquired, which continues from their stored state; return them."""
         lost = []
-        for managed in self._managed.values():
+        for managed in self.loaded.managed.values():
             is_owned = managed.reactor.durability.is_durable or managed.reactor.definition.is_partition
             if is_owned and not managed.part_keys.isdisjoint(keys):
                 lost.append(managed.reactor)
@@ -167,7 +149,7 @@ class GraphScheduler(LoadedGraphs):
 
     def end_change(self) -> None:
         """Stop retaining journal entries for reactors that were being replaced."""
-        for one in self._accumulators.values():
+        for one in self.loaded.running.values():
             one.emitter.departed_reactors.clear()
 
     def _starting_accumulators(self, staged: StagedGraphs) -> list[RunningAccumulator]:
@@ -178,7 +160,7 @@ class GraphScheduler(LoadedGraphs):
 
     def _is_starting(self, accumulator: RunningAccumulator, added: set[FiringLoop]) -> bool:
         """Return whether an accumulator has processed nothing yet, and its state was not read from the store."""
-        if (accumulator.tenant, accumulator.name) not in self._accumulators:
+        if (accumulator.tenant, accumulator.name) not in self.loaded.running:
             return True
         others = (target.reactor for target, _ in accumulator.emitter.targets if target not in added)
         return self.runtime.is_starting_up and not any(one.durability.is_durable for one in others)
@@ -195,15 +177,15 @@ class GraphScheduler(LoadedGraphs):
     def _apply_change(self, staged: StagedGraphs) -> None:
         tenant, own_reactors = staged.change.tenant, {one.name for one in staged.change.reactors}
         for name, newer in staged.redefined_accumulators.items():
-            running = self._accumulators[tenant, name]
+            running = self.loaded.running[tenant, name]
             running.redefine(newer)
             self.runtime.supervisor.on_unread_state(running, running.unread.describe())
         for graph in staged.change.graphs:
             self._registry.graphs.add(tenant, graph.name, graph)
             logger.info(events.GRAPH_BOUND, extra={"graph": graph.name, "reactor": graph.reactor_name})
-        for key in tuple(self.keyed):
+        for key in tuple(self.loaded.keyed):
             self._rebind_keyed(key, staged)
-        for key, managed in self._managed.items():
+        for key, managed in self.loaded.managed.items():
             self._rebind_reactor(key, managed, staged)
         for name in own_reactors:
             self._registry.set_shared(tenant, name, shared=name in staged.change.shared)
@@ -216,7 +198,7 @@ class GraphScheduler(LoadedGraphs):
             if managed.reactor.durability.is_durable
             for one in managed.accumulators
         }
-        running = durable.intersection(self._accumulators.values())
+        running = durable.intersection(self.loaded.running.values())
         return {one for one in running if not one.emitter.feeds_durable}
 
     async def _checkpoint_added(self, staged: StagedGraphs, newly_durable: set[RunningAccumulator]) -> None:
@@ -236,7 +218,7 @@ class GraphScheduler(LoadedGraphs):
 
     async def checkpoint_loaded(self) -> None:
         """Write the first checkpoint of everything that was loaded at the start, before anything fires."""
-        if any(reactor.durability.is_journaled and not reactor.generation for reactor in self.reactors):
+        if any(reactor.durability.is_journaled and not reactor.generation for reactor in self.loaded.reactors):
             await self.runtime.durability.write()
 
     def _rebind_reactor(self, key: Key, managed: ManagedGraph, staged: StagedGraphs) -> None:
@@ -255,11 +237,11 @@ class GraphScheduler(LoadedGraphs):
     def _rebind_keyed(self, key: Key, staged: StagedGraphs) -> None:
         """Switch a keyed reactor to its staged version and graphs, which partitions get that start later."""
         newer = staged.redefined_keyed.get(key[1]) if key[0] == staged.change.tenant else None
-        subscribers = self._staged_subscribers(key, self.keyed[key].subscribers, staged)
+        subscribers = self._staged_subscribers(key, self.loaded.keyed[key].subscribers, staged)
         if newer is not None:
             self._add_keyed(newer)
             self.sharing.replace(newer)
-        self.keyed[key].subscribers = subscribers
+        self.loaded.keyed[key].subscribers = subscribers
 
     def _staged_subscribers(
         self, key: Key, bound: Mapping[str, CompiledGraph], staged: StagedGraphs
@@ -300,16 +282,16 @@ class GraphScheduler(LoadedGraphs):
     def _start_reactor(self, tenant: str, name: str, managed: ManagedGraph) -> None:
         """Start a reactor and those of its accumulators that do not run yet; endpoints come last, all or none."""
         reactor = managed.reactor
-        self._managed[tenant, name] = managed
+        self.loaded.managed[tenant, name] = managed
         self.activation.unfinished.add(reactor)
         for one in managed.accumulators:
-            if (tenant, one.name) not in self._accumulators:
+            if (tenant, one.name) not in self.loaded.running:
                 self._add_accumulator(one)
         reactor.start()
         self.metrics.register(reactor_collector(reactor))
         if not reactor.definition.is_partition:
             self._register(tenant, reactor.definition, managed.endpoints)
-        self._publish(events.REACTOR_LOADED, tenant, name)
+        publish_loading(self.runtime, events.REACTOR_LOADED, tenant, name)
 
     def _register(self, tenant: str, definition: Reactor, endpoints: Iterable[str]) -> None:
         self._registry.reactors.add(tenant, definition.name, definition)
@@ -317,33 +299,19 @@ class GraphScheduler(LoadedGraphs):
             self._registry.accumulators.add(tenant, name, None)
         self._registry.add_endpoints(tenant, endpoints)
 
-    def _publish(self, event: str, tenant: str, reactor: str) -> None:
-        logger.info(event, extra={"reactor": reactor, "tenant": tenant})
-        self.runtime.node_events.publish(event, tenant, reactor=reactor)
-
     def _add_accumulator(self, running: RunningAccumulator) -> None:
-        self._accumulators[running.tenant, running.name] = running
+        self.loaded.running[running.tenant, running.name] = running
         self.metrics.register(accumulator_collector(running))
         running.is_inactive = True
         running.start()
 
     # -- unloading
 
-    def check_unloadable(
-        self, tenant: str, name: str, leaving: frozenset[str] = frozenset(), changes: Sequence[str] = ()
-    ) -> None:
-        """Refuse to unload a reactor, or to apply `changes`, while graphs other than `leaving` are bound to it."""
-        self.definition(tenant, name)
-        feeding = current_feeds(self._managed, self.keyed).graphs_feeding((tenant, name))
-        others = {*self.subscribers(tenant, name), *feeding} - leaving
-        if others:
-            raise reactor_in_use_error(name, others, changes=changes)
-
     async def unload_reactors(
         self, tenant: str, names: Iterable[str], graphs: frozenset[str], kept: Collection[PartKey] = ()
     ) -> None:
         """Unload reactors with their `graphs`: first those that feed others, so that their results arrive."""
-        for name in current_feeds(self._managed, self.keyed).feeders_first(tenant, names):
+        for name in current_feeds(self.loaded.managed, self.loaded.keyed).feeders_first(tenant, names):
             await self.unload_reactor(tenant, name, graphs, kept)
 
     async def unload_reactor(
@@ -353,44 +321,24 @@ class GraphScheduler(LoadedGraphs):
 
         This node stays the owner of `kept` parts.
         """
-        self.check_unloadable(tenant, name, graphs)
-        if (keyed := self.keyed.get((tenant, name))) is not None:
+        self.loaded.check_unloadable(tenant, name, graphs)
+        if (keyed := self.loaded.keyed.get((tenant, name))) is not None:
             await self._unload_keyed(keyed)
             return
-        managed = self._managed[tenant, name]
-        leaving = await self._stop_managed(managed)
-        if not managed.reactor.definition.is_partition:
-            self._registry.drop_endpoints(tenant, self._endpoints_to_drop(managed, leaving))
-            for one in leaving:
-                self._registry.accumulators.drop(tenant, one.name)
-            for graph in managed.subscribers:
-                self._forget_graph(tenant, graph)
-            self._registry.drop_reactor(tenant, name)
+        managed = self.loaded.managed[tenant, name]
+        await self._unloader.unload(managed)
         await self.release_unused(managed.part_keys.difference(kept))
-        self._publish(events.REACTOR_UNLOADED, tenant, name)
+        publish_loading(self.runtime, events.REACTOR_UNLOADED, tenant, name)
 
-    async def _stop_managed(self, managed: ManagedGraph) -> list[RunningAccumulator]:
-        """Stop a reactor, and the accumulators that no other reactor uses; return these."""
-        tenant = managed.reactor.tenant
-        others = [one for one in self._managed.values() if one is not managed]
-        leaving = [one for one in managed.accumulators if not any(one in other.accumulators for other in others)]
-        if self.activation.ends_unsaved(managed.reactor):
-            managed.reactor.activate()  # what it has taken meanwhile fires now or never
-        await drain_and_stop(self.runtime, managed, leaving)
-        await self._save_and_forget(managed.reactor)
-        for one in leaving:
-            self.metrics.retire(accumulator_collector(one))
-            self._drop_accumulator(tenant, one.name)
-            one.emitter.departed_reactors.clear()
-            one.redirect_handles(partial(self.accumulator, tenant, one.name))
-        self.metrics.retire(reactor_collector(managed.reactor))
-        del self._managed[tenant, managed.reactor.name]
-        return leaving
+    async def _unload_keyed(self, keyed: PartitionedReactor) -> None:
+        await self.sharing.leave(keyed)
+        self._unloader.forget_keyed(keyed)
+        publish_loading(self.runtime, events.REACTOR_UNLOADED, keyed.tenant, keyed.name)
 
     # -- keyed reactors
 
     def _add_keyed(self, keyed: PartitionedReactor) -> None:
-        self._set_keyed(keyed)
+        self.loaded.add_keyed(keyed)
         self._register(keyed.tenant, keyed.definition, keyed.endpoints)
 
     async def start_partitions(self, keyed: PartitionedReactor, numbers: Iterable[int]) -> None:
@@ -412,49 +360,21 @@ class GraphScheduler(LoadedGraphs):
     async def stop_partition(self, keyed: PartitionedReactor, number: int) -> None:
         """Stop a partition that runs here, write its state, and release it."""
         name = keyed.partition(number).name
-        await self.unload_reactor(keyed.tenant, name, frozenset(self.subscribers(keyed.tenant, name)))
-
-    async def _unload_keyed(self, keyed: PartitionedReactor) -> None:
-        await self.sharing.leave(keyed)
-        tenant, names = keyed.tenant, keyed.definition.accumulator_names
-        self._registry.drop_endpoints(tenant, keyed.endpoints)
-        for name in names:
-            self._registry.accumulators.drop(tenant, name)
-            del self.keyed_accumulators[tenant, name]
-        del self.keyed[keyed.key]
-        for graph in keyed.subscribers:
-            self._forget_graph(tenant, graph)
-        self._registry.drop_reactor(tenant, keyed.name)
-        self._publish(events.REACTOR_UNLOADED, tenant, keyed.name)
+        await self.unload_reactor(keyed.tenant, name, frozenset(self.loaded.subscribers(keyed.tenant, name)))
 
     async def release_unused(self, keys: set[PartKey]) -> None:
         """Release those of some parts that no durable reactor has, so that other nodes can acquire them."""
-        durable = [one.part_keys for one in self._managed.values() if one.reactor.durability.is_durable]
+        durable = [one.part_keys for one in self.loaded.managed.values() if one.reactor.durability.is_durable]
         await self.runtime.durability.release(keys.difference(*durable))
-
-    async def _save_and_forget(self, reactor: RunningReactor) -> None:
-        if reactor.is_unsaved_reset or reactor.is_fenced:
-            self.runtime.durability.forget(reactor)
-        else:
-            await self.runtime.durability.save_and_forget(reactor)
-        self.activation.unfinished.discard(reactor)
-
-    def _endpoints_to_drop(self, managed: ManagedGraph, leaving: list[RunningAccumulator]) -> list[str]:
-        kept = {f"accumulators/{one.name}" for one in managed.accumulators if one not in leaving}
-        return [key for key in managed.endpoints if key not in kept]
 
     def unbind_graph(self, tenant: str, name: str) -> None:
         """Unbind a graph from its reactors."""
-        for key, keyed in self.keyed.items():
+        for key, keyed in self.loaded.keyed.items():
             keyed.subscribers.pop(subscriber_name(key, tenant, name), None)
-        for key, managed in self._managed.items():
+        for key, managed in self.loaded.managed.items():
             if managed.subscribers.pop(subscriber_name(key, tenant, name), None) is not None:
                 managed.reactor.set_graphs(managed.subscribers)
-        self._forget_graph(tenant, name)
-
-    def _forget_graph(self, tenant: str, name: str) -> None:
-        if not self.is_bound(tenant, name) and self._registry.graphs.drop(tenant, name):
-            logger.info(events.GRAPH_UNBOUND, extra={"graph": name})
+        self._unloader.forget_graph(tenant, name)
 
     # -- lifecycle
 
@@ -464,26 +384,27 @@ class GraphScheduler(LoadedGraphs):
         while True:
             await self.runtime.in_flight.busy.wait()  # nothing can hang on an idle node
             await self.runtime.clock.sleep(interval)
-            for one in tuple(self._accumulators.values()):
+            for one in tuple(self.loaded.running.values()):
                 one.check_progress(interval)
 
     async def close(self) -> None:
         """Unload everything; reactors that share accumulators are checkpointed at one moment."""
-        for keyed in tuple(self.keyed.values()):
+        for keyed in tuple(self.loaded.keyed.values()):
             await self._unload_keyed(keyed)
-        await run_all_with_timeout(self.runtime, [(reactor.feed_outbox.drain(), reactor) for reactor in self.reactors])
-        for reactor in self.reactors:
+        runtime, reactors, accumulators = self.runtime, self.loaded.reactors, self.loaded.accumulators
+        await run_all_with_timeout(runtime, [(one.feed_outbox.drain(), one) for one in reactors])
+        for reactor in reactors:
             reactor.firing_loop.queue_gate.close()
-        for one in self.accumulators:
+        for one in accumulators:
             one.close("is being unloaded")
-        await run_all_with_timeout(self.runtime, [(one.drain(), one) for one in self.accumulators])
-        await run_all_with_timeout(self.runtime, [(reactor.firing_loop.drain(), reactor) for reactor in self.reactors])
+        await run_all_with_timeout(runtime, [(one.drain(), one) for one in accumulators])
+        await run_all_with_timeout(runtime, [(one.firing_loop.drain(), one) for one in reactors])
         await self.runtime.durability.close()
-        names = {name for managed in self._managed.values() for name in managed.subscribers}
+        names = {name for managed in self.loaded.managed.values() for name in managed.subscribers}
         graphs = frozenset(names | {name.rpartition("/")[2] for name in names})  # nothing blocks the end of the node
-        for tenant, name in tuple(self._managed):
+        for tenant, name in tuple(self.loaded.managed):
             await self.unload_reactor(tenant, name, graphs)
-        self.is_closed = True
+        self.loaded.is_closed = True
 
     def activate(self, staged: StagedGraphs | None = None) -> None:
         """Let reactors fire and sources be read, after everything of a load is there: `staged` is in place now.
@@ -496,5 +417,5 @@ class GraphScheduler(LoadedGraphs):
     @property
     def is_idle(self) -> bool:
         """Whether no firing runs and none is due."""
-        is_firing = any(not (one.firing_loop.is_idle and one.feed_outbox.is_idle) for one in self.reactors)
+        is_firing = any(not (one.firing_loop.is_idle and one.feed_outbox.is_idle) for one in self.loaded.reactors)
         return self.runtime.in_flight.count == 0 and not is_firing

@@ -66,7 +66,7 @@ class LoadChecks:
         self._check_dependents(change)
         own = frozenset(one.name for one in change.before.graphs)
         for reactor in change.before.reactors:
-            self._scheduler.check_unloadable(change.tenant, reactor.name, own)
+            self._scheduler.loaded.check_unloadable(change.tenant, reactor.name, own)
 
     # -- names
 
@@ -180,7 +180,7 @@ class LoadChecks:
         """Reject a change that stops sharing a reactor while graphs of other tenants are bound to it."""
         for reactor in change.after.reactors:
             if reactor.name in change.before.shared - change.after.shared:
-                bound = self._scheduler.subscribers(change.tenant, reactor.name)
+                bound = self._scheduler.loaded.subscribers(change.tenant, reactor.name)
                 if others := [name for name in bound if "/" in name]:
                     raise reactor_in_use_error(reactor.name, others, changes=["no longer shares it with other tenants"])
 

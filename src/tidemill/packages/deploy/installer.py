@@ -217,7 +217,7 @@ class Installer(PipelineObserver, OwnershipListener):
 
     async def _reclaim_lost(self, lost: RunningReactor) -> None:
         """Acquire a reactor again, unless an operator has restarted it meanwhile, or it was unloaded."""
-        if lost in self.scheduler.reactors:
+        if lost in self.scheduler.loaded.reactors:
             await self.reclaim(lost.tenant, lost.name)
 
     async def reclaim(self, tenant: str, reactor: str) -> None:
@@ -379,7 +379,7 @@ class Installer(PipelineObserver, OwnershipListener):
             reactors=tuple(
                 one
                 for one in package.reactors
-                if one.name in before.reactors or not self.scheduler.is_loaded(tenant, one)
+                if one.name in before.reactors or not self.scheduler.loaded.is_loaded(tenant, one)
             ),
             shared=package.shared,
             triggerless=tuple(one for one in graphs if one.reactor_name is None),
@@ -437,7 +437,7 @@ class Installer(PipelineObserver, OwnershipListener):
         reactors = {*own, *(one for one in bound if one is not None)}
         callers = _workflows_calling(self.engine.loaded_workflows(tenant), definitions.triggerless)
         runs = [self.engine.in_use_check(tenant, one) for one in (*workflows, *callers)]
-        firings = [self.scheduler.make_in_use_check(*key) for key in sorted(reactors)]
+        firings = [self.scheduler.loaded.make_in_use_check(*key) for key in sorted(reactors)]
         self._retired.add(reference, [*runs, *firings])
 
 

@@ -139,7 +139,7 @@ class ReactorsStep(DeployStep):
             return
         added = [one.definition for one in staged.added_keyed.values()]
         added += [one.reactor.definition for one in staged.added_reactors.values() if not one.reactor.is_partition]
-        loaded = [one.name for one in added if self._scheduler.is_loaded(change.tenant, one)]
+        loaded = [one.name for one in added if self._scheduler.loaded.is_loaded(change.tenant, one)]
         await self._scheduler.unload_reactors(change.tenant, loaded, change.reactor_graphs)
         await self._restore_reactors(change, {*staged.removed_reactors, *staged.removed_keyed})
         await self._scheduler.release_unused(staged.durable_parts(self._scheduler.runtime.durability))

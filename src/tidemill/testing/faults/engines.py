@@ -53,11 +53,11 @@ def _declared(name: str) -> str:
 
 def crash_graphs(scheduler: GraphScheduler) -> None:
     """Leave all graphs as a kill of the process would: nothing fires, nothing is delivered, handles fail."""
-    scheduler.is_closed = True
-    for reactor in scheduler.reactors:
+    scheduler.loaded.is_closed = True
+    for reactor in scheduler.loaded.reactors:
         reactor.stop_firing()
-    for one in scheduler.accumulators:
-        one.redirect_handles(partial(scheduler.accumulator, one.tenant, one.name))
+    for one in scheduler.loaded.accumulators:
+        one.redirect_handles(partial(scheduler.loaded.accumulator, one.tenant, one.name))
 
 
 class RunFaults:

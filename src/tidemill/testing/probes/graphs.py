@@ -19,6 +19,7 @@ class GraphProbe:
 
     def __init__(self, scheduler: GraphScheduler) -> None:
         self._scheduler = scheduler
+        self._loaded = scheduler.loaded
 
     @classmethod
     def of(cls, node: "Node") -> "GraphProbe":
@@ -28,11 +29,11 @@ class GraphProbe:
     @property
     def reactors(self) -> Iterable[RunningReactor]:
         """All running reactors."""
-        return self._scheduler.reactors
+        return self._loaded.reactors
 
     def reactor(self, name: str, tenant: str = "public") -> RunningReactor:
         """Return a running reactor."""
-        return self._scheduler.reactor(tenant, name)
+        return self._loaded.reactor(tenant, name)
 
     def active_keys(self, reactor: str) -> set[Any]:
         """Return the keys of a keyed reactor that are in memory."""
@@ -41,15 +42,15 @@ class GraphProbe:
 
     def accumulator(self, name: str, tenant: str = "public") -> RunningAccumulator:
         """Return a running accumulator."""
-        return self._scheduler.accumulator(tenant, name)
+        return self._loaded.accumulator(tenant, name)
 
     def reactor_keys(self) -> set[Key]:
         """Return tenant and name of every running reactor."""
-        return self._scheduler.running_keys()[0]
+        return self._loaded.running_keys()[0]
 
     def accumulator_keys(self) -> set[Key]:
         """Return tenant and name of every running accumulator."""
-        return self._scheduler.running_keys()[1]
+        return self._loaded.running_keys()[1]
 
     def is_running(self, reactor: str) -> bool:
         """Return whether some tenant's reactor of this name runs."""

@@ -64,11 +64,11 @@ class PackageProbe:
 
     def running_keys(self) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
         """Return the reactors and the accumulators that run, by tenant and name."""
-        return self._service.installer.scheduler.running_keys()
+        return self._service.installer.scheduler.loaded.running_keys()
 
     def subscribers(self, reactor: str, tenant: str = "public") -> list[str]:
         """Return the graphs that are bound to a reactor."""
-        return self._service.installer.scheduler.subscribers(tenant, reactor)
+        return self._service.installer.scheduler.loaded.subscribers(tenant, reactor)
 
     def traces(self, tenant: str = "public") -> dict[str, Any]:
         """Return everything that packages have in this process, apart from the registry; the node leads."""

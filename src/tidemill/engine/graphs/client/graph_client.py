@@ -56,7 +56,7 @@ class GraphClient:
     def __init__(self, router: OperationRouter, scheduler: GraphScheduler, registry: Registry) -> None:
         self._router = router
         self._at = router.at
-        self._scheduler = scheduler
+        self._loaded = scheduler.loaded
         self._registry = registry
 
     # -- graphs
@@ -119,7 +119,7 @@ class GraphClient:
             return name, report_silence(name, str(error))
 
     async def _reactor_names(self, caller: Caller) -> list[str]:
-        here = {name for tenant, name in self._scheduler.running_keys()[0] if tenant == caller.tenant}
+        here = {name for tenant, name in self._loaded.running_keys()[0] if tenant == caller.tenant}
         return sorted(here | whole_parts(await self._router.owned_names(caller.tenant, "reactor")))
 
     async def check_reactor(self, caller: Caller, name: str) -> None:
@@ -205,7 +205,7 @@ class GraphClient:
 
     async def list_accumulators(self, caller: Caller) -> list[AccumulatorState]:
         """Return the state of every accumulator by name."""
-        here = {name for tenant, name in self._scheduler.running_keys()[1] if tenant == caller.tenant}
+        here = {name for tenant, name in self._loaded.running_keys()[1] if tenant == caller.tenant}
         names = here | whole_parts(await self._router.owned_names(caller.tenant, "accumulator"))
         parts = [PartKey(caller.tenant, "accumulator", name) for name in sorted(names)]
         return await _gather_loaded(self._at(one).accumulator_state(one.tenant, one.name) for one in parts)
@@ -240,9 +240,9 @@ class GraphClient:
         numbers the push, so that a repetition is not applied again.
         """
         part = self._own_part(caller, "accumulator", name)
-        was_here = self._scheduler.runs(part)
+        was_here = self._loaded.runs(part)
         receipt = await self._at(part).push(part.tenant, part.name, event, encoding, patience, position)
-        if receipt.outcome == "rejected" and was_here and not self._scheduler.runs(part):  # to its new owner
+        if receipt.outcome == "rejected" and was_here and not self._loaded.runs(part):  # to its new owner
             receipt = await self._at(part).push(part.tenant, part.name, event, encoding, patience, position)
         return receipt
 
@@ -260,16 +260,16 @@ class GraphClient:
         `position` numbers the push, so that a repetition is not applied again.
         """
         part = self._own_part(caller, "accumulator", name)
-        was_here = self._scheduler.runs(part)
+        was_here = self._loaded.runs(part)
         summary = await self._at(part).push_many(part.tenant, part.name, events, encoding, position, patience)
-        if summary.is_rejected and was_here and not self._scheduler.runs(part):  # to its new owner
+        if summary.is_rejected and was_here and not self._loaded.runs(part):  # to its new owner
             summary = await self._at(part).push_many(part.tenant, part.name, events, encoding, position, patience)
         return summary
 
     async def batch_space(self, caller: Caller, name: str) -> int:
         """Return how many events are worth pushing together: those that share a commit, and need not wait for space."""
         part = self._own_part(caller, "accumulator", name)
-        if not self._scheduler.runs(part):
+        if not self._loaded.runs(part):
             return MAX_SHARED_COMMIT  # they share a request to another node, too
         return await self._at(part).batch_space(part.tenant, part.name)
 
@@ -354,7 +354,7 @@ class GraphClient:
     def is_here(self, caller: Caller, kind: PartKind, name: str) -> bool:
         """Return whether this node runs a reactor or an accumulator, so that no other node has to be asked."""
         owner, local = _split(name, caller)
-        return self._scheduler.runs(PartKey(owner, kind, local))
+        return self._loaded.runs(PartKey(owner, kind, local))
 
     def _own_part(self, caller: Caller, kind: PartKind, name: str) -> PartKey:
         """Return a reactor or an accumulator of the caller's tenant."""
@@ -377,7 +377,7 @@ class GraphClient:
         """Return a part that callers may name: a partition is not such a part, because keys belong to partitions."""
         if not is_storable(part.name):
             raise _not_found(part.kind, part.name)
-        if part.kind == "reactor" and self._scheduler.is_partition(part):
+        if part.kind == "reactor" and self._loaded.is_partition(part):
             raise partition_named_error(part)
         return check_whole(part)
 

@@ -27,18 +27,19 @@ class HostOperations:
 
     def __init__(self, scheduler: GraphScheduler, operations: GraphOperations) -> None:
         self._scheduler = scheduler
+        self._loaded = scheduler.loaded
         self._operations = operations
         self._sources = RelayedSources(scheduler)
 
     def _reactors(self, tenant: str, name: str) -> list[str]:
         """Return the names of the partitions that run here."""
-        keyed = self._scheduler.keyed.get((tenant, name))
-        return [] if keyed is None else [one.reactor.name for one in self._scheduler.partitions_of(keyed)]
+        keyed = self._loaded.keyed.get((tenant, name))
+        return [] if keyed is None else [one.reactor.name for one in self._loaded.partitions_of(keyed)]
 
     def _accumulators(self, tenant: str, name: str) -> list[str]:
         """Return the names of the partitions of an accumulator that run here."""
-        keyed = self._scheduler.keyed_accumulators.get((tenant, name))
-        running = () if keyed is None else self._scheduler.partitions_of(keyed)
+        keyed = self._loaded.keyed_accumulators.get((tenant, name))
+        running = () if keyed is None else self._loaded.partitions_of(keyed)
         partitions = (one.reactor.definition.partition for one in running)
         return [str(PartitionId(name, one.number)) for one in partitions if one is not None]
 
@@ -54,7 +55,7 @@ class HostOperations:
 
     async def firings(self, tenant: str, name: str, limit: int = LOGGED_FIRINGS_LIMIT) -> FiringPage:
         """Return the newest firings of the partitions, newest first."""
-        if (keyed := self._scheduler.keyed.get((tenant, name))) is None:
+        if (keyed := self._loaded.keyed.get((tenant, name))) is None:
             return FiringPage(firings=[], kept=0, has_more=False)
         kept = LocalFirings(self._scheduler, lambda: keyed).newest(LOGGED_FIRINGS_LIMIT * keyed.definition.partitions)
         shown = [FiringView.of(one) for one in kept[:limit]]
@@ -85,7 +86,7 @@ class HostOperations:
             try:
                 await self._operations.command(tenant, one, command)
             except RequestError:
-                if self._scheduler.has_running(PartKey(tenant, "reactor", one)):
+                if self._loaded.has_running(PartKey(tenant, "reactor", one)):
                     raise
 
     # -- accumulators
@@ -93,21 +94,21 @@ class HostOperations:
     async def accumulators(self, tenant: str, name: str) -> list[AccumulatorDetails]:
         """Return the states of the partitions of an accumulator, and that of its source, if this node reads it."""
         found = [await self._operations.accumulator(tenant, one) for one in self._accumulators(tenant, name)]
-        keyed = self._scheduler.keyed_accumulators.get((tenant, name))
+        keyed = self._loaded.keyed_accumulators.get((tenant, name))
         return found if keyed is None else [*found, *self._sources.details(tenant, keyed.name, name)]
 
     async def restart_accumulator(self, tenant: str, name: str) -> None:
         """Restart the partitions of an accumulator, and the reader of its source, if this node has it."""
-        if (keyed := self._scheduler.keyed_accumulators.get((tenant, name))) is not None:
+        if (keyed := self._loaded.keyed_accumulators.get((tenant, name))) is not None:
             self._sources.restart(tenant, keyed.name, name)
         for one in self._accumulators(tenant, name):
             await self._operations.restart_accumulator(tenant, one)
 
     async def mark_source(self, tenant: str, name: str, *, is_lost: bool) -> None:
         """Mark the firings of the partitions as degraded while the source of an accumulator is lost."""
-        if (keyed := self._scheduler.keyed_accumulators.get((tenant, name))) is None:
+        if (keyed := self._loaded.keyed_accumulators.get((tenant, name))) is None:
             return
-        for one in self._scheduler.partitions_of(keyed):
+        for one in self._loaded.partitions_of(keyed):
             assert isinstance(one.reactor, KeyedReactor), "a partition has keys"
             one.reactor.mark_source(name, is_lost=is_lost)
 

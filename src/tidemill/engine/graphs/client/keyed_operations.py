@@ -57,13 +57,14 @@ class KeyedOperations:
 
     def __init__(self, scheduler: GraphScheduler, router: PartitionRouter) -> None:
         self._scheduler = scheduler
+        self._loaded = scheduler.loaded
         self._router = router
 
     def _keyed(self, tenant: str, name: str) -> PartitionedReactor:
-        return self._scheduler.find_keyed(tenant, name)
+        return self._loaded.find_keyed(tenant, name)
 
     def _of_accumulator(self, tenant: str, name: str) -> PartitionedReactor:
-        if (keyed := self._scheduler.keyed_accumulators.get((tenant, name))) is None:
+        if (keyed := self._loaded.keyed_accumulators.get((tenant, name))) is None:
             raise NotFoundError("accumulator", name, f"accumulator '{name}' not loaded")
         return keyed
 
@@ -230,10 +231,10 @@ class KeyedOperations:
         keyed = self._of_accumulator(tenant, name)
         routed = keyed.partitioners[name].route(event, encoding)
         part = keyed.accumulator_part(name, routed.partition)
-        while self._scheduler.runs(part):
+        while self._loaded.runs(part):
             operations, value = self._router.at_partition(part), _local_value(routed, event)
             receipt = await operations.push(tenant, part.name, value, encoding, patience, position)
-            if receipt.outcome != "rejected" or self._scheduler.runs(part):
+            if receipt.outcome != "rejected" or self._loaded.runs(part):
                 return receipt
         return await self._router.at_partition(part).push(tenant, part.name, event, encoding, patience, position)
 
@@ -281,11 +282,11 @@ class KeyedOperations:
     ) -> PushSummary:
         """Push events of one partition; those that it rejects because it leaves this node go to its next owner."""
         receipts: list[Receipt] = []
-        if self._scheduler.runs(part):
+        if self._loaded.runs(part):
             here = self._router.at_partition(part)
             summary = await here.push_many(part.tenant, part.name, values, encoding, position, patience)
             receipts = list(summary.receipts)
-            while receipts and receipts[-1].outcome == "rejected" and not self._scheduler.runs(part):
+            while receipts and receipts[-1].outcome == "rejected" and not self._loaded.runs(part):
                 receipts.pop()
             if len(receipts) == len(originals):
                 return summary

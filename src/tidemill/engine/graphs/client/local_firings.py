@@ -26,11 +26,12 @@ class LocalFirings:
 
     def __init__(self, scheduler: GraphScheduler, find: Callable[[], PartitionedReactor]) -> None:
         self._scheduler = scheduler
+        self._loaded = scheduler.loaded
         self._find = find
         self._clock = scheduler.runtime.clock
 
     def _reactors(self) -> list[RunningReactor]:
-        return [one.reactor for one in self._scheduler.partitions_of(self._find())]
+        return [one.reactor for one in self._loaded.partitions_of(self._find())]
 
     def newest(self, limit: int, key: Any = None) -> list[Firing]:
         """Return the newest firings, or those of one key, newest first."""

@@ -55,6 +55,7 @@ class GraphOperations:
 
     def __init__(self, scheduler: GraphScheduler, reclaim: Reclaim, history: History) -> None:
         self._scheduler = scheduler
+        self._loaded = scheduler.loaded
         self._reclaim = reclaim
         self._history = history
 
@@ -62,7 +63,7 @@ class GraphOperations:
 
     async def check_reactor(self, tenant: str, name: str) -> None:
         """Raise NotFoundError if a reactor is not loaded."""
-        self._scheduler.reactor(tenant, name)
+        self._loaded.reactor(tenant, name)
 
     async def reactor_state(self, tenant: str, name: str, key: Any = None) -> ReactorState:
         """Return the current state of a reactor; with a key, the cache, flags and queue of that key."""
@@ -86,7 +87,7 @@ class GraphOperations:
 
     async def health_report(self, tenant: str, name: str) -> HealthReport:
         """Return what is wrong with a reactor and its accumulators."""
-        return report_health(self._scheduler.reactor(tenant, name))
+        return report_health(self._loaded.reactor(tenant, name))
 
     async def firings(self, tenant: str, name: str, limit: int, after: str | None, key: Any = None) -> FiringPage:
         """Return firings that are kept, newest first; `after` is the id of the last one of the page before.
@@ -143,7 +144,7 @@ class GraphOperations:
         return CommandResult(firing=FiringView.of(firing), state=state)
 
     def _reactor(self, tenant: str, name: str) -> ReactorHandle:
-        find = partial(self._scheduler.reactor, tenant, name)
+        find = partial(self._loaded.reactor, tenant, name)
         find()
         return ReactorHandle(find, self._reclaim)
 
@@ -151,11 +152,11 @@ class GraphOperations:
 
     async def accumulator_state(self, tenant: str, name: str) -> AccumulatorState:
         """Return the current state of an accumulator."""
-        return accumulator_state(self._scheduler.accumulator(tenant, name))
+        return accumulator_state(self._loaded.accumulator(tenant, name))
 
     async def accumulator(self, tenant: str, name: str) -> AccumulatorDetails:
         """Return the current state of an accumulator, and what it takes."""
-        found = self._scheduler.accumulator(tenant, name)
+        found = self._loaded.accumulator(tenant, name)
         return AccumulatorDetails(
             **asdict(accumulator_state(found)),
             reactors=sorted(target.name for target, _ in found.emitter.targets),
@@ -165,11 +166,11 @@ class GraphOperations:
 
     async def check_accumulator(self, tenant: str, name: str) -> None:
         """Raise NotFoundError if an accumulator is not loaded."""
-        self._scheduler.accumulator(tenant, name)
+        self._loaded.accumulator(tenant, name)
 
     async def restart_accumulator(self, tenant: str, name: str) -> AccumulatorDetails:
         """Restart an accumulator that the supervisor gave up, or one that hangs."""
-        found = self._scheduler.accumulator(tenant, name)
+        found = self._loaded.accumulator(tenant, name)
         for target, _ in found.emitter.targets:
             target.reactor.check_owned()
         self._scheduler.runtime.supervisor.restart(found)
@@ -199,7 +200,7 @@ class GraphOperations:
 
     def _traced_accumulator(self, tenant: str, name: str) -> RunningAccumulator:
         """Return an accumulator, after noting for which span its reactors get the next event."""
-        found, runtime = self._scheduler.accumulator(tenant, name), self._scheduler.runtime
+        found, runtime = self._loaded.accumulator(tenant, name), self._scheduler.runtime
         if (trace := CURRENT_TRACE.get()) is not None:
             reactors = [target.reactor.definition for target, _ in found.emitter.targets]
             subscribed = (one for one in reactors if runtime.subscribers.subscriptions_to(tenant, one.declared_name))
@@ -244,14 +245,14 @@ class GraphOperations:
 
     async def batch_space(self, tenant: str, name: str) -> int:
         """Return how many events are worth pushing together: those that share a commit, and need not wait for space."""
-        found = self._scheduler.accumulator(tenant, name)
+        found = self._loaded.accumulator(tenant, name)
         if not found.emitter.is_journaled or found.intake.is_blocked():
             return 1
         return min(MAX_SHARED_COMMIT, free_space(found) or MAX_SHARED_COMMIT)
 
     async def last_position(self, tenant: str, name: str, client: str) -> int | None:
         """Return the number of the newest push of a producer that was taken; None if there is none."""
-        return await self._scheduler.accumulator(tenant, name).pushes.last_position(client)
+        return await self._loaded.accumulator(tenant, name).pushes.last_position(client)
 
     # -- dead letters
 
@@ -274,7 +275,7 @@ class GraphOperations:
         _, entry = find_dead_letter(self._queues(kind, tenant, name), dead_letter)
         if kind == "reactor":
             return to_replay_result(await self._reactor(tenant, name).replay(dead_letter))
-        return to_replay_result(await self._scheduler.accumulator(tenant, name).intake.replay(*entry))
+        return to_replay_result(await self._loaded.accumulator(tenant, name).intake.replay(*entry))
 
     async def drop(self, kind: PartKind, tenant: str, name: str, dead_letter: str) -> None:
         """Delete a dead letter."""
@@ -283,7 +284,7 @@ class GraphOperations:
 
     def _queues(self, kind: PartKind, tenant: str, name: str) -> Iterable[DeadLetterQueue]:
         if kind == "accumulator":
-            return [self._scheduler.accumulator(tenant, name).dead_letters]
+            return [self._loaded.accumulator(tenant, name).dead_letters]
         return self._reactor(tenant, name).dead_letter_queues
 
 

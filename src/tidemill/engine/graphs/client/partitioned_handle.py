@@ -37,7 +37,7 @@ class PartitionedHandle(ReactorHandle):
     ) -> None:
         super().__init__(self._refuse_whole, reclaim)
         self._find_keyed = find
-        self._scheduler = scheduler
+        self._loaded = scheduler.loaded
         self._operations = operations
         self._firings = LocalFirings(scheduler, find)
         self._sources = RelayedSources(scheduler)
@@ -52,7 +52,7 @@ class PartitionedHandle(ReactorHandle):
 
     @property
     def _running(self) -> Sequence[RunningReactor]:
-        return [one.reactor for one in self._scheduler.partitions_of(self._find_keyed())]
+        return [one.reactor for one in self._loaded.partitions_of(self._find_keyed())]
 
     def _handles(self) -> list[ReactorHandle]:
         """Return the handles of the partitions that run here."""
@@ -60,12 +60,12 @@ class PartitionedHandle(ReactorHandle):
 
     def _handle(self, partition: str) -> ReactorHandle:
         tenant = self._find_keyed().tenant
-        return ReactorHandle(lambda: self._scheduler.reactor(tenant, partition), self._reclaim)
+        return ReactorHandle(lambda: self._loaded.reactor(tenant, partition), self._reclaim)
 
     def _handle_of(self, key: Any) -> ReactorHandle:
         """Return the handle of the partition that holds a key; RequestError if another node runs it."""
         part, name = self._find_keyed().part_of_key(key), self.name
-        if not self._scheduler.has_running(part):
+        if not self._loaded.has_running(part):
             message = f"another node runs the partition of reactor '{name}' that holds the key {key!r}: use `state_of`"
             raise RequestError(message, code="reactor_owned", status=409, reactor=name)
         return self._handle(part.name)
@@ -73,7 +73,7 @@ class PartitionedHandle(ReactorHandle):
     def _find_handle_of(self, key: Any) -> ReactorHandle | None:
         """Return the handle of the partition that holds a key; None if another node runs it, or is about to."""
         part = self._find_keyed().part_of_key(key)
-        return self._handle(part.name) if self._scheduler.runs(part) else None
+        return self._handle(part.name) if self._loaded.runs(part) else None
 
     # -- reading
 
@@ -86,7 +86,7 @@ class PartitionedHandle(ReactorHandle):
             return state_in_whole(self._handle_of(key).state(key), self.name)
         keyed = self._find_keyed()
         states = [one.state() for one in self._handles()]
-        owners = dict.fromkeys(running_numbers(self._scheduler, keyed))
+        owners = dict.fromkeys(running_numbers(self._loaded, keyed))
         return merge_states(keyed, states, owners, self._sources.states(*keyed.key))
 
     async def state_of(self, key: Any) -> ReactorState:

@@ -19,6 +19,7 @@ class RelayedSources:
 
     def __init__(self, scheduler: GraphScheduler) -> None:
         self._scheduler = scheduler
+        self._loaded = scheduler.loaded
 
     def _readers(self, tenant: str, reactor: str) -> list[RunningAccumulator]:
         return [relay.reader for relay in self._scheduler.sharing.relays.of((tenant, reactor))]
@@ -57,7 +58,7 @@ class RelayedSources:
 
     def recoveries(self, tenant: str, reactor: str) -> list[Recovery]:
         """Return the recoveries of the readers that this node has or had, and the gaps of their sources."""
-        if (keyed := self._scheduler.keyed.get((tenant, reactor))) is None:
+        if (keyed := self._loaded.keyed.get((tenant, reactor))) is None:
             return []
         names = keyed.definition.accumulator_names
         recorded = self._scheduler.runtime.supervisor.recoveries

@@ -66,6 +66,7 @@ class LocalRouter(OperationRouter):
 
     def __init__(self, scheduler: GraphScheduler, operations: GraphOperations) -> None:
         self._scheduler = scheduler
+        self._loaded = scheduler.loaded
         self._operations = operations
         self._host_operations = HostOperations(scheduler, operations)
 
@@ -77,11 +78,11 @@ class LocalRouter(OperationRouter):
         relays.bring, relays.mark_source = self.keyed.bring, self.keyed.mark_source
 
     def _find_front(self, tenant: str, name: str) -> AccumulatorFront | None:
-        keyed = self._scheduler.keyed_accumulators.get((tenant, name))
+        keyed = self._loaded.keyed_accumulators.get((tenant, name))
         return None if keyed is None else AccumulatorFront(keyed, name, self.keyed)
 
     def at(self, part: PartKey) -> GraphOperations | KeyedOperations:
-        return self.keyed if self._scheduler.is_partitioned(part) else self._operations
+        return self.keyed if self._loaded.is_partitioned(part) else self._operations
 
     def at_partition(self, part: PartKey) -> GraphOperations:  # noqa: ARG002 - this node runs every part
         """Return the operations of this node."""

@@ -11,7 +11,6 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from typing import Protocol
 
 from tidemill.engine.graphs.durability.ownership import ReactorOwnedError, ReactorOwnership
 from tidemill.engine.graphs.partitions.membership import ClusterView, Membership
@@ -35,18 +34,12 @@ MOVE_LOOK_INTERVAL = 0.1
 """Seconds until the next look while partitions move: the next owner must not keep events waiting."""
 
 
-class SharedRunner(PartitionRunner, Protocol):
-    """What a node needs of its scheduler to share partitions."""
-
-    leaving: set[PartKey]
-
-
 class SharedPartitions(PartitionSharing):
     """This node's share of the partitions of all keyed reactors that it has loaded."""
 
     def __init__(
         self,
-        runner: SharedRunner,
+        runner: PartitionRunner,
         runtime: GraphRuntime,
         store: Store,
         ownership: ReactorOwnership,
@@ -97,7 +90,7 @@ class SharedPartitions(PartitionSharing):
     async def confirm_pause(self, keyed: PartitionedReactor) -> None:
         with suppress(StoreError):  # what was restored counts then
             is_paused = await self._pauses.is_paused(keyed.tenant, keyed.name)
-            for one in self._runner.partitions_of(keyed):
+            for one in self._runner.loaded.partitions_of(keyed):
                 one.reactor.pausing.follow(is_paused)
 
     async def leave(self, keyed: PartitionedReactor) -> None:
@@ -106,7 +99,7 @@ class SharedPartitions(PartitionSharing):
             await self.relays.stop_for(keyed)
             await self.membership.withdraw(keyed)
             await self._ownership.release(keyed.part_keys)
-            for number in running_numbers(self._runner, keyed):
+            for number in running_numbers(self._runner.loaded, keyed):
                 await self._hand_over(keyed, number)
             await self._ownership.release({part for number in keyed.numbers for part in keyed.partition_keys(number)})
 
@@ -147,7 +140,7 @@ class SharedPartitions(PartitionSharing):
         view = await self.membership.view(keyed)
         target = assign_partitions(view.owners, view.hosts)
         self._is_moving |= target != dict(view.owners)
-        host, running = self.membership.host, set(running_numbers(self._runner, keyed))
+        host, running = self.membership.host, set(running_numbers(self._runner.loaded, keyed))
         lost = {number for number in running if self._is_lost(keyed, number)}
         for number in sorted(lost | {number for number in running if target.get(number, host) != host}):
             async with self._moving(keyed) as is_joined:
@@ -188,7 +181,7 @@ class SharedPartitions(PartitionSharing):
         """Acquire the partitions that are assigned to this node and free; return them."""
         if view.is_front_free and self.membership.host in view.hosts:
             await self._try_acquire(keyed.part_keys)
-        running, target = running_numbers(self._runner, keyed), assign_partitions(view.owners, view.hosts)
+        running, target = running_numbers(self._runner.loaded, keyed), assign_partitions(view.owners, view.hosts)
         wanted = [
             number
             for number, host in target.items()
@@ -209,10 +202,10 @@ class SharedPartitions(PartitionSharing):
     async def _hand_over(self, keyed: PartitionedReactor, number: int) -> None:
         """Stop a partition in order. Events for it wait for its next owner from now on."""
         parts = keyed.partition_keys(number)
-        self._runner.leaving |= parts
+        self._runner.loaded.leaving |= parts
         try:
             await self._finish_requests(parts)
             await self._runner.stop_partition(keyed, number)
         finally:
-            self._runner.leaving -= parts
+            self._runner.loaded.leaving -= parts
         logger.info(events.PARTITION_HANDED_OVER, extra={"reactor": keyed.name, "partition": number})

@@ -8,15 +8,27 @@ from tidemill.engine.graphs.partitions.partitioned import PartitionedReactor
 from tidemill.engine.graphs.partitions.relays import ReaderListener, SourceRelays
 from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.registry import Key
+from tidemill.storage.graph_ports import PartKey
 
 LOCAL_HOST = "this node"
+
+
+class LoadedPartitions(Protocol):
+    """What the node has loaded, as the sharing of partitions sees it."""
+
+    leaving: set[PartKey]
+    """Parts of partitions that this node hands over: they take nothing new."""
+
+    def partitions_of(self, keyed: PartitionedReactor) -> list[Any]:
+        """Return the partitions of a keyed reactor that run here, by number."""
 
 
 class PartitionRunner(Protocol):
     """The graph scheduler, as the sharing of partitions sees it."""
 
-    def partitions_of(self, keyed: PartitionedReactor) -> list[Any]:
-        """Return the partitions of a keyed reactor that run here, by number."""
+    @property
+    def loaded(self) -> LoadedPartitions:
+        """What the node has loaded."""
 
     async def start_partitions(self, keyed: PartitionedReactor, numbers: Iterable[int]) -> None:
         """Start partitions that this node has acquired."""
@@ -86,11 +98,11 @@ class OwnPartitions(PartitionSharing):
     async def leave(self, keyed: PartitionedReactor) -> None:
         self._joined.pop(keyed.key, None)
         await self.relays.stop_for(keyed)
-        for number in running_numbers(self._runner, keyed):
+        for number in running_numbers(self._runner.loaded, keyed):
             await self._runner.stop_partition(keyed, number)
 
 
-def running_numbers(runner: PartitionRunner, keyed: PartitionedReactor) -> list[int]:
+def running_numbers(loaded: LoadedPartitions, keyed: PartitionedReactor) -> list[int]:
     """Return the numbers of the partitions that run here."""
-    running = {one.reactor.name for one in runner.partitions_of(keyed)}
+    running = {one.reactor.name for one in loaded.partitions_of(keyed)}
     return [number for number in keyed.numbers if keyed.partition(number).name in running]
