@@ -34,14 +34,14 @@ async def list_dead_letters(
     services: Services, caller: Principal, page: PageRequest, source: Source = None
 ) -> Page[DeadLetter]:
     """List the dead letters of the tenant, newest first; `omitted` names values that are too large for a list."""
-    found = await services.dead_letters.all_dead_letters(caller)
+    found = await services.dead_letters.list_all(caller)
     return _page([one for one in found if source in (None, one.source)], page)
 
 
 @operation(GET("/dead-letters/{id}"), Permission.READ, command=CommandForm("dead-letter show"))
 async def get_dead_letter(services: Services, caller: Principal, id: LetterId) -> DeadLetter:
     """Return a dead letter: what failed, why, and the values that it failed on."""
-    return await services.dead_letters.whole_dead_letter(caller, id)
+    return await services.dead_letters.get_by_end(caller, id)
 
 
 @operation(POST("/dead-letters/{id}/replay"), Permission.WRITE, audit="dead_letter.replay")
@@ -52,13 +52,13 @@ async def replay_dead_letter(
 
     An event may be edited: it is pushed instead, and the dead letter is dropped if it is accepted.
     """
-    return await services.graphs.replay_any(caller, id, event)
+    return await services.graphs.dead_letters.replay_by_end(caller, id, event)
 
 
 @operation(DELETE("/dead-letters/{id}"), Permission.WRITE, audit="dead_letter.drop")
 async def drop_dead_letter(services: Services, caller: Principal, id: LetterId) -> None:
     """Delete a dead letter."""
-    await services.graphs.drop_any(caller, id)
+    await services.graphs.dead_letters.drop_by_end(caller, id)
 
 
 @operation(GET("/accumulators/{name}/dead-letters"), Permission.READ, resource="accumulators")
@@ -66,13 +66,13 @@ async def list_accumulator_dead_letters(
     services: Services, caller: Principal, page: PageRequest, name: str
 ) -> Page[DeadLetter]:
     """List the dead letters of an accumulator, newest first."""
-    return _page(await services.graphs.dead_letters(caller, "accumulator", name), page)
+    return _page(await services.graphs.dead_letters.list_of(caller, "accumulator", name), page)
 
 
 @operation(GET("/accumulators/{name}/dead-letters/{id}"), Permission.READ, resource="accumulators")
 async def get_accumulator_dead_letter(services: Services, caller: Principal, name: str, id: str) -> DeadLetter:
     """Return a dead letter of an accumulator."""
-    return await services.graphs.dead_letter(caller, "accumulator", name, id)
+    return await services.graphs.dead_letters.get(caller, "accumulator", name, id)
 
 
 @operation(
@@ -85,7 +85,7 @@ async def replay_accumulator_dead_letter(
     services: Services, caller: Principal, name: str, id: str, event: EditedEvent = None
 ) -> ReplayResult:
     """Process a dead event again, or another one instead; if that fails it stays a dead letter."""
-    return await services.graphs.replay(caller, "accumulator", name, id, event)
+    return await services.graphs.dead_letters.replay(caller, "accumulator", name, id, event)
 
 
 @operation(
@@ -96,7 +96,7 @@ async def replay_accumulator_dead_letter(
 )
 async def drop_accumulator_dead_letter(services: Services, caller: Principal, name: str, id: str) -> None:
     """Delete a dead letter of an accumulator."""
-    await services.graphs.drop(caller, "accumulator", name, id)
+    await services.graphs.dead_letters.drop(caller, "accumulator", name, id)
 
 
 @operation(GET("/reactors/{name}/dead-letters"), Permission.READ, resource="reactors")
@@ -104,13 +104,13 @@ async def list_reactor_dead_letters(
     services: Services, caller: Principal, page: PageRequest, name: str
 ) -> Page[DeadLetter]:
     """List the dead letters of a reactor and its accumulators, newest first."""
-    return _page(await services.graphs.dead_letters(caller, "reactor", name), page)
+    return _page(await services.graphs.dead_letters.list_of(caller, "reactor", name), page)
 
 
 @operation(GET("/reactors/{name}/dead-letters/{id}"), Permission.READ, resource="reactors")
 async def get_reactor_dead_letter(services: Services, caller: Principal, name: str, id: str) -> DeadLetter:
     """Return a dead letter of a reactor or of one of its accumulators."""
-    return await services.graphs.dead_letter(caller, "reactor", name, id)
+    return await services.graphs.dead_letters.get(caller, "reactor", name, id)
 
 
 @operation(
@@ -123,7 +123,7 @@ async def replay_reactor_dead_letter(
     services: Services, caller: Principal, name: str, id: str, event: EditedEvent = None
 ) -> ReplayResult:
     """Process a dead event, firing or start again, or another event instead; if that fails it stays a dead letter."""
-    return await services.graphs.replay(caller, "reactor", name, id, event)
+    return await services.graphs.dead_letters.replay(caller, "reactor", name, id, event)
 
 
 @operation(
@@ -131,4 +131,4 @@ async def replay_reactor_dead_letter(
 )
 async def drop_reactor_dead_letter(services: Services, caller: Principal, name: str, id: str) -> None:
     """Delete a dead letter of a reactor or of one of its accumulators."""
-    await services.graphs.drop(caller, "reactor", name, id)
+    await services.graphs.dead_letters.drop(caller, "reactor", name, id)

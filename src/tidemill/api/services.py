@@ -9,6 +9,7 @@ from tidemill.kernel.errors import RequestError
 
 if TYPE_CHECKING:
     from tidemill.engine.access.services import AccessServices
+    from tidemill.engine.graphs.client.dead_letter_client import DeadLetterClient
     from tidemill.engine.graphs.client.graph_client import GraphClient
     from tidemill.engine.graphs.client.listed_values import StoredDeadLetters
     from tidemill.engine.history import History
@@ -71,11 +72,11 @@ class Services:
         return self._require_node().graphs
 
     @property
-    def dead_letters(self) -> "GraphClient | StoredDeadLetters":
+    def dead_letters(self) -> "DeadLetterClient | StoredDeadLetters":
         """The dead letters of the node; without one, those in the store."""
         from tidemill.engine.graphs.client.listed_values import StoredDeadLetters  # on use: help needs no engine
 
-        return StoredDeadLetters(self.store) if self._node is None else self._node.graphs
+        return StoredDeadLetters(self.store) if self._node is None else self._node.graphs.dead_letters
 
     @property
     def packages(self) -> "PackageService":

@@ -105,15 +105,15 @@ async def test_dead_letters_can_be_replayed_and_dropped_from_every_node(address:
     async with nodes(address, single(durability="boundary")) as (owner, waiting, stranger):
         await owner.push_many("a", ["x", "y"])
         for node in (waiting, stranger):
-            kept = await node.graph_client.dead_letters(PUBLIC, "accumulator", "a")
-            replayed = await node.graph_client.replay(PUBLIC, "accumulator", "a", kept[-1].id)
+            kept = await node.graph_client.dead_letters.list_of(PUBLIC, "accumulator", "a")
+            replayed = await node.graph_client.dead_letters.replay(PUBLIC, "accumulator", "a", kept[-1].id)
             assert replayed.receipt is not None
             assert replayed.receipt.outcome == "dead_lettered"
-            await node.graph_client.drop(PUBLIC, "accumulator", "a", kept[-1].id)
+            await node.graph_client.dead_letters.drop(PUBLIC, "accumulator", "a", kept[-1].id)
             with pytest.raises(tm.RequestError) as raised:
-                await node.graph_client.drop(PUBLIC, "accumulator", "a", kept[-1].id)
+                await node.graph_client.dead_letters.drop(PUBLIC, "accumulator", "a", kept[-1].id)
             assert raised.value.status == 404
-        assert await owner.graph_client.dead_letters(PUBLIC, "accumulator", "a") == []
+        assert await owner.graph_client.dead_letters.list_of(PUBLIC, "accumulator", "a") == []
 
 
 async def test_an_error_is_the_same_at_every_node(address: str) -> None:

@@ -73,7 +73,7 @@ async def test_the_receipts_of_a_push_are_in_the_given_order() -> None:
         assert sample.seen == {"a": [1, 3], other: [2]}
         letters = await node.reactor("orders").dead_letters()
         assert [one.event for one in letters] == [{"no": "key"}]
-        assert [one.id for one in await node.graph_client.dead_letters(PUBLIC, "accumulator", "placed")] == [
+        assert [one.id for one in await node.graph_client.dead_letters.list_of(PUBLIC, "accumulator", "placed")] == [
             letters[0].id
         ]
         reactor = node.reactor("orders")
@@ -85,7 +85,7 @@ async def test_the_receipts_of_a_push_are_in_the_given_order() -> None:
         await reactor.drop(letter.id)
         assert await reactor.dead_letters() == []
         with pytest.raises(tm.RequestError, match="there is no dead letter"):
-            await node.graph_client.drop(PUBLIC, "reactor", "orders", letters[0].id)
+            await node.graph_client.dead_letters.drop(PUBLIC, "reactor", "orders", letters[0].id)
 
 
 async def test_a_numbered_push_is_applied_once() -> None:

@@ -143,7 +143,7 @@ async def test_an_event_that_cannot_be_sent_becomes_a_dead_letter_of_any_annotat
             await node._scheduler.loaded.reactor("public", "orders[3]").accumulators[0].pushes.push(last, encoding)
         )
         assert (receipt.outcome, seen) == ("dead_lettered", [])
-        (dead_letter,) = await node.graph_client.dead_letters(PUBLIC, "accumulator", "placed")
+        (dead_letter,) = await node.graph_client.dead_letters.list_of(PUBLIC, "accumulator", "placed")
         assert "cannot be sent to the node of its partition" in str(dead_letter.event)
 
 

@@ -178,21 +178,24 @@ async def test_dead_letters_are_listed_replayed_and_dropped() -> None:
         await client.push(PUBLIC, "price", 7)
         await client.push(PUBLIC, "price", 13)
         await node.settle()
-        firing, event, garbage = await client.dead_letters(PUBLIC, "reactor", "market")
+        firing, event, garbage = await client.dead_letters.list_of(PUBLIC, "reactor", "market")
         assert (firing.kind, firing.inputs) == ("firing", {"price": 13})
         assert (event.event, garbage.event) == (7, "[not json")
-        assert [one.id for one in await client.dead_letters(PUBLIC, "accumulator", "price")] == [event.id, garbage.id]
-        again = await client.replay(PUBLIC, "accumulator", "price", event.id)
+        assert [one.id for one in await client.dead_letters.list_of(PUBLIC, "accumulator", "price")] == [
+            event.id,
+            garbage.id,
+        ]
+        again = await client.dead_letters.replay(PUBLIC, "accumulator", "price", event.id)
         assert again.receipt is not None
         assert again.receipt.outcome == "dead_lettered"
-        refired = await client.replay(PUBLIC, "reactor", "market", firing.id)
+        refired = await client.dead_letters.replay(PUBLIC, "reactor", "market", firing.id)
         assert refired.firing is not None
         assert (refired.firing.attempt, refired.firing.ok) == (2, False)
-        await client.drop(PUBLIC, "reactor", "market", garbage.id)
-        await client.drop(PUBLIC, "reactor", "market", firing.id)
-        left = await client.dead_letters(PUBLIC, "reactor", "market")
+        await client.dead_letters.drop(PUBLIC, "reactor", "market", garbage.id)
+        await client.dead_letters.drop(PUBLIC, "reactor", "market", firing.id)
+        left = await client.dead_letters.list_of(PUBLIC, "reactor", "market")
         assert [(one.id, one.attempts) for one in left] == [(event.id, 2)]
-        for missing in (client.replay, client.drop):
+        for missing in (client.dead_letters.replay, client.dead_letters.drop):
             with pytest.raises(tm.RequestError) as refused:
                 await missing(PUBLIC, "accumulator", "price", garbage.id)
             assert (refused.value.code, refused.value.status) == ("dead_letter_not_found", 404)
@@ -279,5 +282,5 @@ async def test_what_is_unloaded_while_all_are_read_is_left_out(read: str, monkey
             await node.unload("reactor:r")
             return []
 
-        monkeypatch.setattr(client._router, "owned_names", unload_meanwhile)
+        monkeypatch.setattr(node._router, "owned_names", unload_meanwhile)
         assert not await getattr(client, read)(PUBLIC)

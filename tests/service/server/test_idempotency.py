@@ -9,7 +9,7 @@ import pytest
 import tidemill as tm
 from tests.service.server.serving_node import Served, served
 from tidemill.engine.access.audit_log import AuditLog
-from tidemill.engine.graphs.client.graph_client import GraphClient
+from tidemill.engine.graphs.client.dead_letter_client import DeadLetterClient
 from tidemill.engine.graphs.client.operations import GraphOperations
 from tidemill.engine.workflows.client.operations import RunOperations
 from tidemill.kernel.errors import OperationError, StoreError
@@ -246,7 +246,7 @@ async def test_a_store_that_fails_behind_a_change_does_not_let_it_be_made_again(
     for path, body, place, name in [
         (f"/runs/{ended.id}/clear", {"tasks": ["only"]}, RunOperations, "_count_live_nodes"),
         (f"/runs/{active.id}/cancel", {}, RunOperations, "load_plain_result"),
-        (f"/dead-letters/{letter['id']}/replay", {"event": 2}, GraphClient, "drop"),
+        (f"/dead-letters/{letter['id']}/replay", {"event": 2}, DeadLetterClient, "drop"),
         ("/keys", {"role": "read"}, AuditLog, "record"),
     ]:
         key = {"Idempotency-Key": path}

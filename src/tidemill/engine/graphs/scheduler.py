@@ -89,13 +89,10 @@ class GraphScheduler:
                     await stack.enter_async_context(running.intake.quiesced())
             yield
 
-    async def read_state(self, staged: StagedGraphs) -> StoredState | None:
-        """Read the stored state of the reactors to start; those that they replace must be unloaded."""
-        return await self._read_with(read_state, staged)
-
-    async def _read_with(
-        self, read: Callable[..., Coroutine[Any, Any, StoredState]], staged: StagedGraphs
+    async def _read_state(
+        self, staged: StagedGraphs, read: Callable[..., Coroutine[Any, Any, StoredState]]
     ) -> StoredState | None:
+        """Read the stored state of the reactors to start."""
         if self._store is None or not staged.added_reactors:
             return None
         return await read(self._store, list(staged.added_reactors.values()), self._starting_accumulators(staged))
@@ -110,7 +107,7 @@ class GraphScheduler:
         parts = staged.durable_parts(self.runtime.durability)
         await self.runtime.durability.acquire(parts)
         if staged.removed_reactors or staged.removed_keyed:
-            await self.read_state(staged)  # a failing store must fail the load before anything is unloaded
+            await self._read_state(staged, read_state)  # a failing store must fail the load before anything is unloaded
             removed = (*staged.removed_reactors, *staged.removed_keyed)
             await self.unload_reactors(staged.change.tenant, removed, frozenset(staged.change.previous.graphs), parts)
         for keyed in staged.added_keyed.values():
@@ -119,7 +116,7 @@ class GraphScheduler:
             staged.added_reactors.update(build_partitions(keyed, numbers, self.runtime))
         touched = [one.name for managed in staged.added_reactors.values() for one in managed.accumulators]
         async with self._quiesced(staged.change.tenant, touched):
-            stored_state = await self._read_with(read_fresh_state, staged)
+            stored_state = await self._read_state(staged, read_fresh_state)
             newly_durable = self._newly_durable(staged)
             self._start_added(staged, stored_state)
         await self._checkpoint_added(staged, newly_durable)

@@ -68,11 +68,11 @@ class StoredDeadLetters:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def all_dead_letters(self, caller: Caller) -> list[DeadLetter]:
+    async def list_all(self, caller: Caller) -> list[DeadLetter]:
         """Return all dead letters, without large values."""
         return [to_listed_dead_letter(one) for one in await self._read(caller)]
 
-    async def whole_dead_letter(self, caller: Caller, end: str) -> DeadLetter:
+    async def get_by_end(self, caller: Caller, end: str) -> DeadLetter:
         """Return the dead letter whose id ends so, with all its values."""
         return find_by_end(await self._read(caller), end)
 
