@@ -75,7 +75,7 @@ class PackageService:
         self._clock = runtime.clock
         self.records = InstallRecords(store, workflows.owner, liveness, runtime.clock)
         self.installer = Installer(
-            runtime, scheduler, registry, workflows, store.schedules, self.records, standby, self._notify_reconcilers
+            runtime, scheduler, registry, workflows, store, self.records, standby, self._notify_reconcilers
         )
         self._files: PackageFiles | None = None
         self._watched_sources: list[_WatchedSource] = []

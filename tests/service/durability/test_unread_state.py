@@ -124,7 +124,7 @@ async def test_a_value_that_does_not_fit_after_a_hot_swap_is_reported() -> None:
     async with tm.testing.node(store="memory://", load=[old_version()]) as node:
         await node.push("total", 5.0)
         await node.load(new_version(Strict))
-        assert "its running state no longer fits its declaration and was left out" in unread(node)["accumulator"]
+        assert "its running state no longer fits its declaration and is left out" in unread(node)["accumulator"]
         assert node.reactor("r").state().cache == {}
 
 

@@ -75,7 +75,7 @@ class UnreadState:
     def describe_unfit(self) -> str | None:
         """Return which values do not fit, in words."""
         reasons = [
-            f"{what} no longer fits its declaration and was left out: {''.join(one.detail)}{one.extent}"
+            f"{what} no longer fits its declaration and is left out: {''.join(one.detail)}{one.extent}"
             for what, one in self._unfit.items()
         ]
         return "; ".join(reasons) or None

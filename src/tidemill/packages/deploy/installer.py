@@ -6,6 +6,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tidemill.engine.graphs.checkpoints.kept_values import find_unread, unread_state_error
 from tidemill.engine.graphs.durability.ownership import OwnershipListener, ReactorOwnedError, reactor_part_keys
 from tidemill.engine.graphs.reactors.reactor import RunningReactor
 from tidemill.engine.graphs.reclaim import reclaim_reactor
@@ -36,7 +37,7 @@ from tidemill.packages.deploy.steps import deploy_steps
 from tidemill.packages.loading.reader import Package, PackageOrigin
 from tidemill.packages.standby import StandbyLoads
 from tidemill.packages.status import PackageKey
-from tidemill.storage.tables.schedules import Schedules
+from tidemill.storage.store import Store
 from tidemill.workflows.records import VersionKey
 from tidemill.workflows.workflow import Workflow
 
@@ -62,16 +63,17 @@ class Installer(PipelineObserver, OwnershipListener):
         scheduler: GraphScheduler,
         registry: Registry,
         engine: WorkflowEngine,
-        schedules: Schedules,
+        store: Store,
         records: InstallRecords,
         standby: StandbyLoads,
         on_changed: Callable[[], None],
     ) -> None:
         tasks, clock = runtime.tasks, runtime.clock
         backoff = Backoff(runtime.settings.backoff_base, runtime.settings.backoff_max)
-        steps = deploy_steps(scheduler, registry, engine, schedules, records, clock)
+        steps = deploy_steps(scheduler, registry, engine, store.schedules, records, clock)
         self.pipeline = Pipeline(steps, records, self, tasks=tasks, clock=clock, backoff=backoff)
         self.scheduler = scheduler
+        self._store = store
         self._registry = registry
         self.engine = engine
         self._on_changed = on_changed
@@ -129,6 +131,7 @@ class Installer(PipelineObserver, OwnershipListener):
         leaving: Mapping[PackageKey, frozenset[NameClaim]],
     ) -> None:
         """Load a package; if another node owns durable reactors of it, load the rest, and let those wait."""
+        await self._check_unread_state(package, key.tenant)
         self._held_back.pop(key, None)
         try:
             await self._load(key, lambda: self._plan_load(package, key, origin, leaving), reference)
@@ -141,6 +144,15 @@ class Installer(PipelineObserver, OwnershipListener):
             await self._load(key, lambda: self._plan_load(rest, key, origin, leaving), reference)
             self._held_back[key] = package
             self._standby.wait(partial(self._load_whole, package, key, origin), error)
+
+    async def _check_unread_state(self, package: Package, tenant: str) -> None:
+        """Refuse a package that does not read all kept state of its reactors, if the settings say so."""
+        runtime = self.scheduler.runtime
+        if runtime.settings.unread_state != "refuse" or not package.reactors:
+            return
+        managed = self.scheduler.loaded.managed
+        if unread := await find_unread(self._store, tenant, package.reactors, managed, runtime.durability):
+            raise unread_state_error(package.name, unread)
 
     async def _load_whole(self, package: Package, key: PackageKey, origin: PackageOrigin) -> None:
         """Load the reactors that were held back, unless the package was replaced or unloaded meanwhile."""

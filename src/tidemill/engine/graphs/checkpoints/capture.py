@@ -108,8 +108,8 @@ def take_snapshot(group: CheckpointGroup, moment: int, at: datetime) -> GroupSna
     """Take the snapshot of a group, or raise UnstorableError; later changes request the next checkpoint."""
     for reactor in group.reactors:
         reactor.show_key(None)  # the parts are of all keys: what belongs to single ones is written apart
-    parts = [_build_part(one, moment, at, encode_stored(_reactor_part(one))) for one in group.reactors]
-    parts += [_build_part(one, moment, at, encode_stored(_accumulator_part(one))) for one in group.accumulators]
+    parts = [_build_part(one, moment, at, encode_stored(reactor_part(one))) for one in group.reactors]
+    parts += [_build_part(one, moment, at, encode_stored(accumulator_part(one))) for one in group.accumulators]
     keys = capture_keys(group.reactors, moment)
     for reactor in group.reactors:
         reactor.firing_loop.mark_checkpointed()
@@ -123,7 +123,8 @@ def _build_part(
     return snapshot_part(key, component.generation + 1, moment, at, component.schema_digest, payload)
 
 
-def _accumulator_part(accumulator: RunningAccumulator) -> AccumulatorPart:
+def accumulator_part(accumulator: RunningAccumulator) -> AccumulatorPart:
+    """Return what a checkpoint keeps of an accumulator."""
     emitter = accumulator.emitter
     codecs = emitter.codecs
     return AccumulatorPart(
@@ -136,7 +137,8 @@ def _accumulator_part(accumulator: RunningAccumulator) -> AccumulatorPart:
     )
 
 
-def _reactor_part(reactor: RunningReactor) -> ReactorPart:
+def reactor_part(reactor: RunningReactor) -> ReactorPart:
+    """Return what a checkpoint keeps of a reactor, without its keys."""
     loop = reactor.firing_loop
     inputs, series = loop.inputs, loop.log.series
     encoder = NamedEncoder(reactor.accumulators)

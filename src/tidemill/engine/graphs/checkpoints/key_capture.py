@@ -52,11 +52,11 @@ def _capture_key(reactor: KeyedReactor, state: KeyState, moment: int, encoder: N
     reactor.firing_loop.keys.select(state)
     slot = state.next_slot
     part = PartKey(reactor.tenant, "reactor", reactor.name)
-    payload = encode_stored(_key_part(reactor, encoder))
+    payload = encode_stored(key_part(reactor, encoder))
     return key_snapshot(part, encode_key(state.key), slot, moment, is_pending=reactor.keys.is_pending, payload=payload)
 
 
-def _key_part(reactor: KeyedReactor, encoder: NamedEncoder) -> KeyPart:
+def key_part(reactor: KeyedReactor, encoder: NamedEncoder) -> KeyPart:
     """Return the content of the selected key."""
     inputs = reactor.firing_loop.inputs
     states, held = {}, {}
