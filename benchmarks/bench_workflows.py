@@ -38,7 +38,7 @@ from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult, Succeeded
 from tidemill.workflows.change import Change
 from tidemill.workflows.records import AttemptKey, RunRow, VersionKey
-from tidemill.workflows.run_draft import RunDraft
+from tidemill.workflows.run_draft import RunDraft, new_task_rows
 from tidemill.workflows.states import RunState
 
 FEW = flows.WIDTH + 2  # starts of one run
@@ -394,7 +394,8 @@ def _finished(spec: Any, at: datetime) -> Change:
         created_at=at,
         ended_at=at,
     )
-    return RunDraft.for_new_run(run, spec, executor_of=lambda _: "in_process", actor="benchmark").build_change()
+    rows = new_task_rows(spec, lambda _: "in_process")
+    return RunDraft.for_new_run(run, rows, spec, actor="benchmark").build_change()
 
 
 async def main(quick: bool) -> None:

@@ -9,6 +9,7 @@ forever.
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from random import Random
+from typing import ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ PollFunction = Callable[[], bool | Awaitable[bool]]
 class Succeeded(msgspec.Struct, frozen=True):
     """The task returned a value that can be stored."""
 
+    outcome: ClassVar[AttemptOutcome] = "success"
     value: bytes
     variant: str | None = None
     size: int | None = None
@@ -38,6 +40,7 @@ class Succeeded(msgspec.Struct, frozen=True):
 class Skipped(msgspec.Struct, frozen=True):
     """The task raised Skip."""
 
+    outcome: ClassVar[AttemptOutcome] = "skipped"
     reason: str
 
 
@@ -54,6 +57,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 class Deferred(msgspec.Struct, frozen=True, kw_only=True):
     """The task deferred itself."""
 
+    outcome: ClassVar[AttemptOutcome] = "deferred"
     wake_at: datetime
     """When it is woken, or polled next."""
     delay: float | None = None
@@ -77,16 +81,19 @@ class Lost(msgspec.Struct, frozen=True):
 class Cancelled(msgspec.Struct, frozen=True):
     """The attempt was stopped because its task run was cancelled, cleared, or claimed by another worker."""
 
+    outcome: ClassVar[AttemptOutcome] = "cancelled"
     reason: str = "cancelled"
 
 
 class HandedBack(msgspec.Struct, frozen=True):
     """The worker handed the attempt back: before it began, or because the node is closing. Uses up no budget."""
 
+    outcome: ClassVar[AttemptOutcome] = "returned"
     reason: str
 
 
 AttemptResult = Succeeded | Skipped | Failed | Deferred | Lost | Cancelled | HandedBack
+"""Each has an `outcome`: the word that attempt rows store."""
 
 
 class RetryBudgets(msgspec.Struct, frozen=True):
@@ -152,22 +159,3 @@ def _terminal_row(
     size: int | None = None,
 ) -> TaskRow:
     return replace(row, state=state, ended_at=now, reason=reason, variant=variant, size=size)
-
-
-def outcome_word(result: AttemptResult) -> AttemptOutcome:
-    """Return the outcome of a result, as attempt rows store it."""
-    match result:
-        case Succeeded():
-            return "success"
-        case Skipped():
-            return "skipped"
-        case Failed(outcome=outcome):
-            return outcome
-        case Deferred():
-            return "deferred"
-        case Lost(outcome=outcome):
-            return outcome
-        case Cancelled():
-            return "cancelled"
-        case HandedBack():
-            return "returned"

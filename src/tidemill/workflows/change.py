@@ -11,9 +11,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from tidemill.workflows.plan import UNMAPPED
-from tidemill.workflows.records import AttemptKey, AttemptRow, FireRow, RunEvent, RunEventBatch, RunRow, TaskRow
-from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunState, TaskState
+from tidemill.workflows.records import AttemptKey, AttemptRow, FireRow, RunEventBatch, RunRow, TaskRow
 
 
 class LeaderFence(NamedTuple):
@@ -104,24 +102,3 @@ class Refused(msgspec.Struct, frozen=True):
     """
 
     reason: RefusalReason
-
-
-def task_event(row: TaskRow, before: TaskState, after: TaskState, reason: str = "") -> RunEvent:
-    """Return the event of a task run's transition; raise IllegalTransitionError if the table does not allow it."""
-    if (before, after) not in TASK_TRANSITIONS.allowed:
-        TASK_TRANSITIONS.check(f"task '{row.task}'", before, after)
-    return RunEvent(row.task, row.index, row.attempt, before, after, reason)
-
-
-def claim_events(row: TaskRow) -> list[RunEvent]:
-    """Return the events of a claim that left a task run queued, or running if it started with the claim."""
-    queued = task_event(row, TaskState.SCHEDULED, TaskState.QUEUED)
-    has_started = row.state is TaskState.RUNNING
-    return [queued, task_event(row, TaskState.QUEUED, TaskState.RUNNING)] if has_started else [queued]
-
-
-def run_event(run: RunRow, after: RunState, reason: str = "") -> RunEvent:
-    """Return the event of a run's transition; raise IllegalTransitionError if the table does not allow it."""
-    if (run.state, after) not in RUN_TRANSITIONS.allowed:
-        RUN_TRANSITIONS.check(f"run '{run.id}'", run.state, after)
-    return RunEvent(None, UNMAPPED, 0, run.state, after, reason)

@@ -7,7 +7,8 @@ A mapped task is one task run until the list that it is mapped over is known, an
 see it as one again: failed if any element failed, done when all are.
 
 Once planned, a run stays as it is until something happens in it. So after the end of a task it is enough to plan its
-direct downstream tasks (`plan_after`), however many tasks the run has.
+direct downstream tasks (`plan_after`), however many tasks the run has. The first plan of a new run is the same for
+every run of a version (`plan_first`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -82,7 +83,18 @@ def plan(run: PlannedRun, now: datetime) -> list[Command]:
     planner = _Planner(run.spec, run.tasks, now)
     if planner.states.keys() != run.spec.by_name.keys():
         raise ValueError("the run and its workflow version do not have the same tasks")
-    return planner.plan_tasks(run.spec.topological_order) + _plan_finish(run.spec, lambda name: planner.states[name])
+    commands, states = planner.plan_tasks(run.spec.topological_order), planner.states
+    if all(state.is_terminal for state in states.values()):
+        commands.append(Finish(run_outcome(run.spec, states)))
+    return commands
+
+
+def plan_first(spec: WorkflowSpec) -> list[Command]:
+    """Return what `plan` would return for a running run whose tasks are all undecided."""
+    commands: list[Command] = [
+        Transition(name, UNMAPPED, TaskState.NONE, TaskState.SCHEDULED) for name in spec.first_tasks
+    ]
+    return commands or [Finish(run_outcome(spec, {}))]
 
 
 def plan_after(spec: WorkflowSpec, rows: TaskRunsByRef, changed: Collection[str], now: datetime) -> list[Command]:
@@ -93,7 +105,12 @@ def plan_after(spec: WorkflowSpec, rows: TaskRunsByRef, changed: Collection[str]
     commands = None if spec.has_mapped_tasks else _plan_after_success(spec, rows, changed, now)
     if commands is None:
         return plan(PlannedRun(spec=spec, state=RunState.RUNNING, tasks=tuple(rows.values())), now)
-    return commands or _plan_finish(spec, lambda name: rows[name, UNMAPPED].state)
+    if commands:
+        return commands
+    for task in reversed(spec.topological_order):  # the last tasks end last
+        if not rows[task.name, UNMAPPED].state.is_terminal:
+            return []
+    return [Finish(run_outcome(spec, {name: rows[name, UNMAPPED].state for name in spec.leaves}))]
 
 
 def _plan_after_success(
@@ -170,16 +187,13 @@ def mapped_state(states: Iterable[TaskState]) -> TaskState:
 
 def run_outcome(spec: WorkflowSpec, states: dict[str, TaskState]) -> RunState:
     """Return the outcome of a run whose tasks have all ended: its leaves decide."""
-    if any(states[name] is TaskState.CANCELLED for name in spec.leaves):
-        return RunState.CANCELLED
-    return RunState.FAILED if any(states[name].has_failed for name in spec.leaves) else RunState.SUCCESS
-
-
-def _plan_finish(spec: WorkflowSpec, state_of: Callable[[str], TaskState]) -> list[Command]:
-    """Return the command that ends a run whose tasks have all ended; checks the last tasks first: they end last."""
-    if not all(state_of(task.name).is_terminal for task in reversed(spec.topological_order)):
-        return []
-    return [Finish(run_outcome(spec, {name: state_of(name) for name in spec.leaves}))]
+    outcome = RunState.SUCCESS
+    for name in spec.leaves:
+        if states[name] is TaskState.CANCELLED:
+            return RunState.CANCELLED
+        if states[name].has_failed:
+            outcome = RunState.FAILED
+    return outcome
 
 
 class _Planner:

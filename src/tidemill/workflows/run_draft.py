@@ -19,10 +19,19 @@ from tidemill.workflows.attempt_results import (
     Skipped,
     Succeeded,
     apply_result,
-    outcome_word,
 )
-from tidemill.workflows.change import Change, LeaderFence, PoolLimit, TaskChange, run_event, task_event
-from tidemill.workflows.plan import UNMAPPED, Command, Expand, Finish, PlannedRun, Transition, plan, plan_after
+from tidemill.workflows.change import Change, LeaderFence, PoolLimit, TaskChange
+from tidemill.workflows.plan import (
+    UNMAPPED,
+    Command,
+    Expand,
+    Finish,
+    PlannedRun,
+    Transition,
+    plan,
+    plan_after,
+    plan_first,
+)
 from tidemill.workflows.records import (
     AttemptKey,
     AttemptRow,
@@ -34,7 +43,7 @@ from tidemill.workflows.records import (
     current_attempt_row,
 )
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
-from tidemill.workflows.states import RunState, TaskState
+from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunState, TaskState
 
 CAUSE_LIMIT = 300
 """Characters of a task's error in the reason of its run; the task has all of it."""
@@ -48,6 +57,32 @@ def new_task_row(task: TaskSpec, executor: str) -> TaskRow:
     return TaskRow(
         task=task.name, index=UNMAPPED, pool=task.pool, priority=task.priority, queue=task.queue, executor=executor
     )
+
+
+def new_task_rows(spec: WorkflowSpec, executor_of: Callable[[TaskSpec], str]) -> dict[TaskRef, TaskRow]:
+    """Return the undecided task runs of a new run: the same for every run of a version."""
+    return {(task.name, UNMAPPED): new_task_row(task, executor_of(task)) for task in spec.tasks}
+
+
+def task_event(row: TaskRow, before: TaskState, after: TaskState, reason: str = "") -> RunEvent:
+    """Return the event of a task run's transition; raise IllegalTransitionError if the table does not allow it."""
+    if (before, after) not in TASK_TRANSITIONS.allowed:
+        TASK_TRANSITIONS.check(f"task '{row.task}'", before, after)
+    return RunEvent(row.task, row.index, row.attempt, before, after, reason)
+
+
+def claim_events(row: TaskRow, before: TaskState = TaskState.SCHEDULED) -> list[RunEvent]:
+    """Return the events of a claim that left a task run queued, or running if it started with the claim."""
+    queued = task_event(row, before, TaskState.QUEUED)
+    has_started = row.state is TaskState.RUNNING
+    return [queued, task_event(row, TaskState.QUEUED, TaskState.RUNNING)] if has_started else [queued]
+
+
+def run_event(run: RunRow, after: RunState, reason: str = "") -> RunEvent:
+    """Return the event of a run's transition; raise IllegalTransitionError if the table does not allow it."""
+    if (run.state, after) not in RUN_TRANSITIONS.allowed:
+        RUN_TRANSITIONS.check(f"run '{run.id}'", run.state, after)
+    return RunEvent(None, UNMAPPED, 0, run.state, after, reason)
 
 
 class RunDraft:
@@ -83,15 +118,15 @@ class RunDraft:
     def for_new_run(
         cls,
         run: RunRow,
+        rows: Mapping[TaskRef, TaskRow],
         spec: WorkflowSpec,
         *,
-        executor_of: Callable[[TaskSpec], str],
         actor: str,
         fire: FireRow | None = None,
     ) -> "RunDraft":
-        """Start a draft of a run that does not exist yet."""
-        draft = cls(run, {}, spec, now=run.created_at, actor=actor)
-        draft.rows = {(task.name, UNMAPPED): new_task_row(task, executor_of(task)) for task in spec.tasks}
+        """Start a draft of a run that does not exist yet, from its `new_task_rows`."""
+        draft = cls(run, rows, spec, now=run.created_at, actor=actor)
+        draft._original_rows = {}
         draft._is_new = True
         draft._fire = fire
         return draft
@@ -102,11 +137,11 @@ class RunDraft:
         """Start a queued run."""
         self._transition_run(RunState.RUNNING, started_at=self.run.started_at or self._now)
 
-    def take_version(self, version: str, spec: WorkflowSpec, executor_of: Callable[[TaskSpec], str]) -> None:
-        """Pin a run that has not started to another version of its workflow."""
+    def take_version(self, version: str, rows: Mapping[TaskRef, TaskRow], spec: WorkflowSpec) -> None:
+        """Pin a run that has not started to another version of its workflow, with its `new_task_rows`."""
         self.run, self._spec = replace(self.run, version=version), spec
         self._removed, self._original_rows = list(self._original_rows.values()), {}
-        self.rows = {(task.name, UNMAPPED): new_task_row(task, executor_of(task)) for task in spec.tasks}
+        self.rows = dict(rows)
         self._changed = dict.fromkeys(self.rows)
 
     def fail(self, reason: str) -> None:
@@ -143,7 +178,11 @@ class RunDraft:
         return f"task '{first.task}' failed{element}: {cause}"
 
     def _plan_commands(self, changed: Collection[str] | None) -> list[Command]:
-        if changed is not None and self.run.state is RunState.RUNNING:
+        if self.run.state is not RunState.RUNNING:
+            return []
+        if self._is_new:
+            return plan_first(self._spec)
+        if changed is not None:
             return plan_after(self._spec, self.rows, changed, self._now)
         return plan(PlannedRun(spec=self._spec, state=self.run.state, tasks=list(self.rows.values())), self._now)
 
@@ -183,9 +222,7 @@ class RunDraft:
             ended_at=None,
             reason="",
         )
-        self._add_event(row, found.state, TaskState.QUEUED)
-        if starts_now:
-            self._add_event(row, TaskState.QUEUED, TaskState.RUNNING)
+        self._events += claim_events(row, found.state)
         if row.pool is not None:
             self._pools.add(row.pool)
         return self._set_row(row)
@@ -232,11 +269,11 @@ class RunDraft:
             row = self._start(row)  # only a started attempt can end like this; the report of its start may be missing
         after = apply_result(row, result, self._now, budgets)
         failure = {"error": result.error, "exit": result.exit} if isinstance(result, Failed) else {}
-        attempt = current_attempt_row(self.run.id, row, ended_at=self._now, outcome=outcome_word(result), **failure)
+        attempt = current_attempt_row(self.run.id, row, ended_at=self._now, outcome=result.outcome, **failure)
         self._attempts.append(attempt)
         if isinstance(result, Succeeded):
             self._outputs[key] = result.value
-        self._add_event(row, row.state, after.state, after.reason)
+        self._events.append(task_event(row, row.state, after.state, after.reason))
         self._set_row(after)
         if after.state is TaskState.SCHEDULED:
             self.scheduled.append(after)
@@ -273,11 +310,8 @@ class RunDraft:
         return row if row is not None and row.attempt == key.attempt and row.state.is_claimed else None
 
     def _transition(self, row: TaskRow, after: TaskState, reason: str = "", **fields: Any) -> TaskRow:
-        self._add_event(row, row.state, after, reason)
+        self._events.append(task_event(row, row.state, after, reason))
         return self._set_row(replace(row, state=after, since=self._now, reason=reason, **fields))
-
-    def _add_event(self, row: TaskRow, before: TaskState, after: TaskState, reason: str = "") -> None:
-        self._events.append(task_event(row, before, after, reason))
 
     def _set_row(self, row: TaskRow) -> TaskRow:
         ref = row.task, row.index

@@ -97,6 +97,15 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(ordered)
 
     @cached_property
+    def first_tasks(self) -> tuple[str, ...]:
+        """The tasks that a new run schedules at once, in topological order: those that wait for no other task."""
+        return tuple(
+            task.name
+            for task in self.topological_order
+            if not task.edges or (task.each is None and not task.trigger_rule.waits)
+        )
+
+    @cached_property
     def uses_pools(self) -> bool:
         """Whether some task needs a slot of a pool."""
         return any(task.pool is not None for task in self.tasks)

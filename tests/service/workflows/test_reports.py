@@ -21,7 +21,7 @@ from tidemill.telemetry.node_events import NodeEvents
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Skipped, Succeeded
 from tidemill.workflows.change import Applied
 from tidemill.workflows.records import AttemptKey, RunRow
-from tidemill.workflows.run_draft import RunDraft
+from tidemill.workflows.run_draft import RunDraft, new_task_rows
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState
 
@@ -67,7 +67,7 @@ async def held(runtime: WorkflowRuntime) -> LocalAttempts:
         origin="manual",
         created_at=now,
     )
-    draft = RunDraft.for_new_run(run, SPEC, executor_of=runtime.executor_for, actor=owner)
+    draft = RunDraft.for_new_run(run, new_task_rows(SPEC, runtime.executor_for), SPEC, actor=owner)
     draft.admit()
     draft.plan()
     row = draft.claim(REF, owner, starts_now=False)

@@ -23,6 +23,7 @@ from tidemill.workflows.plan import (
     Transition,
     plan,
     plan_after,
+    plan_first,
     run_outcome,
 )
 from tidemill.workflows.rules import RULES
@@ -261,6 +262,8 @@ class World:
         """
         commands = self.commands()
         assert self.commands() == commands
+        if all(row.state is TaskState.NONE for row in self.rows.values()):
+            assert plan_first(self.spec) == commands
         if self.planned_at == self.now:
             assert plan_after(self.spec, self.rows, self.changed, self.now) == commands
         assert [one for one in commands if isinstance(one, Finish)] in ([], commands[-1:])

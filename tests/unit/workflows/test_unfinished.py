@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.workflows.records import RunRecord, RunRow, TaskRow
-from tidemill.workflows.run_draft import RunDraft
+from tidemill.workflows.run_draft import RunDraft, new_task_rows
 from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 from tidemill.workflows.unfinished import (
@@ -103,7 +103,7 @@ def test_a_run_that_has_not_begun_takes_the_tasks_of_its_new_version() -> None:
     run = record(TaskState.NONE, TaskState.NONE, TaskState.NONE, run_state=RunState.QUEUED)
     rows = {(row.task, row.index): row for row in run.tasks}
     draft = RunDraft(run.run, rows, WorkflowSpec(name="flow", tasks=()), now=NOW, actor="n1")
-    draft.take_version("v2", NEW, lambda task: f"for {task.name}")
+    draft.take_version("v2", new_task_rows(NEW, lambda task: f"for {task.name}"), NEW)
     draft.admit()
     draft.plan()
     change = draft.build_change()

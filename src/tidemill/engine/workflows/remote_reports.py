@@ -23,7 +23,7 @@ from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.storage.tables.logs import LogChunk
 from tidemill.telemetry import events
 from tidemill.telemetry.log_records import LogRecord
-from tidemill.workflows.attempt_results import AttemptResult, Cancelled, RetryBudgets, outcome_word
+from tidemill.workflows.attempt_results import AttemptResult, Cancelled, RetryBudgets
 from tidemill.workflows.change import Applied
 from tidemill.workflows.records import AttemptKey, RunRow, TaskRow
 from tidemill.workflows.run_draft import RunDraft
@@ -195,7 +195,7 @@ class RemoteReports:
         """Return whether an attempt has ended with this outcome: then the report is a repeated one."""
         for row in await self._store.runs.read_attempts(key.run):
             if row.key == key:
-                return row.outcome == outcome_word(result) and not isinstance(result, Cancelled)
+                return row.outcome == result.outcome and not isinstance(result, Cancelled)
         return False
 
     def _record_span(self, order: Order, run: RunRow, row: TaskRow, result: AttemptResult) -> None:

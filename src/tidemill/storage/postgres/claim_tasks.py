@@ -15,8 +15,8 @@ from tidemill.storage.postgres.run_rows import decode_keyed_task, decode_run, en
 from tidemill.storage.postgres.writes import to_columns
 from tidemill.storage.queries import Queries
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest, VersionTask
-from tidemill.workflows.change import claim_events
 from tidemill.workflows.records import RunEventBatch, RunRow, TaskKey, TaskRow
+from tidemill.workflows.run_draft import claim_events
 
 PICK_PAGE_SIZE = 500  # task runs that one query picks at most
 

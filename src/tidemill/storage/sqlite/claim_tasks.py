@@ -10,8 +10,8 @@ from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.apply_changes import read_pool_usage
 from tidemill.storage.sqlite.run_rows import decode_keyed_task, decode_run, encode_history, to_micros
 from tidemill.storage.workflow_ports import ClaimedTask, ClaimRequest
-from tidemill.workflows.change import claim_events
 from tidemill.workflows.records import RunEvent, RunEventBatch, TaskKey, TaskRow
+from tidemill.workflows.run_draft import claim_events
 
 
 class PreparedClaim:

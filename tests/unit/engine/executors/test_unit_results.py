@@ -4,7 +4,7 @@ import pytest
 
 from tidemill.engine.workflows.executors.remote.interface import UnitCause, UnitStatus
 from tidemill.engine.workflows.executors.remote.unit_results import LEASE_LOST, NOT_WANTED, TERMINATED, judge_unit
-from tidemill.workflows.attempt_results import Failed, Lost, outcome_word
+from tidemill.workflows.attempt_results import Failed, Lost
 from tidemill.workflows.states import TaskState
 
 
@@ -15,7 +15,7 @@ from tidemill.workflows.states import TaskState
 def test_what_the_cluster_does_to_a_unit_costs_a_recovery(cause: UnitCause, outcome: str, state: TaskState) -> None:
     result = judge_unit(UnitStatus(state="ended", cause=cause, reason="the node is low on memory", exit=137), state)
     assert isinstance(result, Lost)
-    assert (outcome_word(result), result.reason) == (outcome, "the node is low on memory")
+    assert (result.outcome, result.reason) == (outcome, "the node is low on memory")
 
 
 @pytest.mark.parametrize(

@@ -55,13 +55,13 @@ from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, 
 from tidemill.workflows.change import Applied, LeaderFence, Refused
 from tidemill.workflows.lookup import StartSuppressedError, WorkflowPausedError
 from tidemill.workflows.records import AttemptKey, RunRecord, RunRow, TaskRow, VersionKey
-from tidemill.workflows.run_draft import RunDraft
+from tidemill.workflows.run_draft import RunDraft, new_task_rows
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState
 
 logger = logging.getLogger(__name__)
 
-EXECUTOR_CACHE_SIZE = 1024  # tasks whose executor is cached
+VERSION_CACHE_SIZE = 1024  # versions whose new task rows are cached
 
 
 class RunCoordinator(AttemptObserver):
@@ -92,7 +92,9 @@ class RunCoordinator(AttemptObserver):
         self._launcher = ClaimLauncher(runtime, attempts, self.slots)
         self._failures = ChangeFailures(runtime, attempts, self.slots, self.replan)
         self._refresher = RunRefresher(runtime, self.active_runs, versions, attempts, self.slots, self.timers)
-        self._executor_for = lru_cache(EXECUTOR_CACHE_SIZE)(runtime.executor_for)
+        self._new_task_rows = lru_cache(VERSION_CACHE_SIZE)(
+            lambda version: new_task_rows(versions.specs[version], runtime.executor_for)
+        )
         self._success_budgets = RetryBudgets(None, 0, runtime.rng)
         """The budgets for results that need no retry."""
         self._pending: list[ActiveRun] = []
@@ -290,14 +292,15 @@ class RunCoordinator(AttemptObserver):
         if active.creation is None:
             now = self._wall_clock.now()  # first: it may move the timers of the run
             return RunDraft(run, active.rows, spec, now=now, actor=actor)
-        return RunDraft.for_new_run(run, spec, executor_of=self._executor_for, actor=actor, fire=active.creation.fire)
+        rows = self._new_task_rows(active.version)
+        return RunDraft.for_new_run(run, rows, spec, actor=actor, fire=active.creation.fire)
 
     def _plan(self, active: ActiveRun, draft: RunDraft, requests: Collection[RunRequest]) -> Collection[str] | None:
         """Begin the run if it may, and plan it; return the older runs that it passes over if it begins."""
         admission, passes_over = self.slots.admission, None
         if draft.run.state is RunState.QUEUED and admission.may_begin(draft.run):
             if self._versions.current.get((draft.run.tenant, draft.run.workflow)) != active.version:
-                self._refresher.take_newest_version(active, draft, self._executor_for)
+                self._refresher.take_newest_version(active, draft, self._new_task_rows)
             draft.admit()
             admission.put(draft.run)
             if self._runtime.sharing.is_shared:  # else no other process creates runs

@@ -5,16 +5,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tidemill.engine.workflows.leader.active_runs import ActiveRun
-from tidemill.engine.workflows.leader.slots import SlotAllocator
+from tidemill.engine.workflows.leader.slots import Rows, SlotAllocator
 from tidemill.engine.workflows.leader.timers import RunTimers
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
-from tidemill.workflows.records import RunRecord, RunRow
+from tidemill.workflows.records import RunRecord, RunRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft
-from tidemill.workflows.spec import TaskSpec, WorkflowSpec
+from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.unfinished import has_begun
 
 logger = logging.getLogger(__name__)
@@ -120,13 +120,13 @@ class RunRefresher:
         self._enqueue_and_schedule(active)
         return True
 
-    def take_newest_version(self, active: ActiveRun, draft: RunDraft, executor_of: Callable[[TaskSpec], str]) -> None:
+    def take_newest_version(self, active: ActiveRun, draft: RunDraft, rows_of: Callable[[VersionKey], Rows]) -> None:
         """Pin a run that has not started to the version that new runs get, if that is newer than its own."""
         newer = self._versions.newer_version(active.version)
         if newer is None or active.creation is not None or has_begun(draft.rows.values()):
             return
         active.pin_version(newer, self._versions.specs[newer])
-        draft.take_version(newer.version, active.spec, executor_of)
+        draft.take_version(newer.version, rows_of(newer), active.spec)
 
     def _enqueue_and_schedule(self, active: ActiveRun) -> None:
         """Queue the scheduled tasks of a run, and set its timers."""

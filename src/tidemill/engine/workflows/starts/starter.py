@@ -24,7 +24,7 @@ from tidemill.workflows.change import Applied, Refused
 from tidemill.workflows.lookup import StartSuppressedError, WorkflowPausedError
 from tidemill.workflows.params import encode_params
 from tidemill.workflows.records import FireRow, RunRow, VersionKey
-from tidemill.workflows.run_draft import RunDraft
+from tidemill.workflows.run_draft import RunDraft, new_task_rows
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
 
@@ -161,7 +161,7 @@ class RunStarter:
                     raise
         runtime = self._runtime
         actor, fire = runtime.owner.id, creation.fire
-        draft = RunDraft.for_new_run(run, spec, executor_of=runtime.executor_for, actor=actor, fire=fire)
+        draft = RunDraft.for_new_run(run, new_task_rows(spec, runtime.executor_for), spec, actor=actor, fire=fire)
         outcome = await runtime.store.runs.apply(draft.build_change(), creation.audit)
         if isinstance(outcome, Refused) and outcome.reason == "paused":
             raise WorkflowPausedError(run.workflow)
