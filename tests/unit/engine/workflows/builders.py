@@ -65,7 +65,9 @@ def attempts_with(cold: Collection[VersionKey] = (), coroutines: int | None = No
         free = coroutines if slot_class == "coroutines" and coroutines is not None else slots[executor]
         return min(free, 1) if version in cold else free
 
-    executor = SimpleNamespace(starts_now=starts_now, blocked_tenants=frozenset, slot_class=slot_class)
+    executor = SimpleNamespace(
+        is_immediate=False, starts_now=starts_now, blocked_tenants=frozenset, slot_class=slot_class
+    )
     executors = dict.fromkeys(slots, executor)
     dispatcher = SimpleNamespace(pending=Counter(), free_queue_slots=1)
     fake = SimpleNamespace(executors=executors, dispatcher=dispatcher, free_slots=free_slots, claimed={})

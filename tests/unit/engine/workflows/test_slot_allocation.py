@@ -14,6 +14,7 @@ from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.kernel.clock import VirtualClock
 from tidemill.kernel.settings import Settings
 from tidemill.workflows.plan import UNMAPPED
+from tidemill.workflows.records import AttemptKey, current_attempt_key
 from tidemill.workflows.run_draft import RunDraft
 from tidemill.workflows.states import RunState, TaskState
 
@@ -64,7 +65,7 @@ def test_the_class_of_a_slot_is_asked_once_for_each_task() -> None:
     slots.enqueue(active, active.waiting_tasks())
     slots.assign()
     claimed = slots.claim(active, draft_of(active))
-    slots.keep_freed(active, (claimed[0].task, claimed[0].index))
+    slots.keep_freed(active, current_attempt_key(active.run.id, claimed[0]))
     assert asked == ["a"]
     slots.enqueue_version(VERSION)
     assert asked == ["a", "a"]
@@ -143,8 +144,8 @@ def test_a_freed_slot_is_kept_until_the_change_of_its_run_is_made() -> None:
     waiting = active_run(run_row("r2"), task_row("b"))
     slots = allocator({"r1": ended, "r2": waiting}, slots=1)
     slots.enqueue(waiting, waiting.waiting_tasks())
-    slots.keep_freed(ended, ("a", UNMAPPED))
-    slots.keep_freed(ended, ("removed", 3))  # a late report: nothing to keep
+    slots.keep_freed(ended, AttemptKey(ended.run.id, "a", UNMAPPED, 1))
+    slots.keep_freed(ended, AttemptKey(ended.run.id, "removed", 3, 1))  # a late report: nothing to keep
     assert slots.assign() == []
     slots.release_kept(ended)
     assert slots.assign() == [waiting]

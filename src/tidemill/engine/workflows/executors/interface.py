@@ -124,7 +124,7 @@ class Executor(Protocol):
 
     name: str
     is_immediate: bool
-    """Whether it accepts all requests without waiting, through `submit_now`."""
+    """Whether it accepts all requests without waiting, through `submit_now`: then `starts_now` is not asked."""
     outlives_node: bool = False
     """Whether its attempts run on when this node ends: they report to any server, and another node adopts them."""
 

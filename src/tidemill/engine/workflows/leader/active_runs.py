@@ -130,11 +130,6 @@ class ActiveRun:
         self.slot_keys.clear()
         self.is_stale = self.is_planned = False
 
-    def take_requests(self) -> list[RunRequest]:
-        """Remove and return the requests."""
-        requests, self.requests = self.requests, []
-        return requests
-
     def waiting_tasks(self) -> list[TaskRow]:
         """Return the scheduled tasks that have no slot yet."""
         return [row for ref, row in self.rows.items() if row.state is TaskState.SCHEDULED and ref not in self.grants]
@@ -177,41 +172,26 @@ def reject_requests(requests: Collection[RunRequest], error: Exception) -> None:
             request.future.exception()  # the caller may have stopped waiting: then nothing else retrieves it
 
 
-def mark_planned(active: ActiveRun) -> None:
-    """Mark the run as planned and clear its error state."""
-    active.is_planned = True
-    active.is_pool_full = False
-    active.failures, active.quarantine_reason = 0, None
+def tasks_to_plan(active: ActiveRun, draft: RunDraft, requests: Collection[RunRequest]) -> Collection[str] | None:
+    """Return the tasks after which others may be ready: those that some requests end. None means any task.
 
-
-def changed_tasks(active: ActiveRun, requests: Collection[RunRequest]) -> set[str] | None:
-    """Return the tasks that some requests report on; None if the requests may change others too."""
-    if not active.is_planned or active.run.state is not RunState.RUNNING:
+    Nothing follows from a request that claims or starts a task, nor from the end of one element of many.
+    """
+    if not active.is_planned or not active.run.state is draft.run.state is RunState.RUNNING:
         return None
-    changed = set()
+    ended: set[str] = set()
     for request in requests:
         if request.report is not None:
-            changed.add(request.report[0].task)
+            key = request.report[0]
+            if key.element == UNMAPPED or not draft.has_unfinished_element(key.task):
+                ended.add(key.task)
         elif not request.decides_nothing:
             return None
-    return changed
+    return ended
 
 
-def needs_plan(active: ActiveRun, draft: RunDraft, requests: Collection[RunRequest]) -> bool:
-    """Return whether a plan can decide anything: not if the requests claim and start tasks, or end some of many."""
-    if not active.is_planned or active.run.state is not draft.run.state:
-        return True
+def resolve_requests(requests: Collection[RunRequest], result: Any) -> None:
+    """Resolve the futures of some requests with the same result."""
     for request in requests:
-        if request.report is None:
-            if not request.decides_nothing:
-                return True
-        elif (ended := request.report[0]).element == UNMAPPED or not draft.has_unfinished_element(ended.task):
-            return True
-    return False
-
-
-def resolve_requests(requests: Collection[RunRequest], results: Collection[Any]) -> None:
-    """Resolve the futures of some requests with their results."""
-    for request, result in zip(requests, results, strict=True):
         if request.future is not None and not request.future.done():
             request.future.set_result(result)

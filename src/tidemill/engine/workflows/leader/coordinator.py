@@ -32,10 +32,8 @@ from tidemill.engine.workflows.leader.active_runs import (
     NewRun,
     Report,
     RunRequest,
-    changed_tasks,
-    mark_planned,
-    needs_plan,
     resolve_requests,
+    tasks_to_plan,
 )
 from tidemill.engine.workflows.leader.claim_launcher import ClaimLauncher
 from tidemill.engine.workflows.leader.election import LeaderElector
@@ -129,7 +127,7 @@ class RunCoordinator(AttemptObserver):
         if not isinstance(result, Succeeded):
             budgets = self._attempts.retry_budgets(active.version, key.task)
         if not active.is_busy:  # else others can use the slot while the change is written
-            self.slots.keep_freed(active, (key.task, key.element))
+            self.slots.keep_freed(active, key)
         active.requests.append(RunRequest(lambda draft: draft.apply_result(key, result, budgets), report=(key, result)))
         self.enqueue(active)
         return True
@@ -194,7 +192,7 @@ class RunCoordinator(AttemptObserver):
         self.is_closed = True
         self.deferral_polls.close()
         for active in self.active_runs.values():
-            self._failures.drop(active.take_requests(), LeadershipLostError())
+            self._drop_requests(active)
 
     # -- slots
 
@@ -242,16 +240,20 @@ class RunCoordinator(AttemptObserver):
             if active.awaiting_inputs or active.is_stale:
                 self._tasks.start(f"run: {active.run.id}: read", self._read_missing(active))
                 return
-            requests = active.take_requests()
+            requests, active.requests = active.requests, []
             try:
                 if self._submit_change(active, requests):
                     return
             except Exception as error:  # the error concerns this run only
                 self._on_error(active, requests, error)
         if active.requests:  # of a run that was removed, or of a coordinator that is closed
-            self._failures.drop(active.take_requests(), LeadershipLostError())
+            self._drop_requests(active)
         active.is_busy = False
         self.runs_in_progress -= 1
+
+    def _drop_requests(self, active: ActiveRun) -> None:
+        requests, active.requests = active.requests, []
+        self._failures.drop(requests, LeadershipLostError())
 
     def _has_work(self, active: ActiveRun) -> bool:
         return bool(active.requests or active.grants) and not self.is_closed and active.run.id in self.active_runs
@@ -263,13 +265,13 @@ class RunCoordinator(AttemptObserver):
             draft = self._new_draft(active)
             results = [None if request.edit is None else request.edit(draft) for request in requests]
             passes_over = self._plan(active, draft, requests)
-            ended = [request.report[0] for request in requests if request.report is not None]
-            claimed = self.slots.claim(active, draft, ended)
+            claimed = self.slots.claim(active, draft, requests)
             change = InFlightChange(active, draft, claimed, requests, results)
-            self._assign_waiting_soon()
+            if self.slots.has_waiting and not self._is_assign_scheduled:
+                self._is_assign_scheduled = True  # after all results of this turn are reported
+                asyncio.get_running_loop().call_soon(self.assign_slots)
             if draft.is_empty:
-                mark_planned(active)
-                self._resolve(change)
+                self._settle(change)
                 return False
             lease, pools = self._runtime.settings.heartbeat_timeout, self._runtime.pools.sizes
             stored = draft.build_change(fence=self.term, lease=lease, pools=pools, passes_over=passes_over)
@@ -280,12 +282,6 @@ class RunCoordinator(AttemptObserver):
             raise
         future.on_done = partial(self._on_change_written, change)
         return True
-
-    def _assign_waiting_soon(self) -> None:
-        """Assign slots to waiting tasks after all results of this turn are reported."""
-        if self.slots.has_waiting and not self._is_assign_scheduled:
-            self._is_assign_scheduled = True
-            asyncio.get_running_loop().call_soon(self.assign_slots)
 
     def _new_draft(self, active: ActiveRun) -> RunDraft:
         run, spec, actor = active.run, active.spec, self._attempts.owner.id
@@ -305,9 +301,10 @@ class RunCoordinator(AttemptObserver):
             admission.put(draft.run)
             if self._runtime.sharing.is_shared:  # else no other process creates runs
                 passes_over = tuple(admission.quarantined)
-        if needs_plan(active, draft, requests):
+        changed = tasks_to_plan(active, draft, requests)
+        if changed is None or changed:
             polled = self.deferral_polls.polled_tasks(active.run.id, draft.rows) if active.has_timers else ()
-            draft.plan(kept_deferred=polled, changed=changed_tasks(active, requests))
+            draft.plan(kept_deferred=polled, changed=changed)
         return passes_over
 
     def _on_change_written(self, change: InFlightChange, future: "asyncio.Future[Applied | Refused]") -> None:
@@ -347,7 +344,8 @@ class RunCoordinator(AttemptObserver):
                 else:
                     self._drop_ended(active)
         except Exception as error:  # the error concerns this run only
-            self._on_error(active, active.take_requests(), error)
+            requests, active.requests = active.requests, []
+            self._on_error(active, requests, error)
         finally:
             self._process_run(active)
 
@@ -356,8 +354,8 @@ class RunCoordinator(AttemptObserver):
         self._attempts.stop_superseded(active.run.id, {})
         self._finish_run(active)
         self._notifier.notify_ended(active.run.id, None)
-        requests = active.take_requests()
-        resolve_requests(requests, [None] * len(requests))
+        requests, active.requests = active.requests, []
+        resolve_requests(requests, None)
         self._failures.report_without_plan(requests)
 
     # -- after the change
@@ -370,20 +368,18 @@ class RunCoordinator(AttemptObserver):
         sequence = draft.run.sequence if applied.sequence is None else applied.sequence
         active.run = replace(draft.run, revision=applied.revision, sequence=sequence)
         active.rows, active.creation = draft.rows, None
-        mark_planned(active)
         if not is_alone:  # the revision includes a change of another process that these rows lack
             self.mark_stale(active.run.id)
         if draft.sleeping:
             active.has_timers = True
             self.timers.schedule(active.run.id, draft.sleeping)
-        self._record_results(change)
-        if active.uses_pools and self.slots.update_pool_usage(active, before, active.rows):
+        self._settle(change)
+        if self.slots.update_pool_usage(active, before, active.rows):
             self.assign_slots()
         if is_new:
             self.slots.admission.put(active.run)  # now that it has its number
         if (is_new or change.claimed) and self._ticks.is_slow:
             self._ticks.speed_up()
-        self._resolve(change)
         if is_new:  # in the next turn: this one answers who has started the run
             asyncio.get_running_loop().call_soon(self._launch_new, change)
         else:
@@ -401,28 +397,35 @@ class RunCoordinator(AttemptObserver):
         if not self._tasks.is_closed:
             self._launcher.launch(change)
 
-    def _resolve(self, change: InFlightChange) -> None:
-        """Resolve the requests of a change; late reports are counted."""
-        resolve_requests(change.requests, change.results)
-        for request, is_current in zip(change.requests, change.results, strict=True):
-            if request.report is not None and not is_current:
+    def _settle(self, change: InFlightChange) -> None:
+        """Act on what a change has decided, and resolve its requests."""
+        active = change.active
+        active.is_planned, active.is_pool_full = True, False
+        active.failures, active.quarantine_reason = 0, None
+        for row in change.draft.decided:
+            self._metrics.work.count_task(active.run, row)
+        for request, result in zip(change.requests, change.results, strict=True):
+            if request.future is not None and not request.future.done():
+                request.future.set_result(result)
+            if request.report is None:
+                continue
+            if result:
+                self._record_result(active, *request.report)
+            else:  # it came too late
                 self._attempts.release(request.report[0])
                 self._attempts.count_late(*request.report)
 
-    def _record_results(self, change: InFlightChange) -> None:
-        """Count the accepted results, cache their outputs, and start the polls of deferred tasks."""
-        active, requests = change.active, zip(change.requests, change.results, strict=True)
-        for row in change.draft.decided:
-            self._metrics.work.count_task(active.run, row)
-        for key, result in [request.report for request, is_current in requests if request.report and is_current]:
-            self._metrics.work.count_task(active.run, active.rows[key.task, key.element])
-            if isinstance(result, Succeeded):
-                active.cache_output((key.task, key.element), result.value)
-            elif isinstance(result, Deferred) and result.poll is not None:
-                active.has_timers = True
-                self.deferral_polls.add(key, result.poll, result.every)
-            elif isinstance(result, Failed):
-                log_retry(active.run, active.rows[key.task, key.element], key, result.error)
+    def _record_result(self, active: ActiveRun, key: AttemptKey, result: AttemptResult) -> None:
+        """Count an accepted result, cache its output, and start the polls of a deferred task."""
+        row = active.rows[key.task, key.element]
+        self._metrics.work.count_task(active.run, row)
+        if isinstance(result, Succeeded):
+            active.cache_output((key.task, key.element), result.value)
+        elif isinstance(result, Deferred) and result.poll is not None:
+            active.has_timers = True
+            self.deferral_polls.add(key, result.poll, result.every)
+        elif isinstance(result, Failed):
+            log_retry(active.run, row, key, result.error)
 
     def _finish_run(self, active: ActiveRun) -> None:
         """Remove a run that has ended, here or on another node."""
@@ -470,7 +473,7 @@ class RunCoordinator(AttemptObserver):
                 self.slots.admission.is_open = False
                 self._ticks.on_remote_change()  # the store has queued runs that are not known here
             case "fired":
-                resolve_requests(active.requests, [False] * len(active.requests))
+                resolve_requests(active.requests, False)
                 self._remove_run(active)
             case "suppressed":
                 self._failures.drop(active.requests, StartSuppressedError(active.run.workflow))

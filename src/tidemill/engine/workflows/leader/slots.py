@@ -16,10 +16,11 @@ apart.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import count
+from operator import attrgetter
 from typing import NamedTuple
 
 from tidemill.engine.workflows.executors.interface import SlotClass
-from tidemill.engine.workflows.leader.active_runs import ActiveRun
+from tidemill.engine.workflows.leader.active_runs import ActiveRun, RunRequest
 from tidemill.engine.workflows.leader.run_admission import RunAdmission, WorkflowKey
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.tenant_shares import FairQueue, moves_to
@@ -78,10 +79,6 @@ class ExecutorSlots:
     def has_executor(self, executor: str) -> bool:
         """Return whether this node has an executor of that name."""
         return executor in self._executors
-
-    def starts_now(self, executor: str, version: VersionKey) -> bool:
-        """Return whether an executor starts an attempt of a version as soon as it is submitted."""
-        return self._executors[executor].starts_now(version)
 
     def free_slots(self, key: SlotKey, version: VersionKey) -> int:
         """Return how many slots of an executor's class are neither used nor reserved, for tasks of a version."""
@@ -184,7 +181,7 @@ class ExecutorSlots:
     def has_waiting_for_dispatch(self) -> bool:
         """Return whether a task is next that its executor gets through the dispatch queue."""
         return any(
-            not self.starts_now(executor, first[-1].version)
+            not self._executors[executor].starts_now(first[-1].version)
             for (executor, _), queue in self._queues.items()
             for first in queue.heads()
         )
@@ -250,7 +247,8 @@ class SlotAllocator:
 
     def _is_blocked(self, executor: str, tenant: str) -> bool:
         """Return whether an executor takes no task of a tenant at present; its tasks are queued again later."""
-        if tenant not in self._attempts.executors[executor].blocked_tenants():
+        target = self._attempts.executors[executor]
+        if target.is_immediate or tenant not in target.blocked_tenants():
             return False
         self._blocked.add((executor, tenant))
         return True
@@ -294,46 +292,44 @@ class SlotAllocator:
             return False
         return row is None or row.state is TaskState.SCHEDULED or active.is_busy
 
-    def claim(self, active: ActiveRun, draft: RunDraft, ended: Collection[AttemptKey] = ()) -> list[TaskRow]:
+    def claim(self, active: ActiveRun, draft: RunDraft, requests: Collection[RunRequest] = ()) -> list[TaskRow]:
         """Claim the tasks of a run that were granted a slot, in a draft; return them. Unneeded slots are released.
 
-        The slots of the attempts that have `ended` are free, and kept for tasks that the draft made ready.
+        The slots of the attempts that the requests report on are free, and kept for tasks that the draft made ready.
         """
-        self._reserve_or_enqueue(active, draft, ended)
+        self._reserve_or_enqueue(active, draft, requests)
         claimed: list[TaskRow] = []
         room: dict[str, int] = {}
-        self._reserve_for_run(active)
-        while active.grants:
+        while active.grants or self._reserve_for_run(active):
             grants, active.grants = active.grants, {}
             claimed += [row for ref in grants if (row := self._claim(active, draft, ref, room)) is not None]
-            self._reserve_for_run(active)
         self.has_waiting = bool(self.executor_slots.waiting)
         return claimed
 
-    def _reserve_or_enqueue(self, active: ActiveRun, draft: RunDraft, ended: Collection[AttemptKey]) -> None:
+    def _reserve_or_enqueue(self, active: ActiveRun, draft: RunDraft, requests: Collection[RunRequest]) -> None:
         """Grant slots to the tasks that a draft made ready, as far as there are any; queue the others."""
         rows = self._runnable_here(active, draft.scheduled)
         if not rows:
             return
-        refs = [(attempt.task, attempt.element) for attempt in ended]
-        freed = [key for ref in refs if (key := self._slot_of(active, ref)) is not None]
-        rows.sort(key=lambda row: -row.priority)
+        ended = [request.report[0] for request in requests if request.report is not None]
+        freed = [key for attempt in ended if (key := self._slot_of(active, attempt)) is not None]
+        rows.sort(key=attrgetter("priority"), reverse=True)
         for row in rows:
-            request = self._request(active, row)
-            if self.executor_slots.reserve(request, row, freed):
-                active.grants[request.ref] = None
+            wanted = self._request(active, row)
+            if self.executor_slots.reserve(wanted, row, freed):
+                active.grants[wanted.ref] = None
             else:
-                self.executor_slots.enqueue(request, row)
+                self.executor_slots.enqueue(wanted, row)
 
-    def keep_freed(self, active: ActiveRun, ref: TaskRef) -> None:
-        """Keep the slot that a task has freed until the next change of its run, which is made in this turn."""
-        if (key := self._slot_of(active, ref)) is not None:
+    def keep_freed(self, active: ActiveRun, attempt: AttemptKey) -> None:
+        """Keep the slot that an attempt has freed until the next change of its run, which is made in this turn."""
+        if (key := self._slot_of(active, attempt)) is not None:
             active.kept_slots.append(key)
             self.executor_slots.hold(key)
 
-    def _slot_of(self, active: ActiveRun, ref: TaskRef) -> SlotKey | None:
-        """Return the kind of slot that a task uses; None for one that does not exist, or runs elsewhere."""
-        row = active.rows.get(ref)
+    def _slot_of(self, active: ActiveRun, attempt: AttemptKey) -> SlotKey | None:
+        """Return the kind of slot that an attempt uses; None if its task does not exist, or runs elsewhere."""
+        row = active.rows.get((attempt.task, attempt.element))
         if row is None or row.executor not in self._attempts.executors:
             return None
         return self._request(active, row).key
@@ -344,11 +340,12 @@ class SlotAllocator:
             self.executor_slots.release_held(key)
         active.kept_slots.clear()
 
-    def _reserve_for_run(self, active: ActiveRun) -> None:
+    def _reserve_for_run(self, active: ActiveRun) -> bool:
         """Grant free slots to the tasks of a run that is being changed, while they are next in the queue."""
         if self.executor_slots.waiting:
             slots = self.executor_slots.reserve_for_waiting(self._is_still_wanted, only_run=active.run.id)
             active.grants |= dict.fromkeys(request.ref for request in slots)
+        return bool(active.grants)
 
     def _claim(self, active: ActiveRun, draft: RunDraft, ref: TaskRef, room: dict[str, int]) -> TaskRow | None:
         row = draft.rows.get(ref)
@@ -361,7 +358,8 @@ class SlotAllocator:
                 self.executor_slots.park(self._request(active, row), row)
                 return None
             room[row.pool] -= 1
-        starts_now = self.executor_slots.starts_now(row.executor, active.version)
+        executor = self._attempts.executors[row.executor]
+        starts_now = executor.is_immediate or executor.starts_now(active.version)
         return draft.claim(ref, self._runtime.owner.id, starts_now=starts_now)
 
     def _pool_room(self, active: ActiveRun, pool: str, known: dict[str, int]) -> int:

@@ -159,7 +159,7 @@ class LocalAttempts(AttemptListener):
         target = self.executors[executor]
         free = target.free_slots() if slot_class is None else target.free_slots_of(slot_class)
         free -= self.dispatcher.pending[executor]
-        starts_now = target.is_immediate if version is None else target.starts_now(version)
+        starts_now = target.is_immediate or (version is not None and target.starts_now(version))
         return free if starts_now else min(free, self.dispatcher.free_queue_slots)
 
     def retry_budgets(self, version: VersionKey, task: str) -> RetryBudgets:
@@ -194,7 +194,8 @@ class LocalAttempts(AttemptListener):
     def dispatch(self, request: AttemptRequest) -> None:
         """Submit an attempt to its executor; through the dispatch queue, unless it has started and can run now."""
         executor = self.executors[request.executor]
-        if not (request.has_begun and executor.starts_now(request.version_key)):
+        starts_now = executor.is_immediate or executor.starts_now(request.version_key)
+        if not (request.has_begun and starts_now):
             self.dispatcher.enqueue(request)
         else:
             try:
