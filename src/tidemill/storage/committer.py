@@ -181,11 +181,12 @@ class GroupCommitter(Generic[WriteT]):
             self._loop.call_soon(self._gather, self._callback_transactor, GATHER_TURN_LIMIT)
 
     def _gather(self, transactor: CallbackTransactor[WriteT], turns_left: int) -> None:
-        """Send the next group if it is as big as the last ones were, or has been open for long enough."""
-        if not turns_left or len(self._waiting) >= self._expected_group_size:
-            self._send_group(transactor)
-        else:
+        """Have the next group written, once it is as big as the last ones were, or has been open for long enough."""
+        if turns_left and len(self._waiting) < self._expected_group_size:
             self._loop.call_soon(self._gather, transactor, turns_left - 1)
+        elif self._is_open and self._waiting and not self._in_flight:  # else closed meanwhile, and perhaps opened again
+            group = self._next_group()
+            transactor.transact_with_callback([unit for unit, _ in group], partial(self._on_group_done, group))
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._tasks.create_task(work, name="store: group committer")
@@ -194,13 +195,6 @@ class GroupCommitter(Generic[WriteT]):
         self._in_flight, self._waiting = self._waiting[:GROUP_UNIT_LIMIT], self._waiting[GROUP_UNIT_LIMIT:]
         self._expected_group_size = max(len(self._in_flight), min(self._expected_group_size, GATHER_UNIT_LIMIT) - 1)
         return self._in_flight
-
-    def _send_group(self, transactor: CallbackTransactor[WriteT]) -> None:
-        """Have a group written without a task."""
-        if not self._is_open or not self._waiting or self._in_flight:
-            return  # closed meanwhile, and perhaps opened again
-        group = self._next_group()
-        transactor.transact_with_callback([unit for unit, _ in group], partial(self._on_group_done, group))
 
     def _on_group_done(
         self, group: "list[_PendingUnit[WriteT]]", results: list[Any] | None, error: BaseException | None

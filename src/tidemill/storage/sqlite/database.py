@@ -91,8 +91,8 @@ class ConnectionThread(ABC):
 
     def _ensure_connected(self) -> sqlite3.Connection:
         file = _read_file_identity(self._path)
-        if self._file_identity is not None:
-            self._check_file_unchanged(file)
+        if self._file_identity is not None and file != self._file_identity:
+            self._leave_changed_file(file)
         if self._connection is None:
             self._connection = self._connect(create=self._file_identity is None)
             self._file_identity, self._wal_identity = (
@@ -101,19 +101,18 @@ class ConnectionThread(ABC):
             )
         return self._connection
 
-    def _check_file_unchanged(self, file: _FileIdentity | None) -> None:
+    def _leave_changed_file(self, file: _FileIdentity | None) -> None:
         if file is None:
             raise StoreError(
                 f"{database_title(self._path)}: the file was deleted or moved while in use; put it back, or start "
                 f"again to begin with an empty one{self._error_suffix}"
             )
-        if file != self._file_identity:
-            self._close_connection()
-            if self._wal_identity is not None and self._wal_identity == _read_file_identity(f"{self._path}-wal"):
-                raise StoreError(
-                    f"{database_title(self._path)}: the file was replaced while in use, and {self._path}-wal belongs "
-                    f"to the old one; delete {self._path}-wal and {self._path}-shm{self._error_suffix}"
-                )
+        self._close_connection()
+        if self._wal_identity is not None and self._wal_identity == _read_file_identity(f"{self._path}-wal"):
+            raise StoreError(
+                f"{database_title(self._path)}: the file was replaced while in use, and {self._path}-wal belongs "
+                f"to the old one; delete {self._path}-wal and {self._path}-shm{self._error_suffix}"
+            )
 
     @abstractmethod
     def _connect(self, *, create: bool) -> sqlite3.Connection:
