@@ -32,7 +32,7 @@ from tidemill.engine.workflows.executors.interface import AttemptListener, Attem
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.kernel.clock import SystemClock
 from tidemill.kernel.ids import new_sortable_id
-from tidemill.node import make_store
+from tidemill.storage.addresses import make_store
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult, Succeeded

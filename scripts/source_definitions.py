@@ -121,7 +121,7 @@ def _parameters(arguments: ast.arguments) -> list[str]:
     elif arguments.kwonlyargs:
         written.append("*")
     pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    written += [_parameter(one, default) for one, default in pairs]
+    written += [_parameter(one, default) for one, default in pairs if not one.arg.startswith("_")]
     return written + ([f"**{_parameter(arguments.kwarg, None)}"] if arguments.kwarg else [])
 
 

@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tidemill.engine.workflows.executors.code import LoadedWorkflows
-from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
 from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.limits import WORD_RULE, is_word
 from tidemill.kernel.settings import Settings
 from tidemill.node import Node
-from tidemill.node_parts import NodeParts
+from tidemill.node_arguments import NodeProfile
 
 HOST_DEFAULTS = {"load_published": True}
 """Settings of a host unless they are set."""
@@ -32,16 +30,10 @@ class HostNode(Node):
     ) -> None:
         if name is not None and not is_word(name):
             raise DefinitionError.single("host", f"a host has a name, {WORD_RULE}, not {name!r}")
-        self._name = name
-        super().__init__(store, load=load, settings=Settings.read(settings, file=HOST_DEFAULTS))
+        profile = NodeProfile(kind="host", name=name, make_executors=lambda _context: {})  # it runs no attempts
+        super().__init__(store, load=load, settings=Settings.read(settings, file=HOST_DEFAULTS), _profile=profile)
 
     @property
     def name(self) -> str:
         """The name under which the store lists it."""
         return self._owner.name
-
-    def _make_parts(self) -> NodeParts:
-        return NodeParts(kind="host", name=self._name)
-
-    def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:  # noqa: ARG002 - it runs no attempts
-        return {}

@@ -13,20 +13,12 @@ from tidemill.api.local import LocalApi
 from tidemill.api.runs import list_runs
 from tidemill.api.services import NodeServices, Services
 from tidemill.api.workflows import WorkflowDetails, set_workflow_paused
-from tidemill.engine.access.given_values import GivenValues
-from tidemill.engine.access.services import AccessServices
 from tidemill.engine.graphs.client.graph_client import GraphClient
 from tidemill.engine.graphs.client.partitioned_handle import PartitionedHandle
-from tidemill.engine.graphs.client.routing import LocalRouter
 from tidemill.engine.graphs.handle import ReactorHandle
 from tidemill.engine.graphs.loaded_graphs import PushNow, check_whole, partition_named_error
-from tidemill.engine.graphs.runtime import GraphRuntime
-from tidemill.engine.graphs.scheduler import GraphScheduler
-from tidemill.engine.history import History
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
-from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.executors.interface import AttemptRequest
-from tidemill.engine.workflows.process_identity import ProcessLiveness
 from tidemill.engine.workflows.remote_reports import RemoteReports
 from tidemill.engine.workflows.starts.starter import RunCause, RunOrigin
 from tidemill.graphs.definition import Accumulator
@@ -34,20 +26,17 @@ from tidemill.graphs.health import ReactorHealth
 from tidemill.graphs.outcomes import Receipt
 from tidemill.graphs.pushes import ProducerPosition, PushHandle, PushSummary, list_events
 from tidemill.graphs.views import AccumulatorDetails
-from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import validate_tenant
-from tidemill.kernel.settings import Settings
+from tidemill.node_parts import NodeParts
 from tidemill.packages.service import PackageService
 from tidemill.packages.status import PackageStatus
 from tidemill.packages.uploads import PackageUploads
 from tidemill.storage.graph_ports import PartKey
 from tidemill.storage.store import Store
-from tidemill.storage.workflow_ports import NodeRow
 from tidemill.telemetry.log_context import outside_attempt
 from tidemill.telemetry.metrics import Metrics
-from tidemill.telemetry.node_events import NodeEvents
-from tidemill.telemetry.tracing import SpanRecorder, TraceContext, trace_scope
+from tidemill.telemetry.tracing import TraceContext, trace_scope
 from tidemill.workflows.node_calls import NodeCall, PushCall, SecretCall, VariableCall
 from tidemill.workflows.slots import BackfillPlan
 from tidemill.workflows.states import RunState
@@ -55,43 +44,24 @@ from tidemill.workflows.workflow import Workflow
 
 
 class NodeOperations:
-    """What a running node does for its callers. `Node` builds the parts that are used here."""
+    """What a running node does for its callers. `Node` opens and closes the parts that are used here."""
 
-    tenant: str
-    settings: Settings
-    server_url: str | None
-    """The address of a server that units of a cluster can reach; None if none is known."""
-    _clock: Clock
-    _given_values: GivenValues
-    _graph_client: GraphClient
-    _graph_runtime: GraphRuntime
-    _is_open: bool
-    _liveness: ProcessLiveness
-    _metrics: Metrics
-    _node_events: NodeEvents
-    _operations: LocalRouter
-    _owner: NodeRow
-    spans: SpanRecorder
-    _packages: PackageService
-    _run_store: Store
-    _scheduler: GraphScheduler
-    _is_serving: bool = False
-    _workflows: WorkflowEngine
-    history: History
-    """What the figures of this node were in the last day."""
-
-    @cached_property
-    def access(self) -> AccessServices:
-        """The tenants, API keys, secrets and audit log of this node's store."""
-        return AccessServices(
-            self._run_store,
-            self._clock,
-            self.settings,
-            owner=self._owner,
-            liveness=self._liveness,
-            node_events=self._node_events,
-            given=self._given_values,
+    def __init__(self, parts: NodeParts) -> None:
+        self._parts = parts
+        base = parts.foundation
+        self.settings, self.tenant, self.registry = base.settings, base.tenant, base.registry
+        self.access, self.spans, self.event_feed = base.access, base.spans, parts.event_feed
+        self.history = parts.history
+        """What the figures of this node were in the last day."""
+        self._clock, self._metrics, self._owner = base.clock, base.metrics, base.owner
+        self._run_store, self._checkpointer = base.run_store, base.checkpointer
+        self._workflows, self._packages = parts.workflows, parts.packages
+        self._graph_runtime, self._scheduler, self._graph_client = (
+            parts.graph_runtime,
+            parts.scheduler,
+            parts.graph_client,
         )
+        self._is_open = self._is_serving = False
 
     @cached_property
     def _direct_pushes(self) -> dict[str, PushNow]:
@@ -168,7 +138,7 @@ class NodeOperations:
         owner = self._resolve_tenant(tenant)
         if (owner, name) in self._scheduler.loaded.keyed:
             find_keyed = partial(self._scheduler.loaded.find_keyed, owner, name)
-            return PartitionedHandle(find_keyed, self._scheduler, self._operations.keyed, self._packages.reclaim)
+            return PartitionedHandle(find_keyed, self._scheduler, self._parts.operations.keyed, self._packages.reclaim)
         find = partial(self._scheduler.loaded.reactor, owner, name)
         if find().definition.partition is not None:
             raise partition_named_error(PartKey(owner, "reactor", name))
@@ -325,6 +295,15 @@ class NodeOperations:
             self._is_serving = True
             self._graph_runtime.tasks.start("server: access", self.access.run())
             self.history.start()
+
+    @property
+    def server_url(self) -> str | None:
+        """The address of a server that units of a cluster can reach; None if none is known."""
+        return self._parts.foundation.address.url
+
+    def suggest_server_url(self, url: str | None) -> None:
+        """Let units of a cluster reach a server of this node at an address, unless the settings name one."""
+        self._parts.foundation.address.suggest(url)
 
     @property
     def is_running(self) -> bool:

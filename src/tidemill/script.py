@@ -8,7 +8,7 @@ from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 from tidemill.kernel.settings import Settings
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.node import Node
-from tidemill.node_parts import NodeParts
+from tidemill.node_arguments import NodeProfile
 from tidemill.workflows.workflow import Workflow
 
 UNLIMITED_POOL_SLOTS = 1_000_000  # a pool's limit protects what processes share: without one in the store, none do
@@ -34,6 +34,7 @@ class ScriptNode(Node):
     ) -> None:
         self._workflow = workflow
         self._executor = executor
+        pools = {task.pool: UNLIMITED_POOL_SLOTS for task in workflow.tasks if task.pool is not None}
         super().__init__(
             store,
             load=[workflow.standalone()],
@@ -42,11 +43,8 @@ class ScriptNode(Node):
             concurrency=concurrency,
             variables=variables,
             secrets=secrets,
+            _profile=NodeProfile(substitutes_executor=True, assumed_pools=pools),
         )
-
-    def _make_parts(self) -> NodeParts:
-        pools = {task.pool: UNLIMITED_POOL_SLOTS for task in self._workflow.tasks if task.pool is not None}
-        return NodeParts(substitutes_executor=True, assumed_pools=pools)
 
     def executor_warnings(self) -> Iterator[str]:
         """Yield a sentence for each unknown executor that tasks name."""

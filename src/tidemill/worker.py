@@ -4,14 +4,13 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tidemill.engine.workflows.executors.code import LoadedWorkflows
-from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
+from tidemill.engine.workflows.executors.interface import Executor
 from tidemill.engine.workflows.executors.subprocess import Subprocess
 from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.limits import WORD_RULE, is_word, parse_labels
 from tidemill.kernel.settings import Settings
 from tidemill.node import Node
-from tidemill.node_parts import NodeParts
+from tidemill.node_arguments import ExecutorContext, NodeProfile
 from tidemill.telemetry import events
 from tidemill.workflows.definition import WORKER_EXECUTOR
 
@@ -46,10 +45,11 @@ class WorkerNode(Node):
         labels: Iterable[str] = (),
         name: str | None = None,
     ) -> None:
-        self._labels = _check_labels(labels)
-        self._name = _check_name(name)
+        profile = NodeProfile(
+            kind="worker", name=_check_name(name), labels=_check_labels(labels), make_executors=_make_executors
+        )
         read = Settings.read(settings, file=WORKER_DEFAULTS)
-        super().__init__(store, load=load, settings=read, concurrency=concurrency)
+        super().__init__(store, load=load, settings=read, concurrency=concurrency, _profile=profile)
 
     @property
     def name(self) -> str:
@@ -61,21 +61,18 @@ class WorkerNode(Node):
         """The number of attempts that run here."""
         return len(self._workflows.attempts.running())
 
-    def _make_parts(self) -> NodeParts:
-        return NodeParts(kind="worker", name=self._name, labels=self._labels)
-
-    def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
-        clock, options = self._clock, self._executor_options()
-        lease = self.settings.heartbeat_timeout - self.settings.heartbeat_interval
-        executor = WorkerProcesses(workflows, listener, clock, lease=lease, **options)
-        return {executor.name: executor}
-
     async def drain(self) -> None:
         """Claim nothing more, and wait until everything that was claimed has ended and is written."""
         self._workflows.stop_claiming()
         logger.info(events.WORKER_DRAINING, extra={"running": self.running_count})
         while not self._workflows.is_drained:
             await self._clock.sleep(DRAIN_CHECK_INTERVAL)
+
+
+def _make_executors(context: ExecutorContext) -> dict[str, Executor]:
+    lease = context.settings.heartbeat_timeout - context.settings.heartbeat_interval
+    executor = WorkerProcesses(context.workflows, context.listener, context.clock, lease=lease, **context.options)
+    return {executor.name: executor}
 
 
 def _check_labels(labels: Iterable[str]) -> tuple[str, ...]:

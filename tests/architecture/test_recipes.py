@@ -104,7 +104,7 @@ def test_executors_are_named_in_the_files_of_their_recipe() -> None:
     """Planning, retries and reapers refer to executors by the names that tasks have; one executor stands for all."""
     named = {one for one in _modules_with(_imports_in_process) if not one.startswith("src/tidemill/testing/")}
     assert named <= source_files("Add an executor, end to end")
-    assert "src/tidemill/node.py" in named
+    assert "src/tidemill/node_arguments.py" in named
 
 
 def _imports_in_process(node: ast.AST) -> bool:

@@ -21,7 +21,7 @@ from tidemill.engine.workflows.executors.remote.orders import Order
 from tidemill.engine.workflows.remote_reports import AttemptEndedError, AttemptStartedError, RemoteReports
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.node import Node
-from tidemill.node_parts import NodeParts
+from tidemill.node_arguments import NodeProfile
 from tidemill.server.app import make_app
 from tidemill.server.authentication import NoAuthentication
 from tidemill.server.serving import serving
@@ -98,12 +98,8 @@ class _HarnessNode(Node):
     """A node that serves attempts of a test: its clock and its answers are those of the harness."""
 
     def __init__(self, clock: Clock) -> None:
-        self._harness_clock = clock
         self.answer: Callable[[AttemptRequest, NodeCall], Any] | None = None
-        super().__init__()
-
-    def _make_parts(self) -> NodeParts:
-        return NodeParts(clock=self._harness_clock)
+        super().__init__(_profile=NodeProfile(clock=clock))
 
     async def handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:
         assert self.answer is not None

@@ -38,7 +38,7 @@ async def pod_node(
     )
     authentication = NoAuthentication(node.access.tickets, node.access.attempts)
     async with node, served(node, authentication, port=port) as server:
-        node.server_url = server.url
+        node.suggest_server_url(server.url)
         yield RemoteServer(node, server.url, server.http)
 
 

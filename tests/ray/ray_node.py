@@ -10,7 +10,7 @@ from tests.ray.cluster import RayCluster
 from tests.service.server.serving_node import Served, served
 from tidemill.api.handles import AsyncRun
 from tidemill.node import Node
-from tidemill.node_parts import NodeParts
+from tidemill.node_arguments import NodeProfile
 from tidemill.server.authentication import NoAuthentication
 from tidemill.workflows.records import AttemptRow
 from tidemill.workflows.workflow import Workflow
@@ -19,22 +19,16 @@ FLOWS = [flow.on_ray, flow.exclusive, flow.far, flow.slow, flow.huge]
 QUICK = {"heartbeat_interval": 0.5, "heartbeat_timeout": 20.0, "tick_interval": 0.1, "lease_ttl": 1.0}
 
 
-class RayNode(Node):
-    """A node that expects others on its store."""
-
-    def _make_parts(self) -> NodeParts:
-        return NodeParts(is_single_node=False)
-
-
 @asynccontextmanager
 async def ray_node(
     cluster: RayCluster, folder: Path, port: int = 0, load: Sequence[Workflow] = FLOWS, **settings: Any
 ) -> AsyncIterator[Served]:
     """A running node with a server that attempts reach."""
     merged = QUICK | {"ray_address": cluster.address} | settings
-    node = RayNode(f"sqlite:///{folder}/store.db", load=list(load), settings=merged)
+    profile = NodeProfile(is_single_node=False)  # it expects others on its store
+    node = Node(f"sqlite:///{folder}/store.db", load=list(load), settings=merged, _profile=profile)
     async with node, served(node, NoAuthentication(node.access.tickets, node.access.attempts), port=port) as server:
-        node.server_url = server.url
+        node.suggest_server_url(server.url)
         yield server
 
 

@@ -1,7 +1,7 @@
 """A served node whose remote executor starts local processes, for tests."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.remote.local_launcher import LocalLauncher
 from tests.service.server.serving_node import served
 from tidemill.api.handles import AsyncRun
 from tidemill.node import Node
-from tidemill.node_parts import NodeParts
+from tidemill.node_arguments import NodeProfile
 from tidemill.server.authentication import NoAuthentication
 from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.records import AttemptKey, AttemptRow, TaskKey
@@ -31,23 +31,13 @@ SHORT_LEASE = {"heartbeat_timeout": 5.0}
 """For tests that wait until a lease would have run out."""
 
 
-class RemoteNode(Node):
-    """A node with a launcher of local processes."""
-
-    def __init__(self, store: str, launcher: LocalLauncher, settings: Mapping[str, Any], load: Any) -> None:
-        self.launcher = launcher
-        super().__init__(store, load=load, settings=settings)
-
-    def _make_parts(self) -> NodeParts:
-        return NodeParts(make_launchers=lambda _settings, _clock: [self.launcher], is_single_node=False)
-
-
 class RemoteServer(NamedTuple):
     """A running node with a server that its units reach."""
 
-    node: RemoteNode
+    node: Node
     url: str
     http: httpx.AsyncClient
+    launcher: Any = None
 
     @property
     def port(self) -> int:
@@ -94,11 +84,12 @@ async def remote_node(
     store: str, launcher: LocalLauncher, port: int = 0, load: Any = flow.ALL, **settings: Any
 ) -> AsyncIterator[RemoteServer]:
     """A running node with a server that its units reach."""
-    node = RemoteNode(store, launcher, QUICK | settings, load)
+    profile = NodeProfile(make_launchers=lambda _settings, _clock: [launcher], is_single_node=False)
+    node = Node(store, load=load, settings=QUICK | settings, _profile=profile)
     authentication = NoAuthentication(node.access.tickets, node.access.attempts)
     async with node, served(node, authentication, port=port) as server:
-        node.server_url = node.server_url or server.url
-        yield RemoteServer(node, server.url, server.http)
+        node.suggest_server_url(server.url)
+        yield RemoteServer(node, server.url, server.http, launcher)
 
 
 def key_of(run: AsyncRun, task: str = "count", attempt: int = 1) -> AttemptKey:

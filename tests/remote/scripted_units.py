@@ -5,11 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 import tidemill as tm
-from tidemill.engine.workflows.executors.code import LoadedWorkflows
-from tidemill.engine.workflows.executors.interface import AttemptListener, Executor
 from tidemill.engine.workflows.executors.remote.interface import (
     AttemptLauncher,
     Launch,
@@ -21,8 +18,7 @@ from tidemill.engine.workflows.executors.remote.orders import decode_order
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError, TidemillError
 from tidemill.kernel.settings import Settings
-from tidemill.node import Node
-from tidemill.node_parts import NodeParts
+from tidemill.node_arguments import make_executors
 from tidemill.workflows.attempt_results import AttemptResult, Succeeded
 from tidemill.workflows.cluster_options import KUBERNETES_EXECUTOR
 from tidemill.workflows.records import AttemptKey
@@ -111,15 +107,13 @@ class RemoteTestNode(tm.testing.TestNode):
     __test__ = False
     cluster: Cluster
 
-    def _make_parts(self) -> NodeParts:
-        return replace(super()._make_parts(), make_launchers=self._make_scripted)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        profile = {"make_launchers": self._make_scripted, "make_executors": make_executors}
+        super().__init__(*arguments, **options | {"_profile": profile})
+        self.suggest_server_url("http://127.0.0.1:1")
 
     def _make_scripted(self, settings: Settings, clock: Clock) -> list[AttemptLauncher]:
         return [ScriptedLauncher(self.cluster, clock)]
-
-    def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
-        self.server_url = "http://127.0.0.1:1"
-        return Node._make_executors(self, workflows, listener)
 
 
 def make_node_class(cluster: Cluster) -> type[RemoteTestNode]:

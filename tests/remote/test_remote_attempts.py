@@ -54,25 +54,25 @@ async def test_calls_of_the_code_reach_the_node_and_secrets_are_masked(server: R
     assert (await server.node.run_handle(started).wait(timeout=TIMEOUT)).state is RunState.SUCCESS
     (message,) = await server.messages_of(run, "tell")
     assert message == "the password is ***"
-    assert "correct horse" not in server.node.launcher.output(key_of(run, "tell"))
+    assert "correct horse" not in server.launcher.output(key_of(run, "tell"))
 
 
 async def test_a_cancelled_run_stops_the_unit(server: RemoteServer, tmp_path: Path) -> None:
     """Tasks: cancel reaches the running code."""
     run = await server.begin(tmp_path)
     await until(lambda: starts(tmp_path))
-    pid = server.node.launcher.pid(key_of(run))
+    pid = server.launcher.pid(key_of(run))
     await run.cancel()
     assert (await run.wait(timeout=TIMEOUT)).state is RunState.CANCELLED
     await until(lambda: not is_alive(pid))
-    await until(lambda: server.node.launcher.free_slots() == 8)
+    await until(lambda: server.launcher.free_slots() == 8)
 
 
 async def test_a_terminated_unit_costs_a_recovery(server: RemoteServer, tmp_path: Path) -> None:
     """W-11: SIGTERM, as when a pod is drained or evicted: not a retry, but code that brings it about ends sometime."""
     run = await server.begin(tmp_path)
     await until(lambda: starts(tmp_path))
-    os.kill(server.node.launcher.pid(key_of(run)), signal.SIGTERM)
+    os.kill(server.launcher.pid(key_of(run)), signal.SIGTERM)
     await until(lambda: len(starts(tmp_path)) == 2)
     (tmp_path / "gate").touch()
     await run.wait(timeout=TIMEOUT)
@@ -86,7 +86,7 @@ async def test_the_token_of_an_ended_attempt_opens_nothing(server: RemoteServer,
     (tmp_path / "gate").touch()
     run = await server.begin(tmp_path)
     await run.wait(timeout=TIMEOUT)
-    headers = {"authorization": f"Bearer {server.node.launcher.launches[0].token}"}
+    headers = {"authorization": f"Bearer {server.launcher.launches[0].token}"}
     for path, body in [
         ("start", {"process": "late"}),
         ("heartbeat", {}),
@@ -104,8 +104,8 @@ async def test_a_second_process_with_the_same_token_does_not_run_the_code(server
     """Executors: each attempt runs at most once, although its unit was started twice."""
     run = await server.begin(tmp_path)
     await until(lambda: starts(tmp_path))
-    launch = server.node.launcher.launches[0]
-    await server.node.launcher.launch(launch)
+    launch = server.launcher.launches[0]
+    await server.launcher.launch(launch)
     environment = os.environ | launch.full_environment()
     twin = await asyncio.create_subprocess_exec(sys.executable, "-m", "tidemill", "attempt", env=environment)
     assert await twin.wait() == NOT_WANTED

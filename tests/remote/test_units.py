@@ -16,7 +16,7 @@ async def test_a_unit_that_the_cluster_takes_away_costs_a_recovery(server: Remot
     """W-11: not one of the author's retries, of which this task has none."""
     run = await server.begin(tmp_path)
     await until(lambda: starts(tmp_path))
-    server.node.launcher.kill(key_of(run), "evicted")
+    server.launcher.kill(key_of(run), "evicted")
     await until(lambda: len(starts(tmp_path)) == 2)
     (tmp_path / "gate").touch()
     assert (await run.wait(timeout=TIMEOUT)).state is RunState.SUCCESS
@@ -28,7 +28,7 @@ async def test_a_unit_without_memory_fails(server: RemoteServer, tmp_path: Path)
     """It would happen again: it is a failure, with a message, and the end of its output in the log."""
     run = await server.begin(tmp_path)
     await until(lambda: starts(tmp_path))
-    server.node.launcher.kill(key_of(run), "oom")
+    server.launcher.kill(key_of(run), "oom")
     result = await run.wait(timeout=TIMEOUT)
     assert result.state is RunState.FAILED
     (attempt,) = await server.attempts_of(run)

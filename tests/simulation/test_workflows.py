@@ -94,7 +94,7 @@ class Player:
 
     async def check(self) -> list[RunRecord]:
         """Check the invariants; a file is read in pieces, so only while nothing is written."""
-        if self.node._store is not None:
+        if self.node._parts.foundation.store is not None:
             await self.node.advance("0ms")
         return await self.world.check(self.node)
 

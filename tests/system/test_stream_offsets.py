@@ -371,8 +371,7 @@ async def test_many_messages_share_a_commit_and_none_is_lost_when_the_store_refu
         await publish(server.url, "fills", b"no json", *fills(*sizes), stream="FILLS")
         store = f"sqlite:///{tmp_path / 'node.db'}"
         async with tm.Node(store=store, load=book_of(source, "boundary")) as node:
-            assert node._store is not None
-            fail_next(node._store, 3)
+            fail_next(node.store, 3)
             assert await reached(node, 300) == Exposure(total=sum(sizes), fills=300)
             newest = node.reactor("book").firings(200)
             assert [firing.inputs["exposure"].fills for firing in newest] == list(range(300, 100, -1))

@@ -21,7 +21,7 @@ from tests.system import workflow_flows, workflow_node
 from tests.system.workflow_flows import JOURNAL, Note, read_journal
 from tests.system.workflow_node import Ask, Recipe
 from tidemill.engine.tasks import TaskScope
-from tidemill.node import make_store
+from tidemill.storage.addresses import make_store
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.telemetry.events import LEADERSHIP_LOST, LEADERSHIP_WON

@@ -61,7 +61,7 @@ TenantOption = Annotated[
 
 def resolve_store(address: str | None, *, or_server: bool = False) -> "Store":
     """Return the store that an option or the settings name; not opened. `or_server` as in `resolve_address`."""
-    from tidemill.node import make_store
+    from tidemill.storage.addresses import make_store
 
     return make_store(resolve_address(address, or_server=or_server))
 

@@ -5,13 +5,15 @@ their leases are short, and they tick and claim. Until then a test of three hour
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from msgspec.structs import replace
 
 from tidemill.access.secret_source import SecretSource
 from tidemill.engine.tasks import wait_until
@@ -26,8 +28,9 @@ from tidemill.kernel.clock import Clock, VirtualClock
 from tidemill.kernel.durations import Duration, parse_duration
 from tidemill.kernel.limits import DEFAULT_CONCURRENCY
 from tidemill.kernel.settings import Settings
-from tidemill.node import IDLE_CHECK_INTERVAL, Node, make_store
-from tidemill.node_parts import NodeParts, make_memory_store, with_absolute_path
+from tidemill.node import IDLE_CHECK_INTERVAL, Node
+from tidemill.node_arguments import ExecutorContext, NodeProfile, make_executors
+from tidemill.storage.addresses import make_memory_store, make_store, with_absolute_path
 from tidemill.storage.sqlite.memory import MemoryDatabase
 from tidemill.storage.store import Store
 from tidemill.storage.workflow_ports import NodeRow
@@ -112,11 +115,13 @@ class TestNode(Node):
         sources: Mapping[str, Source | Iterable[Any]] | None = None,
         clock: VirtualClock | None = None,
         predecessor: "TestNode | None" = None,
+        _profile: Mapping[str, Any] | None = None,
     ) -> None:
         self.clock = clock or VirtualClock(start)
         of_runs = {"executor": executor, "concurrency": concurrency, "pools": pools}
         of_tenant = {"tenant": tenant, "variables": variables, "secrets": secrets}
-        self._arguments: dict[str, Any] = {"store": store, "settings": settings, **of_runs, **of_tenant}
+        arguments: dict[str, Any] = {"store": store, "settings": settings, **of_runs, **of_tenant}
+        self._arguments = arguments | ({} if _profile is None else {"_profile": _profile})
         self._predecessor = predecessor
         self._given_sources: GivenSources = (
             GivenSources(sources or {}) if predecessor is None else predecessor._given_sources
@@ -127,48 +132,41 @@ class TestNode(Node):
         self._attempts_waited_for: set[AttemptKey] = set()
         self.loaded_packages: dict[tuple[str, str], Any] = {}
         """The definitions that a successor loads again, by tenant and package."""
-        super().__init__(load=load, **self._arguments)
+        self._disconnector = Disconnector(disconnected)
+        choices = self._choices() | dict(_profile or {})
+        super().__init__(load=load, **arguments, _profile=NodeProfile(**choices))
         self._run_faults = RunFaults(self._workflows)
-        self._graph_runtime.open_reader = self._given_sources.open_reader
-        self._disconnector = Disconnector(self._graph_runtime, disconnected)
 
-    def _make_parts(self) -> NodeParts:
-        return NodeParts(
-            clock=self.clock,
-            liveness=_CrashedNodes(self),
-            is_single_node=True,
-            watches_loop=False,
-            make_launchers=lambda _settings, _clock: (),
-        )
+    def _choices(self) -> dict[str, Any]:
+        """Return what a test node chooses about its parts; a test may choose otherwise."""
+        return {
+            "clock": self.clock,
+            "liveness": _CrashedNodes(self._predecessor),
+            "is_single_node": True,
+            "watches_loop": False,
+            "open_store": self._open_store,
+            "make_run_store": self._make_run_store,
+            "make_launchers": lambda _settings, _clock: (),
+            "make_executors": _make_faulty_executors,
+            "open_reader": self._given_sources.open_reader,
+            "health_filter": self._disconnector.filter_health,
+        }
 
-    def _make_store(self, address: str | None) -> Store | None:
+    def _open_store(self, address: str) -> Store:
         """Return the store; "memory://" lives in this process, and a crashed node's successor takes it over.
 
         "memory://name" is one store for all test nodes that use this name at the same time.
         """
-        if address is None:
-            return None
         if not address.startswith(MEMORY_SCHEME):
             return _with_faults(make_store(address, self.clock.now))
         if self._predecessor is not None:
-            return self._predecessor._store
+            return self._predecessor._run_store
         return _with_faults(make_memory_store(self.clock.now, memory_database(address)))
 
-    def _make_memory_store(self) -> Store:
-        if self._predecessor is not None and self._predecessor._store is None:
+    def _make_run_store(self, now: Callable[[], datetime]) -> Store:
+        if self._predecessor is not None:
             return self._predecessor._run_store  # a crash ends the process, not its database
-        return _with_faults(super()._make_memory_store())
-
-    def _make_executors(self, workflows: LoadedWorkflows, listener: AttemptListener) -> dict[str, Executor]:
-        make_executors, options = super()._make_executors, self._executor_options()
-
-        def build(name: str, muted_listener: AttemptListener) -> Executor:
-            if name in LAUNCHER_KINDS:
-                return ClusterStandIn(name, workflows, muted_listener, self.clock, **options)
-            return make_executors(workflows, muted_listener)[name]
-
-        names = (*make_executors(workflows, listener), *LAUNCHER_KINDS)
-        return {name: FaultyExecutor(partial(build, name), listener, self.clock) for name in names}
+        return _with_faults(make_memory_store(now))
 
     def _initial_loads(self) -> Iterable[tuple[Any, str]]:
         if self._predecessor is None:
@@ -263,7 +261,7 @@ class TestNode(Node):
 
     @property
     def _is_loading(self) -> bool:
-        return self._packages.is_busy or self._standby.is_retrying
+        return self._packages.is_busy or self._parts.standby.is_retrying
 
     @property
     def _is_idle(self) -> bool:
@@ -356,6 +354,18 @@ class TestNode(Node):
         return self._successor
 
 
+def _make_faulty_executors(context: ExecutorContext) -> dict[str, Executor]:
+    """Return executors that fail on demand; those of clusters run attempts in this process."""
+
+    def build(name: str, muted_listener: AttemptListener) -> Executor:
+        if name in LAUNCHER_KINDS:
+            return ClusterStandIn(name, context.workflows, muted_listener, context.clock, **context.options)
+        return make_executors(replace(context, listener=muted_listener))[name]
+
+    names = (*make_executors(context), *LAUNCHER_KINDS)
+    return {name: FaultyExecutor(partial(build, name), context.listener, context.clock) for name in names}
+
+
 def _with_faults(store: Store) -> Store:
     install_faults(store)
     return store
@@ -364,11 +374,11 @@ def _with_faults(store: Store) -> Store:
 class _CrashedNodes(HostLiveness):
     """Reports the crashed predecessors of a node as dead, although they share its process."""
 
-    def __init__(self, node: TestNode) -> None:
-        self._node = node
+    def __init__(self, predecessor: TestNode | None) -> None:
+        self._predecessor = predecessor
 
     def is_dead(self, owner: NodeRow) -> bool:
-        predecessor = self._node._predecessor
+        predecessor = self._predecessor
         while predecessor is not None:
             if predecessor._workflows.owner.id == owner.id:
                 return True

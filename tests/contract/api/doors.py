@@ -26,7 +26,7 @@ from tidemill.client import AsyncClient
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
 from tidemill.kernel.errors import TidemillError
 from tidemill.kernel.settings import Settings
-from tidemill.node import make_store
+from tidemill.storage.addresses import make_store
 
 
 class Door(Protocol):

@@ -39,5 +39,5 @@ async def node(cluster: Cluster, pods: Pods, tmp_path: Path) -> AsyncIterator[No
         node = await stack.enter_async_context(Node(f"sqlite:///{tmp_path}/store.db", load=PACKAGE, settings=settings))
         app = make_app(node, CredentialAuthentication(node.access))
         url = await stack.enter_async_context(serving(app, "0.0.0.0" if IS_CLUSTER else HOST, 0))
-        node.server_url = f"http://{HOST}:{urlsplit(url).port}"
+        node.suggest_server_url(f"http://{HOST}:{urlsplit(url).port}")
         yield node

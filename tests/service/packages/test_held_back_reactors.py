@@ -166,7 +166,7 @@ async def until_the_wait_ends(node: tm.testing.TestNode) -> None:
         """Count reads of the store, since it reads the owners there: reads that begin later end later."""
         nonlocal reads
         await node.probe.packages.store.schedules.list_paused_workflows()
-        reads += node._standby.is_retrying
+        reads += node._parts.standby.is_retrying
         return reads > 20
 
     await until(has_read)

@@ -64,7 +64,8 @@ def node_with(engine: Engine, *load: Any) -> tm.Node:
     node: tm.Node = tm.testing.node(load=load)
     engine.owner = node._workflows.owner  # type: ignore[attr-defined]
     parts = node._run_store, node._graph_runtime, node.registry, node._scheduler
-    node._packages = PackageService(*parts, engine, node._liveness, node._standby)
+    profile = node._parts.foundation.profile
+    node._packages = PackageService(*parts, engine, profile.liveness, node._parts.standby)
     return node
 
 

@@ -57,9 +57,8 @@ class ReadingNode(tm.testing.TestNode):
     """A test node that reads its sources; those of topics without Kafka."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
         self.checkpoints: list[Any] = []
-        self._graph_runtime.open_reader = self._open
+        super().__init__(*arguments, **options | {"_profile": {"open_reader": self._open}})
 
     def _open(self, accumulator: Accumulator, tenant: str, settings: Settings, clock: Clock) -> SourceReader:
         if isinstance(accumulator.source, KafkaShare):

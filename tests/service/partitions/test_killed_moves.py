@@ -45,8 +45,9 @@ async def kill(node: tm.testing.TestNode) -> None:
     async def release(_: Any) -> None:
         return None
 
-    assert node._ownership is not None
-    node._ownership.release = release
+    ownership = node._parts.foundation.ownership
+    assert ownership is not None
+    ownership.release = release
     await node.kill()
 
 

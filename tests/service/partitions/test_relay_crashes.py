@@ -375,7 +375,7 @@ def relays_of(node: tm.testing.TestNode, store: Any) -> tuple[SourceRelays, Part
         return Order("a", 1)
 
     runtime = node._scheduler.runtime
-    relays = SourceRelays(runtime, store, node._ownership, listener=ReaderListener())
+    relays = SourceRelays(runtime, store, node._parts.foundation.ownership, listener=ReaderListener())
     relays.bring = Partitions().bring
     relays.mark_source = node._scheduler.sharing.relays.mark_source
     reactor = tm.Reactor("orders", [placed], key="key", partitions=4)

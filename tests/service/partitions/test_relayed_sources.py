@@ -48,8 +48,7 @@ class ReadingNode(tm.testing.TestNode):
     """A test node that reads its sources."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._graph_runtime.open_reader = open_reader
+        super().__init__(*arguments, **options | {"_profile": {"open_reader": open_reader}})
 
 
 def counters(log: Log, durability: Any = "boundary") -> list[Any]:

@@ -282,5 +282,5 @@ async def test_what_is_unloaded_while_all_are_read_is_left_out(read: str, monkey
             await node.unload("reactor:r")
             return []
 
-        monkeypatch.setattr(node._router, "owned_names", unload_meanwhile)
+        monkeypatch.setattr(node._parts.router, "owned_names", unload_meanwhile)
         assert not await getattr(client, read)(PUBLIC)

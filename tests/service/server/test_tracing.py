@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import tidemill as tm
 from tests.service.server.serving_node import Served, served
 from tidemill.kernel.errors import OperationError
-from tidemill.node_parts import NodeParts
+from tidemill.node_arguments import NodeProfile
 from tidemill.telemetry import otlp_spans
 from tidemill.telemetry.otlp_spans import OtlpSpans, make_span_recorder
 from tidemill.telemetry.tracing import NoSpans, StoredTrace, TraceContext
@@ -52,11 +52,8 @@ async def traced(*load: Any, **options: Any) -> AsyncIterator[Traced]:
     """Serve a node that is traced."""
     exporter = InMemorySpanExporter()
 
-    class TracedNode(tm.Node):
-        def _make_parts(self) -> NodeParts:
-            return NodeParts(spans=OtlpSpans(exporter, SimpleSpanProcessor(exporter)))
-
-    async with TracedNode(load=load, **options) as node, served(node) as server:
+    profile = NodeProfile(spans=OtlpSpans(exporter, SimpleSpanProcessor(exporter)))
+    async with tm.Node(load=load, _profile=profile, **options) as node, served(node) as server:
         yield Traced(server, exporter)
 
 
@@ -292,11 +289,8 @@ async def test_a_collector_that_hangs_does_not_delay_the_end(caplog: pytest.LogC
         def close(self) -> None:
             release.wait(20)
 
-    class HangingNode(tm.Node):
-        def _make_parts(self) -> NodeParts:
-            return NodeParts(spans=HangingSpans())
-
-    async with asyncio.timeout(10), HangingNode(settings={"unload_timeout": "50ms"}):
+    profile = NodeProfile(spans=HangingSpans())
+    async with asyncio.timeout(10), tm.Node(settings={"unload_timeout": "50ms"}, _profile=profile):
         pass
     release.set()
     assert "spans.not_sent" in caplog.messages

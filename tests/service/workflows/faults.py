@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 import tidemill as tm
 from tidemill.kernel.errors import StoreError
-from tidemill.node_parts import NodeParts
 from tidemill.storage.committer import CommitFuture
 from tidemill.storage.workflow_ports import WorkflowStore
 from tidemill.workflows.attempt_results import Lost
@@ -52,8 +51,8 @@ class Neighbour(tm.testing.TestNode):
 
     __test__ = False
 
-    def _make_parts(self) -> NodeParts:
-        return replace(super()._make_parts(), is_single_node=False)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options | {"_profile": {"is_single_node": False}})
 
 
 def troubles(node: tm.testing.TestNode) -> dict[str, float]:

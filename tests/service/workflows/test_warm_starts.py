@@ -3,7 +3,7 @@
 import tidemill as tm
 from tests.service.workflows.fanning import SIZE, fan
 from tests.service.workflows.faults import CAUSED
-from tidemill.node import make_store
+from tidemill.storage.addresses import make_store
 from tidemill.workflows.records import AttemptRow
 
 

@@ -92,7 +92,7 @@ async def _serve(node: "Node", app: "ASGIApp", host: str, port: int, interrupts:
     interrupts.on_first(lambda: loop.call_soon_threadsafe(stop_requested.set))
     with feeding_watchdog(), bind(host, port) as listener:
         # before the node opens: it may launch units at once, and tells them the address
-        node.server_url = node.server_url or reachable_url(url_of(listener))
+        node.suggest_server_url(reachable_url(url_of(listener)))
         async with node, serving_on(app, listener, connections_of(node)) as url:
             print_text(json.dumps({"url": url}) if output is Format.JSON else ready_line(url))
             report_state(READY)

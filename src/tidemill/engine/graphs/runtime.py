@@ -110,7 +110,8 @@ class InFlight:
             self.busy.clear()
 
 
-def _keep_health(tenant: str, name: str, health: AccumulatorHealth) -> AccumulatorHealth:  # noqa: ARG001
+def keep_health(tenant: str, name: str, health: AccumulatorHealth) -> AccumulatorHealth:  # noqa: ARG001
+    """Return the health that an accumulator has."""
     return health
 
 
@@ -127,6 +128,8 @@ class GraphRuntime:
         node_events: NodeEvents | None = None,
         subscribers: FiringSubscribers | None = None,
         mask: SecretMask | None = None,
+        open_reader: OpenReader = open_reader,
+        health_filter: HealthFilter = keep_health,
     ) -> None:
         self.mask = mask or SecretMask()
         self.node_events = node_events or NodeEvents(clock)
@@ -136,8 +139,8 @@ class GraphRuntime:
         self.durability: DurabilityBackend = durability or NoDurability()
         self.supervisor = Supervisor(clock, settings, tasks, self.durability, self.node_events)
         self.subscribers: FiringSubscribers = subscribers or NoSubscribers()
-        self.open_reader: OpenReader = open_reader  # it returns None: the stream is live without reading its source
-        self.health_filter: HealthFilter = _keep_health
+        self.open_reader = open_reader  # it returns None: the stream is live without reading its source
+        self.health_filter = health_filter
         self.is_starting_up = False  # nothing fires while the node loads: a graph may still be missing
         self.find_accumulator: FindAccumulator = lambda tenant, name: None  # noqa: ARG005 - until the scheduler is built
         self.in_flight = InFlight()

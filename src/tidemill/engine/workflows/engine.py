@@ -5,6 +5,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic
 
+import msgspec
+
 from tidemill.engine.loop_watch import HeldLeases
 from tidemill.engine.tasks import TaskScope, wait_until
 from tidemill.engine.workflows.client.workflow_client import WorkflowClient
@@ -45,19 +47,21 @@ logger = logging.getLogger(__name__)
 MakeExecutors = Callable[[LoadedWorkflows, AttemptListener], Mapping[str, Executor]]
 
 
+class NodeHooks(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine needs of its node."""
+
+    make_executors: MakeExecutors
+    """Makes the executors, by name, for the workflows that are loaded and for who listens to attempts."""
+    find_trigger: FindTrigger
+    make_handle: MakeHandle
+    delivery_tasks: TaskScope
+    """Where firings are delivered: these tasks outlive the reactors."""
+
+
 class WorkflowEngine:
     """Runs workflows on one node."""
 
-    def __init__(
-        self,
-        runtime: WorkflowRuntime,
-        make_executors: MakeExecutors,
-        find_trigger: FindTrigger,
-        *,
-        delivery_tasks: TaskScope,
-        make_handle: MakeHandle,
-    ) -> None:
-        """Build the engine; firings are delivered in `delivery_tasks`, which must outlive the reactors."""
+    def __init__(self, runtime: WorkflowRuntime, hooks: NodeHooks) -> None:
         self.runtime, self.owner, self._tasks = runtime, runtime.owner, runtime.tasks
         self.metrics, self.notifier, self.executors = runtime.metrics, RunNotifier(), runtime.executors
         decides_newest = runtime.owner.plans
@@ -66,15 +70,17 @@ class WorkflowEngine:
         )
         self._task_logs = TaskLogWriter(runtime, self.notifier)
         self.attempts = LocalAttempts(runtime, self.versions, self.executors, self._task_logs)
-        self.executors |= make_executors(self.versions.loaded, self.attempts)
-        self._find_trigger = find_trigger
+        self.executors |= hooks.make_executors(self.versions.loaded, self.attempts)
+        self._find_trigger = hooks.find_trigger
         self.ticks = TickTimer(runtime)
         self.election = LeaderElector(runtime)
         self.leader = LeaderState(self.notifier)
         self.starter = RunStarter(runtime, self.versions, self.leader)
-        self.subscriptions = FiringSubscriptions(runtime, self.versions, self.starter, delivery_tasks, make_handle)
+        self.subscriptions = FiringSubscriptions(
+            runtime, self.versions, self.starter, hooks.delivery_tasks, hooks.make_handle
+        )
         self.client = WorkflowClient(
-            runtime, self.versions, self.leader, self.starter, is_node=True, find_trigger=find_trigger
+            runtime, self.versions, self.leader, self.starter, is_node=True, find_trigger=hooks.find_trigger
         )
         self.heartbeats = Heartbeats(runtime, self.attempts)
         self.remote_reports = RemoteReports(runtime, self.versions, self.leader, self.attempts)
@@ -142,7 +148,7 @@ class WorkflowEngine:
         schedules = ScheduleRunner(runtime, versions, self.starter, admission)
         triggers = TriggerPollers(runtime, versions, self._find_trigger, self.starter, admission)
         scheduler = Scheduler(runtime, versions, coordinator, attempts, [schedules, triggers], self.ticks)
-        leader.coordinator, leader.scheduler = coordinator, scheduler
+        leader.begin(coordinator, scheduler)
         attempts.observe(coordinator)
         self.metrics.set_gauge("scheduler_leader", 1)
         try:
@@ -151,7 +157,7 @@ class WorkflowEngine:
             await scheduler.run()
         finally:
             self._stop_leading(coordinator)
-            leader.coordinator = leader.scheduler = None
+            leader.end()
             await triggers.close()
             self._ready.set()  # `open` must not wait for the next term
             self.notifier.notify_all()  # from now on, changes are found in the store

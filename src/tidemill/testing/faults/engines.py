@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 from tidemill.engine.graphs.accumulators.accumulator import RunningAccumulator
-from tidemill.engine.graphs.runtime import GraphRuntime
 from tidemill.engine.graphs.scheduler import GraphScheduler
 from tidemill.engine.workflows.engine import WorkflowEngine
 from tidemill.engine.workflows.leader.active_runs import ActiveRun, RunRequest
@@ -20,12 +19,12 @@ class Disconnector:
     The accumulators named in `at_start` start disconnected, in every tenant.
     """
 
-    def __init__(self, runtime: GraphRuntime, at_start: Iterable[str] = ()) -> None:
+    def __init__(self, at_start: Iterable[str] = ()) -> None:
         self._at_start = frozenset(at_start)
         self._is_disconnected: dict[tuple[str, str], bool] = {}
-        runtime.health_filter = self._filter_health
 
-    def _filter_health(self, tenant: str, name: str, health: AccumulatorHealth) -> AccumulatorHealth:
+    def filter_health(self, tenant: str, name: str, health: AccumulatorHealth) -> AccumulatorHealth:
+        """Return the health that an accumulator gets: not one of a live connection while it is disconnected."""
         declared = _declared(name)
         is_disconnected = self._is_disconnected.get((tenant, declared), declared in self._at_start)
         return AccumulatorHealth.DISCONNECTED if is_disconnected and health.is_healthy else health

@@ -13,6 +13,19 @@ class LeaderState:
         self.scheduler: Scheduler | None = None
         self.notifier = notifier
 
+    @property
+    def is_leading(self) -> bool:
+        """Whether this node leads."""
+        return self.coordinator is not None
+
+    def begin(self, coordinator: RunCoordinator, scheduler: Scheduler) -> None:
+        """Use these until the term ends."""
+        self.coordinator, self.scheduler = coordinator, scheduler
+
+    def end(self) -> None:
+        """End the term."""
+        self.coordinator = self.scheduler = None
+
     def on_run_changed(self, run: str) -> None:
         """Reload a run that was changed on this node without the coordinator, and notify its waiters."""
         if self.coordinator is not None and run in self.coordinator.active_runs:
