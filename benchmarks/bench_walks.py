@@ -227,7 +227,11 @@ async def walk_http_start(repetitions: int, folder: str) -> Walk:
             assert "201 created" in head, head
             await reader.readexactly(int(head.partition("content-length: ")[2].split()[0]))
 
-        return await record(start, repetitions, node.settle)
+        try:
+            return await record(start, repetitions, node.settle)
+        finally:
+            writer.close()
+            await writer.wait_closed()
 
 
 def _until_answered(app: Any) -> Any:

@@ -1,8 +1,6 @@
-"""Values as functions declare to return them, and as plain data that every format can hold."""
+"""Values as functions declare to return them."""
 
 from typing import Any, get_type_hints
-
-import msgspec
 
 from tidemill.kernel.errors import RequestError
 
@@ -26,8 +24,3 @@ def to_declared(value: Any, node: Any) -> Any:
     except TypeMismatchError as error:
         message = f"the output of '{function.__name__}' is not what the function declares: {error}"
         raise RequestError(message, code="no_output", status=409) from error
-
-
-def to_plain(value: Any) -> Any:
-    """Return a value that every format can hold: keys become texts, unknown objects their description."""
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import asdict, replace
 
+from tidemill.access.audit import AuditRow
 from tidemill.access.principal import Permission, Principal
-from tidemill.annotations.declared import to_plain
 from tidemill.api.etags import check_etag
 from tidemill.api.fields import Header, Positional, WireName
 from tidemill.api.operation import GET, POST, PUT, Message, RequestKey, StreamForm, StreamItem, operation
@@ -39,7 +39,7 @@ from tidemill.storage.run_lists import RunPage
 from tidemill.storage.tables.requests import FIRE_PREFIX
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import EventRow, RunRecord, RunRow
-from tidemill.workflows.result import RunResult, TaskResult
+from tidemill.workflows.result import RunResult, TaskResult, to_plain
 from tidemill.workflows.states import RunState, TaskState
 
 Outputs = Annotated[bool, Meta(description="Whether tasks have their outputs, and their elements.")]
@@ -268,7 +268,10 @@ async def start_run(
     """Start a run of a workflow."""
     once = None if request is None else f"{FIRE_PREFIX}{request.effect}"
     is_repeated = request is not None and request.is_repetition
-    audit = services.access.audit.prepare(caller, "run.start", name)
+
+    def audit(run: str) -> AuditRow:
+        return services.access.audit.make_entry(caller, "run.start", name, {"run": run})
+
     run = await services.workflows.start(caller, name, params or {}, once=once, is_repeated=is_repeated, audit=audit)
     text = await services.workflows.note(caller, run, note) if note else None
     if is_repeated:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal
-from tidemill.annotations.declared import to_plain
 from tidemill.api.fields import WireName
 from tidemill.api.operation import GET, Message, StreamForm, StreamItem, operation
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor, page_in_order
@@ -18,7 +17,7 @@ from tidemill.kernel.limits import MAX_INTEGER
 from tidemill.workflows.lookup import resolve_task, split_element
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptOutcome, AttemptRow, RunRecord, TaskError, TaskKey, TaskRow
-from tidemill.workflows.result import TaskResult
+from tidemill.workflows.result import TaskResult, to_plain
 from tidemill.workflows.states import TaskState
 
 if TYPE_CHECKING:

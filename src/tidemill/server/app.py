@@ -1,8 +1,9 @@
 """The application: the route table of a running node, as an ASGI app."""
 
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from litestar import Litestar
 from litestar.exceptions import HTTPException
@@ -20,10 +21,10 @@ from tidemill.server.oidc.login import OidcLogin
 from tidemill.server.oidc.provider import OidcProvider, make_provider
 from tidemill.server.openapi import openapi_document
 from tidemill.server.rate_limits import RateLimits
-from tidemill.server.request_context import BodyPace, RequestContext
+from tidemill.server.request_context import RequestContext
 from tidemill.server.requests import ApiRequest, ApiResponse, Authenticator, ContextInjection, ServerContext
 from tidemill.server.route_table import ROUTES
-from tidemill.server.routing import to_handler
+from tidemill.server.routing import Route, to_handler
 from tidemill.server.static_site import STATIC_FOLDER, StaticSite
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def make_app(
         ui=StaticSite(static / "ui"),
         docs=StaticSite(static / "docs"),
     )
-    routes = BodyPace(ContextInjection(Compression(_routes()), context), node.settings.body_bytes_per_second)
+    routes = ContextInjection(_routes(), context)
     return cast("ASGIApp", RequestContext(routes, ServerMetrics(node), node.spans, node.event_feed.clock))
 
 
@@ -68,8 +69,8 @@ def _routes() -> "ASGIApp":
     Any number of nodes may share it: it knows none of them, and a request brings its own.
     """
     app = Litestar(
-        [to_handler(route) for route in ROUTES],
-        middleware=[Authorization(), Idempotency(BODY_LIMIT), Auditing()],
+        [to_handler(route, list(_wrappers_of(route))) for route in ROUTES],
+        middleware=[Authorization],
         exception_handlers={
             TidemillError: answer_tidemill_error,
             HTTPException: answer_http_exception,
@@ -84,3 +85,13 @@ def _routes() -> "ASGIApp":
         pdb_on_exception=False,
     )
     return cast("ASGIApp", app)
+
+
+def _wrappers_of(route: Route) -> Iterator[Any]:
+    """Yield what is around the handler of a route, the outermost first: only what its requests need."""
+    if route.method == "GET":
+        yield Compression
+    if route.takes_key:
+        yield partial(Idempotency, route=route, body_limit=BODY_LIMIT)
+    if route.audit is not None and not route.is_audited_by_service:
+        yield partial(Auditing, route=route)

@@ -43,8 +43,7 @@ class NoAuthentication:
     async def authenticate(self, connection: Connection, /) -> Principal | None:
         """Return the local operator, or whom a ticket stands for; RequestError for a web page from elsewhere."""
         host = connection.headers.get("host", "")
-        parts = _parts_of(f"//{host}")
-        if parts is None or not is_loopback(parts.hostname or ""):
+        if not _names_loopback(host):
             message = f"this server has no authentication and answers on this machine only, not as '{host}'"
             raise RequestError(message, code="foreign_host", status=403)
         check_origin(connection)
@@ -117,13 +116,19 @@ def _check_own_page(connection: Connection) -> None:
         raise RequestError(message, code="foreign_page", status=403)
 
 
-@lru_cache(KNOWN_HOSTS)
 def is_loopback(host: str) -> bool:
     """Return whether a host is this machine."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+@lru_cache(KNOWN_HOSTS)
+def _names_loopback(host: str) -> bool:
+    """Return whether a request's `Host`, which may have a port, is this machine."""
+    parts = _parts_of(f"//{host}")
+    return parts is not None and is_loopback(parts.hostname or "")
 
 
 def check_origin(connection: ASGIConnection[Any, Any, Any, Any]) -> None:

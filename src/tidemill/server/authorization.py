@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING
 from litestar.connection import ASGIConnection
 from litestar.datastructures import Headers, State
 from litestar.enums import ScopeType
-from litestar.middleware import ASGIMiddleware
 from litestar.routes import HTTPRoute
 
 from tidemill.access.principal import INSTANCE_TENANT, Permission, Principal, Resource
-from tidemill.engine.access.audit_log import current_request_id
 from tidemill.engine.access.credential_watch import CredentialWatch
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.settings import Settings
 from tidemill.server.connections import admit
 from tidemill.server.event_stream import EVENT_STREAM
 from tidemill.server.rate_limits import address_of
-from tidemill.server.request_context import request_id_of
 from tidemill.server.requests import PREVIEW, ServerContext, check_query, context_of
 from tidemill.server.routing import Route, allowed_methods
 from tidemill.storage.acting_tenant import EVERY_TENANT, acting_for
@@ -37,29 +34,33 @@ _UPLOAD_REFUSAL = (
 )
 
 
-class Authorization(ASGIMiddleware):
-    """Lets only allowed requests through, and puts their principal into the scope."""
+class Authorization:
+    """Wraps all routes: lets only allowed requests through, and puts their principal into the scope."""
 
-    scopes = (ScopeType.HTTP,)  # WebSocket handlers authorize themselves: they answer with close codes
+    def __init__(self, app: "ASGIApp") -> None:
+        self._app = app
 
-    async def handle(self, scope: "Scope", receive: "Receive", send: "Send", next_app: "ASGIApp") -> None:
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Authorize a request, then handle it."""
+        if scope["type"] != ScopeType.HTTP:  # WebSocket handlers authorize themselves: they answer with close codes
+            await self._app(scope, receive, send)
+            return
         if scope.get("method") == "OPTIONS":
             await _answer_options(scope, send)
             return
         context = context_of(scope)
         scope["user"] = principal = await authorize(ASGIConnection(scope, receive, send), context)
         if principal is None or scope.get("method") != "GET":
-            await next_app(scope, receive, send)
+            await self._app(scope, receive, send)
             return
         # Only reads: a change may have to look at what other tenants use, such as a shared reactor.
         with acting_for(EVERY_TENANT if principal.is_instance_admin else principal.tenant):
             if principal.credential is None or EVENT_STREAM not in Headers.from_scope(scope).get("accept", ""):
-                await next_app(scope, receive, send)
+                await self._app(scope, receive, send)
             else:
                 watch, credential = context.node.access.watch, principal.credential
                 with context.limits.counting_connection(credential):
-                    await stream_while_valid(watch, credential, next_app, scope, receive, send)
+                    await stream_while_valid(watch, credential, self._app, scope, receive, send)
 
 
 async def _answer_options(scope: "Scope", send: "Send") -> None:
@@ -84,7 +85,8 @@ async def authorize(
         reason = f"may not do this: it needs the permission '{permission}'"
         refusal = _UPLOAD_REFUSAL if permission is Permission.UPLOAD else reason
         raise RequestError(f"{principal.actor} {refusal}", code="not_allowed", status=403)
-    check_query(connection)
+    if connection.scope["query_string"]:
+        check_query(connection)
     tenant = connection.headers.get(TENANT_HEADER)
     if tenant is None:
         return principal
@@ -112,8 +114,11 @@ async def _authenticate(
     connection: "ASGIConnection[object, Principal, object, State]", context: ServerContext
 ) -> Principal:
     """Return the principal of a connection; RequestError if it has none, or makes too many requests."""
-    with context.limits.counting_failures(address_of(connection)):
+    try:
         principal = await context.authenticator.authenticate(connection)
+    except RequestError as error:
+        context.limits.count_failure(address_of(connection), error)
+        raise
     if principal is None:  # no failure of the address: a request without a credential guesses nothing
         message = (
             "this needs a key: commands read TIDEMILL_KEY, clients take key=, HTTP has `Authorization: Bearer KEY`"
@@ -133,26 +138,23 @@ def route_of(scope: "Scope") -> Route:
     return route
 
 
-class Auditing(ASGIMiddleware):
-    """Records the audit event of a route when its request has succeeded."""
+class Auditing:
+    """Wraps a route whose service does not do it: records its audit event when a request has succeeded."""
 
-    scopes = (ScopeType.HTTP,)
+    def __init__(self, app: "ASGIApp", route: Route) -> None:
+        self._app = app
+        self._route = route
 
-    async def handle(self, scope: "Scope", receive: "Receive", send: "Send", next_app: "ASGIApp") -> None:
-        """Handle a request; its services know its id."""
-        route = route_of(scope)
-        current_request_id.set(request_id_of(scope))
-        if route.audit is None or route.is_audited_by_service:
-            await next_app(scope, receive, send)
-            return
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Handle a request."""
 
         async def record_then_send(message: "Message") -> None:
             has_succeeded = message["type"] == "http.response.start" and message["status"] < FIRST_ERROR_STATUS
             if has_succeeded and not scope["state"].get(PREVIEW, False):
-                await _record(scope, route)
+                await _record(scope, self._route)
             await send(message)
 
-        await next_app(scope, receive, record_then_send)
+        await self._app(scope, receive, record_then_send)
 
 
 async def _record(scope: "Scope", route: Route) -> None:

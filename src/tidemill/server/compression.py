@@ -1,7 +1,7 @@
 """Compression: JSON answers to reads are sent as gzip if they are large enough, and if the client takes that.
 
-A small answer costs one look at its length, and a change costs nothing. Streams, files of the web UI, which are
-compressed when they are built, and answers in msgpack go out as they are.
+A small answer costs one look at its length. Streams, files of the web UI, which are compressed when they are built, and
+answers in msgpack go out as they are.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ _JSON = (b"application/json", b"application/problem+json")
 
 
 class Compression:
-    """Wraps the routes: compresses what they answer to reads."""
+    """Wraps a route that reads: compresses its answers."""
 
-    def __init__(self, routes: "ASGIApp") -> None:
-        self._routes = routes
+    def __init__(self, app: "ASGIApp") -> None:
+        self._app = app
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Handle a connection."""
-        if scope.get("method") == "GET" and _takes_gzip(cast("HTTPScope", scope)):  # a WebSocket has none
+        if _takes_gzip(cast("HTTPScope", scope)):
             send = cast("Send", _Compressed(send))
-        await self._routes(scope, receive, send)
+        await self._app(scope, receive, send)
 
 
 def _takes_gzip(scope: "HTTPScope") -> bool:

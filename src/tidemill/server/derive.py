@@ -1,7 +1,7 @@
 """Derives routes from operations: the handler decodes the fields of a request, and encodes the answer."""
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 from contextlib import aclosing, contextmanager
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, get_args
@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from tidemill.access.principal import Principal
 from tidemill.api.fields import RequestField, TenantName, find_marker
-from tidemill.api.operation import Operation, RequestKey, StreamForm, StreamItem
+from tidemill.api.operation import HttpForm, Operation, RequestKey, StreamForm, StreamItem
 from tidemill.api.paging import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
 from tidemill.api.services import Services
 from tidemill.engine.access.idempotency import KeyedRequest
@@ -88,22 +88,14 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
     """Return a function with the parameters that Litestar fills in: the request, then the fields."""
     http, body = operation.http, [one for one in operation.fields if one.place == "body"]
     takes_page, makes_once = operation.takes_page, operation.makes_once
-    parameters: dict[str, Any] = {"request": ApiRequest}
-    defaults: dict[str, Any] = {}
-    if takes_page:
-        parameters |= {"limit": Limit, "cursor": Cursor}
-        defaults |= {"limit": DEFAULT_LIMIT, "cursor": None}
-    for one in operation.fields:
-        if one.place != "body":
-            parameters[_parameter_name(one)] = _parameter_type(one)
-            defaults[_parameter_name(one)] = one.default
-    if body:
-        parameters["data"], default = _body_parameter(operation)
-        defaults |= default
+    renamed = {name: one.name for one in operation.fields if (name := _parameter_name(one)) != one.name}
+    named_in_location = re.findall(r"\{(\w+)\}", http.location or "")
+    parameters, defaults = _parameters(operation)
 
     async def handle(*, request: ApiRequest, **given: Any) -> Any:
         services, keyed = request.node.services, request.keyed
-        given = {name.removesuffix(_RENAMED): value for name, value in given.items()}
+        for parameter, name in renamed.items():
+            given[name] = given.pop(parameter)
         if body:
             data = given.pop("data") or operation.body_type()
             given |= {one.name: getattr(data, one.name) for one in body}
@@ -112,11 +104,14 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
             given["page"] = PageRequest(given.pop("limit"), given.pop("cursor"))
         if operation.stream is not None and wants_stream(request):
             return await follow(operation, request, services, request.user, given)
-        if keyed is not None and makes_once:
-            given["request"] = RequestKey(keyed.effect, keyed.begun_at, keyed.is_repetition, keyed.was_lost)
-        with _judging(operation, keyed):
+        if keyed is None:
             answer = await operation.function(services, request.user, **given)
-        headers = _headers(operation, answer)
+        else:
+            if makes_once:
+                given["request"] = RequestKey(keyed.effect, keyed.begun_at, keyed.is_repetition, keyed.was_lost)
+            with _judging(operation, keyed):
+                answer = await operation.function(services, request.user, **given)
+        headers = _headers(http, named_in_location, answer)
         if http.may_make_nothing and "location" not in headers:
             return ApiResponse(answer, status_code=200, headers=headers)
         return ApiResponse(answer, status_code=http.status, headers=headers) if headers else answer
@@ -125,6 +120,23 @@ def _make_handler(operation: Operation[Any, Any]) -> Handler:
     returned = Response[operation.answer] if has_headers else operation.answer  # type: ignore[name-defined]
     _declare(handle, operation, parameters, defaults, returned)
     return handle
+
+
+def _parameters(operation: Operation[Any, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the types of the parameters of a handler, and their defaults."""
+    parameters: dict[str, Any] = {"request": ApiRequest}
+    defaults: dict[str, Any] = {}
+    if operation.takes_page:
+        parameters |= {"limit": Limit, "cursor": Cursor}
+        defaults |= {"limit": DEFAULT_LIMIT, "cursor": None}
+    for one in operation.fields:
+        if one.place != "body":
+            parameters[_parameter_name(one)] = _parameter_type(one)
+            defaults[_parameter_name(one)] = one.default
+    if any(one.place == "body" for one in operation.fields):
+        parameters["data"], default = _body_parameter(operation)
+        defaults |= default
+    return parameters, defaults
 
 
 def _body_parameter(operation: Operation[Any, Any]) -> tuple[Any, dict[str, Any]]:
@@ -152,7 +164,7 @@ async def _to_events(form: StreamForm, items: AsyncGenerator[StreamItem[Any], No
 
 
 @contextmanager
-def _judging(operation: Operation[Any, Any], keyed: KeyedRequest | None) -> Iterator[None]:
+def _judging(operation: Operation[Any, Any], keyed: KeyedRequest) -> Iterator[None]:
     """Note what an error says about the effect of a request, for those who repeat it with its key.
 
     A request that was lost is not carried out again if its effect cannot be found, and a second one would count. A
@@ -160,15 +172,14 @@ def _judging(operation: Operation[Any, Any], keyed: KeyedRequest | None) -> Iter
     that make something find it by the id of the request, even after a store error behind the commit.
     """
     try:
-        if keyed is not None and keyed.was_lost and not (operation.makes_once or operation.http.is_idempotent):
+        if keyed.was_lost and not (operation.makes_once or operation.http.is_idempotent):
             raise RequestError(_LOST, code=OUTCOME_UNKNOWN, status=409)
         yield
     except StoreError:
-        if keyed is not None:
-            keyed.had_no_effect = True
+        keyed.had_no_effect = True
         raise
     except RequestError as error:
-        if keyed is not None and error.code == OUTCOME_UNKNOWN:
+        if error.code == OUTCOME_UNKNOWN:
             keyed.is_final = True
         raise
 
@@ -215,10 +226,10 @@ def _parameter_type(field: RequestField) -> Any:
     return Annotated[field.wire_type, described]
 
 
-def _headers(operation: Operation[Any, Any], answer: Any) -> dict[str, str]:
-    headers = {"cache-control": "no-store"} if operation.http.is_private else {}
-    if (location := operation.http.location) is not None:
-        fields = {name: getattr(answer, name) for name in re.findall(r"\{(\w+)\}", location)}
+def _headers(http: HttpForm, named_in_location: Collection[str], answer: Any) -> dict[str, str]:
+    headers = {"cache-control": "no-store"} if http.is_private else {}
+    if http.location is not None:
+        fields = {name: getattr(answer, name) for name in named_in_location}
         if None not in fields.values():
-            headers["location"] = BASE_PATH + location.format(**fields)
+            headers["location"] = BASE_PATH + http.location.format(**fields)
     return headers

@@ -7,14 +7,12 @@ name that is not loaded yet, may change. A request that is handled again finds t
 from typing import TYPE_CHECKING, cast
 
 from litestar.datastructures import Headers, MutableScopeHeaders
-from litestar.enums import ScopeType
-from litestar.middleware import ASGIMiddleware
 
 from tidemill.engine.access.idempotency import KeyedRequest
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.limits import make_storable
-from tidemill.server.authorization import route_of
 from tidemill.server.requests import context_of
+from tidemill.server.routing import Route
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, HTTPReceiveMessage, Message, Receive, Scope, Send
@@ -28,28 +26,28 @@ KEPT_HEADERS = frozenset(["content-type", "location"])
 FIRST_ERROR_STATUS, FIRST_SERVER_ERROR = 400, 500
 
 
-class Idempotency(ASGIMiddleware):
-    """Keeps the answers to requests with an idempotency key, on routes that take one."""
+class Idempotency:
+    """Wraps a route that takes idempotency keys: keeps the answers to requests with one."""
 
-    scopes = (ScopeType.HTTP,)
+    def __init__(self, app: "ASGIApp", route: Route, body_limit: int) -> None:
+        self._app = app
+        self._route = route
+        self._body_limit = route.body_limit or body_limit
 
-    def __init__(self, body_limit: int) -> None:
-        self._body_limit = body_limit
-
-    async def handle(self, scope: "Scope", receive: "Receive", send: "Send", next_app: "ASGIApp") -> None:
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Handle a request, or answer it as before."""
-        route, key = route_of(scope), Headers.from_scope(scope).get(KEY_HEADER)
-        if not route.takes_key or key is None:
-            await next_app(scope, receive, send)
+        route, key = self._route, Headers.from_scope(scope).get(KEY_HEADER)
+        if key is None:
+            await self._app(scope, receive, send)
             return
-        body = await _read_body(receive, route.body_limit or self._body_limit)
+        body = await _read_body(receive, self._body_limit)
         requests = context_of(scope).node.access.requests
         keyed = await requests.begin(scope["user"].tenant, key, make_storable(f"{route.method} {scope['path']}"), body)
         if keyed.record.status is None:
             scope["state"]["keyed"] = keyed
             answer = _Answer()
             async with requests.handling(keyed):
-                await next_app(scope, _Body(body, receive), answer)
+                await self._app(scope, _Body(body, receive), answer)
                 if answer.is_final(keyed):
                     kept = b"" if route.is_private else bytes(answer.body)
                     await requests.finish(keyed, answer.status, answer.headers, kept)

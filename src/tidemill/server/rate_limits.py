@@ -78,9 +78,13 @@ class RateLimits:
         try:
             yield
         except RequestError as error:
-            if error.status == HTTPStatus.UNAUTHORIZED and (wait := self._failures.take(address)):
-                raise _too_many("too many requests from this address were refused", wait) from error
+            self.count_failure(address, error)
             raise
+
+    def count_failure(self, address: str, error: RequestError) -> None:
+        """Count a failed authentication of an address, as `counting_failures` does; RequestError for one too many."""
+        if error.status == HTTPStatus.UNAUTHORIZED and (wait := self._failures.take(address)):
+            raise _too_many("too many requests from this address were refused", wait) from error
 
     @contextmanager
     def counting_password(self, address: str, tenant: str, account: str) -> Iterator[None]:

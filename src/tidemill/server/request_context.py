@@ -1,4 +1,4 @@
-"""The context of a request: its id, which every answer and log record has, its trace, and the pace of its body."""
+"""The context of a request: its id, which every answer, log record and audit entry has, and its trace."""
 
 import asyncio
 import logging
@@ -13,19 +13,17 @@ from litestar.datastructures import MutableScopeHeaders
 from litestar.enums import ScopeType
 
 from tidemill.kernel.clock import Clock
-from tidemill.kernel.errors import RequestError, TidemillError
+from tidemill.kernel.errors import TidemillError
 from tidemill.server.connections import CONNECTION_STATE
 from tidemill.server.event_stream import EVENT_STREAM
 from tidemill.server.metrics import UNMATCHED, ServerMetrics
 from tidemill.telemetry import events
-from tidemill.telemetry.log_context import request_scope
+from tidemill.telemetry.log_context import REQUEST_ID
 from tidemill.telemetry.tracing import Span, SpanRecorder, TraceContext, trace_scope
 
 if TYPE_CHECKING:
-    from litestar.types import ASGIApp, HTTPReceiveMessage, Message, Receive, Scope, Send
+    from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-GRACE_SECONDS = 20.0
-"""Seconds that the server waits for a body however slow it is."""
 _SERVER_ERRORS = 500
 REQUEST_ID_HEADER = "x-request-id"
 HEAD = "HEAD"
@@ -52,6 +50,13 @@ class RequestContext:
             return
         request_id = _choose_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
+        token = REQUEST_ID.set(request_id)
+        try:
+            await self._handle(scope, receive, send, request_id)
+        finally:
+            REQUEST_ID.reset(token)
+
+    async def _handle(self, scope: "Scope", receive: "Receive", send: "Send", request_id: str) -> None:
         method = str(scope.get("method", "WEBSOCKET"))
         if method == HEAD:  # a copy: the HTTP server leaves the body out by the original
             scope = cast("Scope", {**scope, "method": "GET"})
@@ -59,7 +64,7 @@ class RequestContext:
         is_traced = self._spans.is_enabled and scope["type"] == ScopeType.HTTP  # a connection is not a unit of work
         trace = RequestTrace(scope, self._clock) if is_traced else None
         began = time.perf_counter()
-        with request_scope(request_id), nullcontext() if trace is None else trace_scope(trace.context):
+        with nullcontext() if trace is None else trace_scope(trace.context):
             try:
                 await self._app(scope, exchange.receive, exchange.send)
                 await exchange.finish_head()
@@ -184,50 +189,6 @@ def _choose_id(scope: "Scope") -> str:
             text = value.decode("latin-1")
             return text if _SANE_ID.fullmatch(text) else token_hex(8)
     return token_hex(8)
-
-
-class BodyPace:
-    """Wraps the application: a request whose body comes too slowly is answered with status 408."""
-
-    def __init__(self, app: "ASGIApp", bytes_per_second: int) -> None:
-        self._app = app
-        self._bytes_per_second = bytes_per_second
-
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Handle a connection."""
-        is_request = scope["type"] == ScopeType.HTTP
-        await self._app(scope, _PacedBody(receive, self._bytes_per_second) if is_request else receive, send)
-
-
-class _PacedBody:
-    """Receives a body. Only the time counts in which the server waits for the client."""
-
-    def __init__(self, receive: "Receive", bytes_per_second: int) -> None:
-        self._receive = receive
-        self._bytes_per_second = bytes_per_second
-        self._seconds_left = GRACE_SECONDS
-        self._is_whole = False
-
-    async def __call__(self) -> "HTTPReceiveMessage":
-        """Return the next message; RequestError if it takes too long, or if the client leaves before the end.
-
-        After the body, it waits for the client to leave.
-        """
-        if self._is_whole:
-            return cast("HTTPReceiveMessage", await self._receive())
-        time = asyncio.get_running_loop().time
-        began = time()
-        try:
-            async with asyncio.timeout(self._seconds_left):
-                message = cast("HTTPReceiveMessage", await self._receive())
-        except TimeoutError as error:
-            reason = f"the body comes too slowly: send at least {self._bytes_per_second} bytes per second"
-            raise RequestError(reason, code="body_too_slow", status=408) from error
-        if message["type"] == "http.disconnect":
-            raise RequestError("the client closed the connection", code="malformed_body")
-        self._is_whole = not message["more_body"]
-        self._seconds_left += len(message["body"]) / self._bytes_per_second - (time() - began)
-        return message
 
 
 class RequestTrace:

@@ -1,9 +1,12 @@
 """Requests and answers: bodies are decoded strictly, from JSON or msgpack; a client that accepts it gets msgpack.
 
+A request whose body comes too slowly is answered with status 408.
+
 The context of the server is in the scope of each connection. So routes and middleware know no node, and are made once
 for all servers of a process.
 """
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -12,7 +15,7 @@ import msgspec
 from litestar import Request, Response
 from litestar.connection import ASGIConnection
 from litestar.datastructures import State
-from litestar.enums import MediaType
+from litestar.enums import MediaType, ScopeType
 
 from tidemill.access.principal import Caller, Principal
 from tidemill.api.errors import FieldProblem, InvalidRequestError, invalid_field_error
@@ -25,13 +28,15 @@ from tidemill.server.rate_limits import RateLimits
 from tidemill.server.static_site import StaticSite
 
 if TYPE_CHECKING:
-    from litestar.types import ASGIApp, Receive, Scope, Send
+    from litestar.types import ASGIApp, HTTPReceiveMessage, Receive, Scope, Send
 
 
 MOUNTED_AT = "mounted_at"
 """Where the state of a connection has the path below which the application is mounted; "" for a server."""
 PREVIEW = "tidemill.preview"
 """The key of the state of a request that is only a preview: it changes nothing, and the audit log does not have it."""
+GRACE_SECONDS = 20.0
+"""Seconds that the server waits for a body however slow it is."""
 
 
 class Authenticator(Protocol):
@@ -54,16 +59,49 @@ class ServerContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextInjection:
-    """Wraps the routes: puts the context into the scope of each connection."""
+    """Wraps the routes: puts the context into the scope of each connection, and watches how fast a body comes."""
 
     def __init__(self, routes: "ASGIApp", context: ServerContext) -> None:
         self._routes = routes
         self._context = context
+        self._bytes_per_second = context.node.settings.body_bytes_per_second
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Handle a connection."""
         scope.setdefault("state", {})["context"] = self._context
-        await self._routes(scope, receive, send)
+        is_request = scope["type"] == ScopeType.HTTP
+        await self._routes(scope, _PacedBody(receive, self._bytes_per_second) if is_request else receive, send)
+
+
+class _PacedBody:
+    """Receives a body. Only the time counts in which the server waits for the client."""
+
+    def __init__(self, receive: "Receive", bytes_per_second: int) -> None:
+        self._receive = receive
+        self._bytes_per_second = bytes_per_second
+        self._seconds_left = GRACE_SECONDS
+        self._is_whole = False
+
+    async def __call__(self) -> "HTTPReceiveMessage":
+        """Return the next message; RequestError if it takes too long, or if the client leaves before the end.
+
+        After the body, it waits for the client to leave.
+        """
+        if self._is_whole:
+            return cast("HTTPReceiveMessage", await self._receive())
+        time = asyncio.get_running_loop().time
+        began = time()
+        try:
+            async with asyncio.timeout(self._seconds_left):
+                message = cast("HTTPReceiveMessage", await self._receive())
+        except TimeoutError as error:
+            reason = f"the body comes too slowly: send at least {self._bytes_per_second} bytes per second"
+            raise RequestError(reason, code="body_too_slow", status=408) from error
+        if message["type"] == "http.disconnect":
+            raise RequestError("the client closed the connection", code="malformed_body")
+        self._is_whole = not message["more_body"]
+        self._seconds_left += len(message["body"]) / self._bytes_per_second - (time() - began)
+        return message
 
 
 def context_of(scope: "Scope") -> ServerContext:

@@ -4,7 +4,7 @@ A route names its permission and its audit event next to its path, so that one t
 can walk it. A route that is not in the table does not exist.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from inspect import Parameter, signature
@@ -116,8 +116,8 @@ def allowed_methods(methods: Iterable[str]) -> str:
     return ", ".join(sorted(names | ({"HEAD"} if "GET" in names else set())))
 
 
-def to_handler(route: Route) -> HTTPRouteHandler | WebsocketRouteHandler:
-    """Return the handler of a route, for Litestar."""
+def to_handler(route: Route, middleware: Sequence[Any] = ()) -> HTTPRouteHandler | WebsocketRouteHandler:
+    """Return the handler of a route, for Litestar; `middleware` is around it, the outermost first."""
     options: dict[str, Any] = {"opt": {"route": route}}
     if route.method == "WEBSOCKET":
         return WebsocketRouteHandler(route.path, **options)(route.handler)
@@ -136,6 +136,7 @@ def to_handler(route: Route) -> HTTPRouteHandler | WebsocketRouteHandler:
         security=[] if route.permission is Permission.NONE else [{"key": []}],
         operation_class=_operation_class(route),
         request_max_body_size=Empty if route.body_limit is None else route.body_limit,
+        middleware=middleware,
         **options,
     )
     return declare(route.handler)

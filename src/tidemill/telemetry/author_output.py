@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import datetime
 from os import getpid
+from types import MethodType
 from typing import Any
 
 from tidemill.kernel.author_errors import shorten
@@ -102,6 +103,8 @@ class AuthorOutput:
     def _observe_logging(self) -> None:
         if logging.Logger.callHandlers is not _call_handlers:
             self._is_enabled_for, self._call_handlers = logging.Logger.isEnabledFor, logging.Logger.callHandlers
+            for logger in _own_loggers():
+                logger.isEnabledFor = MethodType(self._is_enabled_for, logger)  # type: ignore[method-assign]
             logging.Logger.isEnabledFor = _is_enabled_for  # type: ignore[method-assign, assignment]
             logging.Logger.callHandlers = _call_handlers  # type: ignore[method-assign, assignment]
 
@@ -111,6 +114,8 @@ class AuthorOutput:
             if isinstance(stream, CopiedStream):
                 setattr(sys, name, stream.wrapped)
         if logging.Logger.callHandlers is _call_handlers and logging.Logger.isEnabledFor is _is_enabled_for:
+            for logger in _own_loggers():
+                vars(logger).pop("isEnabledFor", None)
             logging.Logger.isEnabledFor = self._is_enabled_for  # type: ignore[method-assign]
             logging.Logger.callHandlers = self._call_handlers  # type: ignore[method-assign]
         if warnings.showwarning is _show_warning:
@@ -202,6 +207,12 @@ def _is_observed(logger: logging.Logger) -> bool:
     """Return whether a logger may be of author code: Tidemill logs for operators, even while author code calls it."""
     name = logger.name
     return name == NODE_LOGGER or not (name == _OWN_LOGGER or name.startswith(f"{_OWN_LOGGER}."))
+
+
+def _own_loggers() -> list[logging.Logger]:
+    """Return the loggers that are not observed, as far as there are any: their records take no detour."""
+    known = logging.Logger.manager.loggerDict.values()
+    return [one for one in known if isinstance(one, logging.Logger) and not _is_observed(one)]
 
 
 def _may_lower_level(logger: logging.Logger, level: int) -> bool:

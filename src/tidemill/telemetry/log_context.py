@@ -46,6 +46,7 @@ FIRING_ON_STACK = "__tidemill_firing__"
 """The name of the `ReadFiringOnStack` in the globals of functions that call graphs."""
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("tidemill_request_id", default=None)
+"""The request that is being handled: the server sets it. Audit entries have it too."""
 ATTEMPT: ContextVar[ReadLogFields | None] = ContextVar("tidemill_attempt", default=None)
 ATTEMPT_OUTPUT: ContextVar[OutputSink | None] = ContextVar("tidemill_attempt_output", default=None)
 """Keeps what the code of the attempt writes."""
@@ -63,16 +64,6 @@ def outside_attempt() -> Iterator[None]:
 
 FIRING: ContextVar[Callable[[], RunningFiring] | None] = ContextVar("tidemill_firing", default=None)
 """The innermost firing of asynchronous graphs; attempts set it to None, so that it never is outside of one."""
-
-
-@contextmanager
-def request_scope(request_id: str) -> Iterator[None]:
-    """Work for a request inside."""
-    token = REQUEST_ID.set(request_id)
-    try:
-        yield
-    finally:
-        REQUEST_ID.reset(token)
 
 
 def current_log_fields() -> dict[str, Any]:

@@ -174,6 +174,11 @@ def _task_result(
     )
 
 
+def to_plain(value: Any) -> Any:
+    """Return a value that every format can hold: keys become texts, unknown objects their description."""
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
+
+
 _INDEX = attrgetter("index")
 _STATES_WITH_ERROR = (TaskState.FAILED, TaskState.UP_FOR_RETRY, TaskState.SUCCESS)
 

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import tidemill as tm
 from tests.service.samples import Sample, single, slow
 from tidemill.engine.tasks import TaskScope
-from tidemill.telemetry.log_context import current_log_fields, request_scope
+from tidemill.telemetry.log_context import REQUEST_ID, current_log_fields
 from tidemill.telemetry.logs import JsonFormatter, TextFormatter
 
 author = logging.getLogger("author")
@@ -141,10 +142,20 @@ async def test_a_task_logs_its_run(lines: Lines, *, is_async: bool) -> None:
     assert ended["run_id"] == run.id
 
 
+@contextmanager
+def handling(request_id: str) -> Iterator[None]:
+    """Handle a request, as the server does."""
+    token = REQUEST_ID.set(request_id)
+    try:
+        yield
+    finally:
+        REQUEST_ID.reset(token)
+
+
 async def test_a_firing_that_a_request_causes_has_both_ids(lines: Lines) -> None:
     """Ops: from the request to the node of the graph."""
     async with tm.testing.node(load=single(say).load) as node:
-        with request_scope("req-1"):
+        with handling("req-1"):
             await node.push("a", 1)
         await node.push("a", 2)
     first, second = lines.of("author")
@@ -161,7 +172,7 @@ async def test_work_that_outlives_a_request_does_not_have_its_id() -> None:
     async def look(name: str) -> None:
         seen.append((name, current_log_fields().get("request_id")))
 
-    with request_scope("req-1"):
+    with handling("req-1"):
         task = scope.start("loop", look("loop"))
         await scope.run_shielded("call", look("call"))
         await task

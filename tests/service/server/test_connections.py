@@ -14,7 +14,7 @@ import tidemill as tm
 from tests.service.server.serving_node import Served, client_of
 from tidemill.access.principal import Role
 from tidemill.engine.access.services import LOCAL_PRINCIPAL
-from tidemill.server import request_context
+from tidemill.server import requests
 from tidemill.server.app import make_app
 from tidemill.server.authentication import CredentialAuthentication
 from tidemill.server.connections import Connections, connections_of, default_limit
@@ -112,7 +112,7 @@ async def test_a_connection_between_two_requests_ends_after_a_while() -> None:
 
 async def test_a_body_must_keep_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Status 408, as a problem, and the connection ends."""
-    monkeypatch.setattr(request_context, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(requests, "GRACE_SECONDS", 0.1)
     async with edge() as server:
         client = await server.connect(POST + b"{")
         head, _, body = (await client.ended()).partition(b"\r\n\r\n")
@@ -123,7 +123,7 @@ async def test_a_body_must_keep_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_slow_body_that_keeps_its_pace_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte buys the time that it may take."""
-    monkeypatch.setattr(request_context, "GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(requests, "GRACE_SECONDS", 0.3)
     async with edge(body_bytes_per_second=1) as server:
         client = await server.connect(POST)
         for byte in b'{"account": "ada", "password": "wrong..."}'[:40]:

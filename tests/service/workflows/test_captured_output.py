@@ -174,3 +174,18 @@ def test_everything_is_put_back() -> None:
     """A program that ends its nodes has its own streams, and logging as Python has it."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["printed", "['printed']"] * 2 + ["True"]
+
+
+async def test_records_of_tidemill_take_no_detour() -> None:
+    """They are for operators: whether they are made depends on the level alone, as before."""
+    own: Any = logging.getLogger("tidemill.server")
+    author: Any = logging.getLogger("author")
+    plain = logging.Logger.isEnabledFor
+    flow = tm.Workflow("quiet")
+    _declare(flow, "a", lambda _: None)
+    async with tm.testing.node(load=[flow]) as node:
+        await (await node.start("quiet")).wait()
+        assert own.isEnabledFor.__func__ is plain
+        assert author.isEnabledFor.__func__ is not plain
+    assert author.isEnabledFor.__func__ is plain
+    assert "isEnabledFor" not in vars(own)

@@ -56,15 +56,15 @@ class AccountService:
             password_hash: str = await call_in_thread(hash_password, password)
         now = self._clock.now() if at is None else at
         account = AccountRow(tenant=owner, name=name, role=role, created_at=now, created_by=principal.actor)
-        entry = self._audit.prepare(principal, "account.create", name, tenant=owner)
-        if not await self._accounts.add(account, password_hash, entry.with_details({"role": role})):
+        entry = self._audit.make_entry(principal, "account.create", name, {"role": role}, tenant=owner)
+        if not await self._accounts.add(account, password_hash, entry):
             stored = [
                 one for one in await self._accounts.for_tenant(owner) if one.name == name and one.created_at == at
             ]
             if stored:
                 return stored[0]
             raise RequestError(f"there is an account '{name}' already", code="account_exists", status=409)
-        entry.publish()
+        self._audit.publish(entry)
         return account
 
     async def list_for(self, principal: Principal) -> list[AccountRow]:

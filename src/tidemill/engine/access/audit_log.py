@@ -1,13 +1,11 @@
 """The audit log: one entry for every change that a principal makes."""
 
 from collections.abc import Mapping
-from contextvars import ContextVar
 from datetime import timedelta
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from tidemill.access.audit import AuditRow, PendingEntry
+from tidemill.access.audit import AuditRow
 from tidemill.access.principal import Principal
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.ids import new_sortable_id
@@ -15,6 +13,7 @@ from tidemill.kernel.limits import make_storable
 from tidemill.kernel.settings import Settings
 from tidemill.storage.tables.access import AuditEntries, AuditFilter
 from tidemill.telemetry import events
+from tidemill.telemetry.log_context import REQUEST_ID
 from tidemill.telemetry.node_events import NodeEvents
 
 UNPUBLISHED = frozenset(["graph.call", "run.start", "session.open", "session.close"])
@@ -22,9 +21,6 @@ UNPUBLISHED = frozenset(["graph.call", "run.start", "session.open", "session.clo
 OF_ALL_TENANTS = frozenset(["pool"])
 """What belongs to the instance, and every tenant sees."""
 PRUNE_BATCH = 1000  # entries in one transaction
-
-current_request_id: ContextVar[str | None] = ContextVar("current_request_id", default=None)
-"""The id of the request that is being handled; the server sets it."""
 
 
 class AuditLog:
@@ -51,9 +47,9 @@ class AuditLog:
         tenant: str | None = None,
     ) -> None:
         """Write an entry on a change that a principal has made, in its own tenant unless another one is named."""
-        entry = self._make_entry(principal, action, target, details, tenant=tenant)
+        entry = self.make_entry(principal, action, target, details, tenant=tenant)
         await self._entries.append(entry)
-        self._publish(entry)
+        self.publish(entry)
 
     async def record_selection(
         self, principal: Principal, action: str, target: str, filters: Mapping[str, Any], number: int
@@ -62,11 +58,7 @@ class AuditLog:
         given = {name: str(value) for name, value in filters.items() if value}
         await self.record(principal, action, target, {**given, "number": number})
 
-    def prepare(self, principal: Principal, action: str, target: str, *, tenant: str | None = None) -> PendingEntry:
-        """Return the entry on a change with which the store writes it."""
-        return PendingEntry(partial(self._make_entry, principal, action, target, tenant=tenant), self._publish)
-
-    def _make_entry(
+    def make_entry(
         self,
         principal: Principal,
         action: str,
@@ -75,6 +67,7 @@ class AuditLog:
         *,
         tenant: str | None = None,
     ) -> AuditRow:
+        """Return an entry as `record` writes it, for a store that writes it together with the change."""
         now = self._clock.now()
         return AuditRow(
             id=new_sortable_id(now),
@@ -84,11 +77,11 @@ class AuditLog:
             action=action,
             target=make_storable(target),
             details=dict(details),
-            request_id=current_request_id.get(),
+            request_id=REQUEST_ID.get(),
         )
 
-    def _publish(self, entry: AuditRow) -> None:
-        """Publish the change of an entry, without who has made it: the audit log is for admins."""
+    def publish(self, entry: AuditRow) -> None:
+        """Publish the change of an entry after it, without who has made it: the audit log is for admins."""
         if self._node_events is None or entry.action in UNPUBLISHED:
             return
         noun, _, _ = entry.action.partition(".")

@@ -16,12 +16,13 @@ import msgspec
 from tidemill.access.audit import AuditRow
 from tidemill.storage.queries import Queries
 from tidemill.storage.sqlite.connections import RetryTransactionError
-from tidemill.storage.sqlite.plain_tables import SQLITE, encode
+from tidemill.storage.sqlite.plain_tables import SQLITE
 from tidemill.storage.sqlite.run_rows import Columns, EncodedChange, to_micros
 from tidemill.storage.tables.access import APPEND_AUDIT_ENTRY, AUDIT_ROWS
 from tidemill.workflows.change import Applied, Change, RefusalReason, Refused
 from tidemill.workflows.records import FireRow
 
+_APPEND_AUDIT_ENTRY = SQLITE.prepare(APPEND_AUDIT_ENTRY).sql
 _NEWEST = 2**63 - 1  # the sequence number of a run that is about to be created: after all others
 
 
@@ -169,7 +170,7 @@ class PreparedChange:
         if self._rows.history is not None:
             connection.execute(queries.add_history, (change.run, revision, *self._rows.history))
         if self._audit is not None:
-            connection.execute(SQLITE.prepare(APPEND_AUDIT_ENTRY).sql, encode(AUDIT_ROWS.values(self._audit)))
+            connection.execute(_APPEND_AUDIT_ENTRY, AUDIT_ROWS.values(self._audit, to_micros))
 
 
 def read_pool_usage(connection: sqlite3.Connection, queries: Queries, tenant: str, pool: str) -> tuple[int, int | None]:

@@ -37,12 +37,15 @@ class RowCodec(Generic[Row]):
         }
         self._encoders = {name: _make_encoder(hints[name]) for name in self._fields}
         self._decoders = [_make_decoder(hints[name]) for name in self._fields]
+        self._times = {name for name in self._fields if hints[name] is datetime}
 
-    def values(self, row: Row) -> dict[str, Any]:
-        """Return the columns of a row by name; its times as they are."""
+    def values(self, row: Row, write_time: Callable[[datetime], Any] | None = None) -> dict[str, Any]:
+        """Return the columns of a row by name; its times as they are, or as `write_time` returns them."""
         values: dict[str, Any] = {}
         for name, encode in self._encoders.items():
             value = getattr(row, name)
+            if name in self._times:
+                encode = write_time
             values[self._fields[name]] = value if encode is None or value is None else encode(value)
         return values
 

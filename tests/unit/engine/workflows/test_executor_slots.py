@@ -240,3 +240,23 @@ def test_a_parked_task_waits_for_its_pool() -> None:
     assert granted(slots) == [("r1", "a")]
     slots.unpark()
     assert granted(slots) == [("r1", "b")]
+
+
+def test_an_executor_is_asked_once_for_the_slots_of_a_task() -> None:
+    """Not for each of its runs; it is asked again when code was loaded, without which it has answered before."""
+    asked: list[str] = []
+
+    def slot_class(_: VersionKey, task: str) -> str:
+        asked.append(task)
+        return COMMON_SLOTS
+
+    attempts = attempts_with(fast=9)
+    attempts.executors["fast"].slot_class = slot_class
+    slots = ExecutorSlots(attempts, VirtualClock(), {})
+    for run in ("r1", "r2"):
+        assert reserve(slots, run, task_row("a"), VERSION, [])
+    assert asked == ["a"]
+    assert reserve(slots, "r3", task_row("a"), ACME, [])
+    slots.forget_slot_classes()
+    assert reserve(slots, "r4", task_row("a"), VERSION, [])
+    assert asked == ["a", "a", "a"]

@@ -11,7 +11,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from tidemill.access.audit import PendingEntry
+from tidemill.access.audit import AuditRow
 from tidemill.access.principal import Caller
 from tidemill.engine.workflows.client.backfills import BackfillRunner
 from tidemill.engine.workflows.client.calendar import CalendarEntries, read_calendar
@@ -120,9 +120,9 @@ class WorkflowClient(RunOperations):
         origin: RunOrigin = RunOrigin.MANUAL,
         cause: RunCause | None = None,
         is_repeated: bool = False,
-        audit: PendingEntry | None = None,
+        audit: Callable[[str], AuditRow] | None = None,
     ) -> str:
-        """Start a run of a loaded workflow; return its id. `audit` is written with the run.
+        """Start a run of a loaded workflow; return its id. The entry of `audit` is written with it.
 
         With `once`, the key of a call that may be repeated, a repetition returns the run that the first has started.
         If the call is known to be repeated, it does so also while the workflow is paused or not loaded.
@@ -141,11 +141,9 @@ class WorkflowClient(RunOperations):
             cause=cause or RunCause(id=caller.actor),
             key=once,
             once_per_key=once is not None,
-            audit=None if audit is None else audit.of_run,
+            audit=audit,
         )
         run = await self._starter.start(request)
-        if audit is not None:
-            audit.publish()
         if run is None and once is not None:
             run = await self._find_started(caller, workflow, once)
         if run is None:

@@ -73,7 +73,6 @@ class ActiveRun:
         "requests",
         "rows",
         "run",
-        "slot_keys",
         "spec",
         "store_failed",
         "uses_pools",
@@ -86,8 +85,6 @@ class ActiveRun:
         self.requests: list[RunRequest] = []
         self.grants: dict[TaskRef, None] = {}
         """Tasks that were granted a slot and are yet to be claimed, in the order of the grants."""
-        self.slot_keys: dict[str, tuple[str, SlotClass]] = {}
-        """By task: the executor and the class of the slots that it needs, asked once."""
         self.kept_slots: list[tuple[str, SlotClass]] = []
         """The slots that the run has freed, by executor and class, and keeps until its next change is made."""
         self.awaiting_inputs: list[TaskRow] = []
@@ -119,7 +116,6 @@ class ActiveRun:
         """Set the workflow version that the run is pinned to."""
         self.version = version
         self.spec = spec
-        self.slot_keys.clear()
         self.uses_pools = spec.uses_pools
 
     def load_record(self, record: RunRecord) -> None:
@@ -127,7 +123,6 @@ class ActiveRun:
         self.run = record.run
         self.rows = {(row.task, row.index): row for row in record.tasks}
         self.creation = None
-        self.slot_keys.clear()
         self.is_stale = self.is_planned = False
 
     def waiting_tasks(self) -> list[TaskRow]:

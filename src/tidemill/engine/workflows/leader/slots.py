@@ -15,6 +15,7 @@ apart.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import lru_cache
 from itertools import count
 from operator import attrgetter
 from typing import NamedTuple
@@ -36,6 +37,9 @@ Rows = Mapping[TaskRef, TaskRow]
 KEPT_SLOT_LIMIT = 1.0
 """Seconds for which a task of an older run may wait while younger runs keep the slots that their tasks free."""
 
+
+SLOT_CLASS_CACHE_SIZE = 1024
+"""Tasks whose class of slots is known without asking their executor."""
 
 SlotKey = tuple[str, SlotClass]
 """An executor, and one of the classes of its slots."""
@@ -67,6 +71,7 @@ class ExecutorSlots:
         self._tenant_weights = tenant_weights
         self._clock = clock
         self._executors = attempts.executors
+        self._slot_class = lru_cache(SLOT_CLASS_CACHE_SIZE)(self._ask_slot_class)
         self._reserved: Counter[SlotKey] = Counter()
         self._reserved_for: dict[tuple[str, TaskRef], tuple[SlotKey, str]] = {}
         """By run and task: the slot that is reserved for a task, from its grant until it uses it, and the tenant."""
@@ -92,8 +97,16 @@ class ExecutorSlots:
         return 0 if is_blocked else max(0, self._attempts.free_slots(executor) - reserved)
 
     def key_of(self, row: TaskRow, version: VersionKey) -> SlotKey:
-        """Ask the executor of a task for the class of the slot that it needs there."""
-        return row.executor, self._executors[row.executor].slot_class(version, row.task)
+        """Return the executor of a task, and the class of the slot that it needs there."""
+        return row.executor, self._slot_class(row.executor, version, row.task)
+
+    def _ask_slot_class(self, executor: str, version: VersionKey, task: str) -> SlotClass:
+        """Ask the executor of a task for the class of its slot: once, while its code is the same."""
+        return self._executors[executor].slot_class(version, task)
+
+    def forget_slot_classes(self) -> None:
+        """Ask executors again: code was loaded, without which they have answered before."""
+        self._slot_class.cache_clear()
 
     def enqueue(self, request: SlotRequest, row: TaskRow) -> None:
         """Queue a scheduled task for a slot, unless it is queued already."""
@@ -227,9 +240,8 @@ class SlotAllocator:
             self.executor_slots.enqueue(self._request(active, row), row)
 
     def _request(self, active: ActiveRun, row: TaskRow) -> SlotRequest:
-        """Return the request of a task for a slot; its executor is asked once for the class."""
-        if (key := active.slot_keys.get(row.task)) is None:
-            key = active.slot_keys[row.task] = self.executor_slots.key_of(row, active.version)
+        """Return the request of a task for a slot."""
+        key = self.executor_slots.key_of(row, active.version)
         return SlotRequest(active.run.id, (row.task, row.index), active.version, key)
 
     def _runnable_here(self, active: ActiveRun, rows: Collection[TaskRow]) -> list[TaskRow]:
@@ -264,9 +276,9 @@ class SlotAllocator:
 
     def enqueue_version(self, version: VersionKey) -> None:
         """Queue the scheduled tasks of all runs of a version whose code has been loaded."""
+        self.executor_slots.forget_slot_classes()
         for active in self._active_runs.values():
             if active.version == version:
-                active.slot_keys.clear()  # they were asked for without the code
                 self.enqueue(active, active.waiting_tasks())
 
     # -- grants
