@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tidemill.workflow import Workflow
     from tidemill.workflows.authoring import trigger
     from tidemill.workflows.definition import Fire, Params, Skip, Trigger
+    from tidemill.workflows.handlers import RunReport, TaskFailure
     from tidemill.workflows.on_firing import on_firing
     from tidemill.workflows.on_output import on_output
     from tidemill.workflows.records import TaskError
@@ -88,6 +89,7 @@ __all__ = [
     "Recovery",
     "RequestError",
     "Retry",
+    "RunReport",
     "RunResult",
     "RunState",
     "SecretSource",
@@ -95,6 +97,7 @@ __all__ = [
     "Skip",
     "Source",
     "TaskError",
+    "TaskFailure",
     "TaskResult",
     "TaskState",
     "TidemillError",
@@ -151,6 +154,7 @@ _MODULE_OF_NAME = {
     "Recovery": "tidemill.graphs.state",
     "RequestError": "tidemill.kernel.errors",
     "Retry": "tidemill.kernel.backoff",
+    "RunReport": "tidemill.workflows.handlers",
     "RunResult": "tidemill.workflows.result",
     "RunState": "tidemill.workflows.states",
     "SecretSource": "tidemill.access.secret_source",
@@ -158,6 +162,7 @@ _MODULE_OF_NAME = {
     "Skip": "tidemill.workflows.definition",
     "Source": "tidemill.graphs.definition",
     "TaskError": "tidemill.workflows.records",
+    "TaskFailure": "tidemill.workflows.handlers",
     "TaskResult": "tidemill.workflows.result",
     "TaskState": "tidemill.workflows.states",
     "TidemillError": "tidemill.kernel.errors",

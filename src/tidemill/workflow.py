@@ -36,8 +36,9 @@ class Workflow(domain.Workflow):
         """Run the workflow now, on a separate node without a store, and return the result.
 
         For scripts and tests. It runs as declared, but without schedules and triggers, with unlimited pools, and tasks
-        with an unknown executor run in this process. If an event loop is running already, the node gets a thread, and
-        this one waits for it. For tasks that read variables or secrets, see `given`.
+        with an unknown executor run in this process. It returns when the handlers of the run have ended. If an event
+        loop is running already, the node gets a thread, and this one waits for it. For tasks that read variables or
+        secrets, see `given`.
         """
         return self.given().run(**params)
 
@@ -84,7 +85,10 @@ async def _run_on_script_node(workflow: Workflow, params: dict[str, Any], values
         for sentence in node.executor_warnings():
             logger.warning(sentence)
         run = await node.start(workflow.name, params)
-        return await run.wait()
+        result = await run.wait()
+        for sentence in await node.wait_for_handlers(run.id):
+            logger.warning(sentence)
+        return result
 
 
 def _make_script_node(workflow: Workflow, values: dict[str, Any]) -> "ScriptNode":

@@ -79,7 +79,7 @@ class RunInfo(Message, frozen=True, kw_only=True):
     """The workflow version that the run is pinned to."""
     state: RunState
     origin: Annotated[str, Meta(examples=["manual"])]
-    """What started it: manual, schedule, trigger, firing, backfill or task."""
+    """What started it: manual, schedule, trigger, firing, backfill, task or handler."""
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -93,7 +93,7 @@ class RunInfo(Message, frozen=True, kw_only=True):
     firing: str | None = None
     """The firing that started it."""
     parent: str | None = None
-    """The run whose task started it."""
+    """The run whose task started it, or whose end its tasks handle."""
     actor: str | None = None
     """Who started it by hand: "account:ada", "key:4f2a91c0", "local", or the id of the node of a program."""
     key: str | None = None
@@ -120,7 +120,7 @@ class RunInfo(Message, frozen=True, kw_only=True):
             etag=etag_of(row, note),
             key=row.about,
             firing=row.caused_by if row.origin == "firing" else None,
-            parent=row.caused_by if row.origin == "task" else None,
+            parent=row.caused_by if row.origin in ("task", "handler") else None,
             actor=row.caused_by if row.origin == "manual" else None,
             **{name: getattr(row, name) for name in _SHARED},
         )

@@ -43,6 +43,8 @@ async def run_locally(
             progress.print_note(sentence)
         handle = await node.start(workflow.name, params)
         await _follow_run(handle, cancel_requested, progress, node, SystemClock())
+        for sentence in await node.wait_for_handlers(handle.id):
+            progress.print_note(sentence)
         return await handle.state()
 
 

@@ -75,6 +75,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """
     is_operator_action: bool = False
     """Whether an operator undoes work that others may have built on: increments `clears`."""
+    handlers: "Change | None" = None
+    """The run of the handlers that the change calls, as it ends its run; left out if their workflow is paused."""
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):

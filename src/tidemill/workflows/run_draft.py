@@ -322,6 +322,11 @@ class RunDraft:
     # -- the change
 
     @property
+    def ended_attempts(self) -> Sequence[AttemptRow]:
+        """The attempts whose results were applied."""
+        return self._attempts
+
+    @property
     def is_empty(self) -> bool:
         """Whether the draft modifies nothing."""
         return not (self._is_new or self._changed or self.run is not self._original_run)

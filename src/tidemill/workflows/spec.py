@@ -10,6 +10,7 @@ from hashlib import sha256
 from heapq import heappop, heappush
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from msgspec.structs import force_setattr
 
 from tidemill.workflows.rules import ALL_SUCCESS, RULES, Rule
@@ -70,6 +71,11 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     tasks: tuple[TaskSpec, ...]
     code: str = ""
     """The fingerprint of the authors' functions."""
+    handlers: dict[str, str] | UnsetType = UNSET
+    """By end, such as "failed": the version of the workflow that has its handlers. A workflow without any stores none:
+    versions are hashes of what is stored."""
+    handles: str | UnsetType = UNSET
+    """The workflow whose ends its tasks handle."""
 
     @cached_property
     def version(self) -> str:

@@ -10,6 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tidemill.annotations.class_conversion import find_mismatches
@@ -30,6 +31,7 @@ from tidemill.kernel.errors import DefinitionError, Problem
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.code_fingerprint import fingerprint
 from tidemill.workflows.definition import Params, Task
+from tidemill.workflows.handlers import RunReport
 from tidemill.workflows.rules import ALL_SUCCESS, NONE_FAILED, RULES, Rule
 from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 
@@ -80,9 +82,20 @@ class WiredWorkflow(msgspec.Struct, frozen=True, kw_only=True):
     tasks: dict[str, WiredTask]
 
 
-def wire(name: str, tasks: Sequence[Task], params: type[msgspec.Struct] | None) -> WiredWorkflow:
-    """Wire a workflow, or raise one DefinitionError with every problem found."""
-    return _Wirer(name, tasks, params).wire()
+def wire(
+    name: str,
+    tasks: Sequence[Task],
+    params: type[msgspec.Struct] | None,
+    *,
+    handlers: Mapping[str, str] | None = None,
+    handles: str | None = None,
+) -> WiredWorkflow:
+    """Wire a workflow, or raise one DefinitionError with every problem found; `handlers` and `handles` see its spec."""
+    wired = _Wirer(name, tasks, params).wire()
+    if not handlers and handles is None:
+        return wired
+    spec = replace(wired.spec, handlers=dict(handlers) if handlers else UNSET, handles=handles or UNSET)
+    return replace(wired, spec=spec)
 
 
 class _Wirer:
@@ -197,6 +210,8 @@ class _Wirer:
         """Suggest what the author may have meant by a parameter that names no task."""
         if parameter.name in ("ctx", "context"):
             return f": for the context annotate it, `{parameter.name}: tm.Context`"
+        if self._params is RunReport:
+            return ": a handler takes the report, annotated `report: tm.RunReport`, and may take `ctx: tm.Context`"
         if self._params is not None and parameter.name in self._params.__struct_fields__:
             return f": for the run's params take `params: {label(self._params)}`, and use `params.{parameter.name}`"
         if parameter.name != "params":

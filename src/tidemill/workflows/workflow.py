@@ -29,9 +29,11 @@ from tidemill.workflows.graph_calls import (
     is_task_name,
     placeholder_function,
 )
+from tidemill.workflows.handlers import HANDLER_RETRY, RunReport, check_handler_options, handler_workflow
 from tidemill.workflows.options import as_tuple, read_options
 from tidemill.workflows.params import encode_params
 from tidemill.workflows.schedule import Schedule
+from tidemill.workflows.states import RunState
 from tidemill.workflows.task_overrides import TaskOverrides, apply_overrides, find_override_problem, overrides_for
 from tidemill.workflows.unfinished import DEFAULT_UNFINISHED_POLICY, UNFINISHED_POLICIES, UnfinishedPolicy
 from tidemill.workflows.wiring import WiredWorkflow, wire
@@ -52,6 +54,8 @@ class Workflow:
         "about",
         "declaration",
         "grants",
+        "handled",
+        "handlers",
         "location",
         "max_active_runs",
         "name",
@@ -96,6 +100,8 @@ class Workflow:
         self.task_overrides: Mapping[str, TaskOverrides] = {}
         self.grants: Grants | None = None
         """What its tasks may ask of their node; None unless it belongs to a package."""
+        self.handlers: dict[RunState, Workflow] = {}  # by end: the workflow that has them as its tasks
+        self.handled: str | None = None  # the workflow whose ends its tasks handle, unless an author declared it
         self.location = caller_location()
         self.declaration = self
         self._wired: WiredWorkflow | None = None
@@ -166,13 +172,58 @@ class Workflow:
             return self._declare_task(function, {})
         return lambda call: self._declare_task(call, options)
 
-    def _declare_task(self, call: Any, options: dict[str, Any]) -> Any:
+    def _declare_task(self, call: Any, options: dict[str, Any], depth: int = 2) -> Any:
         try:
-            function = AuthorFunction.capture(call, depth=2)
+            function = AuthorFunction.capture(call, depth=depth)
         except TypeError as error:
-            raise DefinitionError.single(f"workflow '{self.name}'", str(error), caller_location(2)) from error
+            raise DefinitionError.single(f"workflow '{self.name}'", str(error), caller_location(depth)) from error
         self._add_task(Task(function=function, **read_options(options, function.name, self.name, function.location)))
         return call
+
+    @overload
+    def on_failure(self, function: Function, /) -> Function: ...
+    @overload
+    def on_failure(self, function: None = None, /, **options: Any) -> Callable[[Function], Function]: ...
+    def on_failure(self, function: Any = None, /, **options: Any) -> Any:
+        """Declare a handler: a function that is called with a tm.RunReport after a run has failed.
+
+        It takes the options of a task that say how it is executed, such as `retry=` and `timeout=`. A handler that
+        fails is retried three times by default, and changes nothing about the run.
+        """
+        return self._declare_handler(RunState.FAILED, function, options)
+
+    @overload
+    def on_success(self, function: Function, /) -> Function: ...
+    @overload
+    def on_success(self, function: None = None, /, **options: Any) -> Callable[[Function], Function]: ...
+    def on_success(self, function: Any = None, /, **options: Any) -> Any:
+        """Declare a handler: a function that is called with a tm.RunReport after a run has succeeded.
+
+        Options and retries are those of `on_failure`.
+        """
+        return self._declare_handler(RunState.SUCCESS, function, options)
+
+    def _declare_handler(self, end: RunState, function: Any, options: dict[str, Any]) -> Any:
+        if function is None:
+            return lambda call: self._declare_handler(end, call, options)
+        name = getattr(function, "__name__", repr(function))
+        check_handler_options(options, name, self.name, _location_of(function) or self.location)
+        handlers = self.handlers.get(end) or self._make_handlers(end)
+        handlers._declare_task(function, {"retry": HANDLER_RETRY} | options, depth=3)
+        self.handlers[end] = handlers
+        self._wired = None
+        return function
+
+    def _make_handlers(self, end: RunState) -> "Workflow":
+        name = handler_workflow(self.name, end)
+        handlers = Workflow(name, params=RunReport, tags=self.tags, unfinished="upgrade", owner=self.about.owner)
+        handlers.handled, handlers.location = self.name, self.location
+        return handlers
+
+    @property
+    def family(self) -> "tuple[Workflow, ...]":
+        """The workflows of its handlers, and itself: they are loaded together."""
+        return (*self.handlers.values(), self)
 
     def call(self, graph: CallableGraph | str, /, *, name: str | None = None, **options: Any) -> Task:
         """Declare a task that calls a graph without a reactor: the declared graph, or its name in another package.
@@ -222,8 +273,8 @@ class Workflow:
         pairs = zip(self.triggers, triggers, strict=True)
         if all(getattr(one, "source", None) is getattr(other, "source", None) for one, other in pairs):
             return self
-        changed = copy(self)
-        changed.tasks, changed.triggers = list(self.tasks), triggers
+        changed = self._copy()
+        changed.triggers = triggers
         return changed
 
     def with_overrides(self, overrides: Mapping[str, TaskOverrides]) -> Self:
@@ -246,27 +297,33 @@ class Workflow:
             apply_overrides(own[task.name], task) if task.name in own else task for task in self.tasks
         )
         changed.task_overrides = overrides
+        changed.handlers = {end: one.with_overrides(overrides) for end, one in self.handlers.items()}
         return changed
 
     def with_grants(self, grants: Grants | None) -> Self:
         """Return a copy whose tasks may ask of their node what their package may; itself if they may ask anything."""
         if grants is None:
             return self
-        changed = copy(self)
-        changed.tasks, changed.grants = list(self.tasks), grants
+        changed = self._copy()
+        changed.grants = grants
         return changed
 
     def _with_tasks(self, tasks: Iterable[Task]) -> Self:
         """Return a copy with other tasks, which is wired again."""
-        changed = copy(self)
-        changed.tasks = list(tasks)
+        changed = self._copy()
+        changed.tasks[:] = tasks
         changed._wired = None
         return changed
 
+    def _copy(self) -> Self:
+        """Return a copy that keeps the wiring, and so the version."""
+        copied = copy(self)
+        copied.tasks, copied.handlers = list(self.tasks), dict(self.handlers)
+        return copied
+
     def standalone(self) -> Self:
         """Return a copy for a script: the same version, without schedules and triggers."""
-        alone = copy(self)  # keeps the wiring, and so the version
-        alone.tasks = list(self.tasks)
+        alone = self._copy()
         alone.schedules, alone.triggers = (), ()
         return alone
 
@@ -289,7 +346,9 @@ class Workflow:
     def wired(self) -> WiredWorkflow:
         """Return the wired workflow; wiring happens once."""
         if self._wired is None:
-            self._wired = wire(self.name, self._resolve_graph_calls(), self.params)
+            handlers = {str(end): one.wired().spec.version for end, one in self.handlers.items()}
+            tasks = self._resolve_graph_calls()
+            self._wired = wire(self.name, tasks, self.params, handlers=handlers, handles=self.handled)
         return self._wired
 
     def _resolve_graph_calls(self) -> list[Task]:

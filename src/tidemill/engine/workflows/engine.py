@@ -343,7 +343,9 @@ class WorkflowEngine:
         """Whether a store call is in flight."""
         coordinator, scheduler = self.leader.coordinator, self.leader.scheduler
         is_leading = self.election.is_using_store or (scheduler is not None and not scheduler.is_waiting)
-        is_changing = coordinator is not None and coordinator.runs_in_progress > coordinator.store_retry.waiting
+        is_changing = coordinator is not None and (
+            coordinator.runs_in_progress > coordinator.store_retry.waiting or coordinator.handler_runs.in_progress > 0
+        )
         is_reporting = self.attempts.reports_in_flight > self.attempts.store_retry.waiting
         is_logging = not self._task_logs.is_idle and not self._task_logs.is_backing_off
         is_beating = self.heartbeats.is_renewing or self._presence.is_writing

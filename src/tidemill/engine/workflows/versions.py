@@ -19,6 +19,7 @@ from tidemill.kernel.suggestions import did_you_mean
 from tidemill.storage.tables.versions import NO_ARCHIVE, CodeArchive, Versions, WorkflowAbout, WorkflowVersion
 from tidemill.storage.workflow_ports import RunFilter, Runs, WorkflowStore
 from tidemill.workflows.clearing import VersionSwitch
+from tidemill.workflows.handlers import handler_versions
 from tidemill.workflows.records import RunRecord, VersionKey
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import active_states
@@ -130,6 +131,9 @@ class WorkflowVersions:
         later may have a run that the caller has not seen.
         """
         unused = versions - set(self.current.values()) - (+self.starting).keys()
+        if unused:
+            kept = self.specs.keys() - unused
+            unused -= {one for key in kept for one in handler_versions(key.tenant, self.specs[key])}
         unloaded = unused & self.loaded.keys()
         for key in unused:
             self.loaded.pop(key, None)
@@ -145,7 +149,7 @@ class WorkflowVersions:
     async def collect(self, runs: Runs, in_use: Collection[VersionKey]) -> None:
         """Discard superseded versions that neither an active run needs nor the caller has `in_use`."""
         superseded, needed = self.superseded(), set(in_use)
-        for tenant, workflow in {(version.tenant, version.workflow) for version in superseded}:
+        for tenant, workflow in sorted({(version.tenant, version.workflow) for version in superseded}):
             run_filter = RunFilter(tenant=tenant, workflow=workflow, states=active_states(), limit=_ACTIVE_RUN_LIMIT)
             active = await runs.find(run_filter)
             needed |= superseded if len(active) == _ACTIVE_RUN_LIMIT else {run.version_key for run in active}

@@ -156,7 +156,8 @@ def read_module(module: ModuleType) -> Package:
 def _package_of(name: str, values: Iterable[Any]) -> Package:
     """Return a package of these values, with the triggers that were passed to its workflows."""
     definitions = _unique_by_identity(values)
-    workflows = tuple(value for value in definitions if isinstance(value, Workflow))
+    declared = [value for value in definitions if isinstance(value, Workflow)]
+    workflows = tuple(one for workflow in declared for one in workflow.family)
     passed = [one for workflow in workflows for one in workflow.triggers]
     return Package(
         name=name,

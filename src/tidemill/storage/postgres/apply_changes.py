@@ -47,8 +47,11 @@ class ChangeApplier:
     async def __call__(self, connection: Any, requests: Sequence[AuditedChange]) -> list[Applied | Refused]:
         """Apply changes one after the other; return the outcome of each."""
         changes = [one.change for one in requests]
-        locked = await self._lock_rows(connection, changes)
+        locked = await self._lock_rows(connection, _with_handlers(changes))
         results = [locked.apply_change(change) for change in changes]
+        for change, result in zip(changes, results, strict=True):
+            if change.handlers is not None and isinstance(result, Applied):
+                locked.apply_change(change.handlers)
         sequences = await self._write_rows(connection, locked, _audit_columns(requests, results))
         return _with_sequences(results, changes, sequences)
 
@@ -58,7 +61,7 @@ class ChangeApplier:
         The rows that it expects are judged as locked ones are. So are the rows that it finds, if it finds others: by
         `__call__`, in a second attempt.
         """
-        changes = [one.change for one in requests]
+        changes = _with_handlers([one.change for one in requests])
         if (locked := _expect_rows(changes)) is None:
             return None
         condition = _expected_columns(changes, locked)
@@ -66,13 +69,13 @@ class ChangeApplier:
         if any(isinstance(result, Refused) for result in results):
             return None
         new_runs = locked.new_runs()
-        writes = self._row_writes(locked, _audit_columns(requests, results))
+        writes = self._row_writes(locked, _audit_columns(requests, results[: len(requests)]))
         if new_runs:
             writes = [(self._queries.insert_runs, [*to_columns(new_runs), self._sender_id]), *writes]
         return AtOnce(
             (self._queries.change_unless_changed, condition),
             writes,
-            lambda rows: _with_sequences(results, changes, _sequences_of(rows)),
+            lambda rows: _with_sequences(results, changes, _sequences_of(rows))[: len(requests)],
             returns_rows=bool(new_runs),
         )
 
@@ -215,6 +218,12 @@ class ChangeApplier:
             )
             if rows
         ]
+
+
+def _with_handlers(changes: list[Change]) -> list[Change]:
+    """Return changes, and after them those that they call handlers with."""
+    called = [change.handlers for change in changes if change.handlers is not None]
+    return [*changes, *called] if called else changes
 
 
 def _audit_columns(requests: Sequence[AuditedChange], results: Sequence[Applied | Refused]) -> RowBatch:

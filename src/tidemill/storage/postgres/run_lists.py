@@ -85,7 +85,7 @@ def _select(query: RunQuery) -> _Conditions:
     if query.key:
         selected.add("(about = {key} OR backfill = {key})", key=query.key)
     if query.started_by:
-        selected.add("origin IN ('firing', 'task') AND caused_by = {id}", id=query.started_by)
+        selected.add("origin IN ('firing', 'task', 'handler') AND caused_by = {id}", id=query.started_by)
     if query.text:
         selected.add(_HAS_TEXT, pattern=like_pattern(query.text), bytes=query.text.encode())
     return selected

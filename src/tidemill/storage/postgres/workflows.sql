@@ -390,7 +390,7 @@ WHERE run = ANY($1::text[]) AND state = {task_failed} ORDER BY run, ended_at NUL
 
 -- name: runs_started_by
 SELECT caused_by, id FROM tidemill.runs
-WHERE tenant = $1 AND origin IN ('firing', 'task') AND caused_by = ANY($2::text[])
+WHERE tenant = $1 AND origin IN ('firing', 'task', 'handler') AND caused_by = ANY($2::text[])
 ORDER BY created_at, id;
 
 -- name: waiting_tasks

@@ -27,13 +27,22 @@ _NEWEST = 2**63 - 1  # the sequence number of a run that is about to be created:
 
 
 class PreparedChange:
-    """A change and its encoded rows, ready to be written."""
+    """A change and its encoded rows, ready to be written; `handlers` is the change that is written with it."""
 
-    def __init__(self, change: Change, rows: EncodedChange, queries: Queries, audit: AuditRow | None) -> None:
+    def __init__(
+        self,
+        change: Change,
+        rows: EncodedChange,
+        queries: Queries,
+        audit: AuditRow | None = None,
+        *,
+        handlers: "PreparedChange | None" = None,
+    ) -> None:
         self._change = change
         self._rows = rows
         self._queries = queries
         self._audit = audit
+        self._handlers = handlers
         self._sequence: int | None = None
         """The sequence number of the run, once it is inserted."""
         # A change that nothing can prevent but what shows in the run's revision is written without a savepoint.
@@ -48,6 +57,12 @@ class PreparedChange:
 
     def __call__(self, connection: sqlite3.Connection) -> Applied | Refused:
         """Write the change, or nothing at all."""
+        result = self._write(connection)
+        if self._handlers is not None and isinstance(result, Applied):
+            self._handlers(connection)
+        return result
+
+    def _write(self, connection: sqlite3.Connection) -> Applied | Refused:
         if self._is_optimistic and (self._change.passes_over is None or not self._is_overtaking(connection)):
             revision = self._write_optimistically(connection)
             if revision is not None:

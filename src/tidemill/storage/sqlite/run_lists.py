@@ -79,7 +79,7 @@ def _choose_index(query: RunQuery) -> tuple[str, list[str]]:
     if query.is_unresolved:
         return "runs INDEXED BY runs_unresolved", [*conditions, unresolved_condition("runs")]
     if query.started_by:
-        conditions.append("origin IN ('firing', 'task') AND caused_by = :started_by")
+        conditions.append("origin IN ('firing', 'task', 'handler') AND caused_by = :started_by")
         return "runs INDEXED BY runs_by_cause", conditions
     if query.is_active_only:  # these are few, and have an index of their own
         return "runs INDEXED BY runs_active", [*conditions, f"state IN {STATE_FRAGMENTS['active_runs']}"]

@@ -76,8 +76,10 @@ class SqliteRuns(SqliteTable, Runs):
         self._now = now
 
     def apply(self, change: Change, audit: AuditRow | None = None) -> CommitFuture[Applied | Refused]:
-        rows = encode_change(change, self._now())
-        return self._committer.submit(PreparedChange(change, rows, self._queries, audit))
+        rows, handlers = encode_change(change, self._now()), None
+        if (call := change.handlers) is not None:
+            handlers = PreparedChange(call, encode_change(call, self._now()), self._queries)
+        return self._committer.submit(PreparedChange(change, rows, self._queries, audit, handlers=handlers))
 
     async def claim(self, claim: ClaimRequest) -> list[ClaimedTask]:
         return await self._write(PreparedClaim(claim, self._queries, self._now()))

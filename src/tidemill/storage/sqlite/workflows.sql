@@ -219,7 +219,7 @@ SELECT run, task, reason FROM (
 
 -- name: runs_started_by
 SELECT caused_by, id FROM runs INDEXED BY runs_by_cause
-WHERE tenant = ? AND origin IN ('firing', 'task') AND caused_by IN (SELECT value FROM json_each(?))
+WHERE tenant = ? AND origin IN ('firing', 'task', 'handler') AND caused_by IN (SELECT value FROM json_each(?))
 ORDER BY created_at, id;
 
 -- name: waiting_tasks

@@ -5,7 +5,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, Protocol, TypeVar
@@ -55,16 +55,22 @@ class CodeLocation(msgspec.Struct, frozen=True):
 def locate_code(workflow: Workflow) -> CodeLocation:
     """Return where another process can import a workflow: at the top level of a module that has a file."""
     for namespace in _loaded_namespaces():
-        if any(value is workflow.declaration for one in namespace.modules().values() for value in vars(one).values()):
+        values = (value for one in namespace.modules().values() for value in vars(one).values())
+        if any(one is workflow.declaration for one in _iter_workflows(values)):
             return _locate_in_package(namespace, workflow)
     for names in _iter_globals(workflow):
         file = names.get("__file__")
-        if file and any(isinstance(value, Workflow) and value.name == workflow.name for value in names.values()):
+        if file and any(one.name == workflow.name for one in _iter_workflows(names.values())):
             return CodeLocation(names["__name__"], os.path.abspath(file), tuple(sys.path))
     raise OperationError(
         f"workflow '{workflow.name}' ({workflow.location}) cannot run outside this process: another process could not "
         "import it. Define it at the top level of a module that is a file, not inside a function or a session"
     )
+
+
+def _iter_workflows(values: Iterable[Any]) -> Iterator[Workflow]:
+    """Yield the workflows among some values, each after those of its handlers."""
+    return (one for value in values if isinstance(value, Workflow) for one in value.family)
 
 
 def _loaded_namespaces() -> list[Namespace]:
@@ -115,9 +121,7 @@ def load_workflows(location: CodeLocation) -> dict[str, Workflow]:
     finally:
         _files_importing.pop()
     graphs = {value.name: value for value in values if isinstance(value, Graph)}
-    workflows = [
-        one.with_overrides(location.settings).with_graphs(graphs.get) for one in values if isinstance(one, Workflow)
-    ]
+    workflows = [one.with_overrides(location.settings).with_graphs(graphs.get) for one in _iter_workflows(values)]
     # A workflow that calls graphs of another package runs only where that package is loaded.
     return {one.name: one for one in workflows if not any(isinstance(task.graph, str) for task in one.tasks)}
 

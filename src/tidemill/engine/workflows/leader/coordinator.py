@@ -38,6 +38,7 @@ from tidemill.engine.workflows.leader.active_runs import (
 from tidemill.engine.workflows.leader.claim_launcher import ClaimLauncher
 from tidemill.engine.workflows.leader.election import LeaderElector
 from tidemill.engine.workflows.leader.failures import ChangeFailures, LeadershipLostError, log_retry
+from tidemill.engine.workflows.leader.handler_runs import HandlerRuns
 from tidemill.engine.workflows.leader.refresh import RunRefresher
 from tidemill.engine.workflows.leader.slots import SlotAllocator
 from tidemill.engine.workflows.leader.ticks import TickTimer
@@ -51,6 +52,7 @@ from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, RetryBudgets, Succeeded
 from tidemill.workflows.change import Applied, LeaderFence, Refused
+from tidemill.workflows.handlers import find_handlers
 from tidemill.workflows.lookup import StartSuppressedError, WorkflowPausedError
 from tidemill.workflows.records import AttemptKey, RunRecord, RunRow, TaskRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft, new_task_rows
@@ -90,6 +92,7 @@ class RunCoordinator(AttemptObserver):
         self._launcher = ClaimLauncher(runtime, attempts, self.slots)
         self._failures = ChangeFailures(runtime, attempts, self.slots, self.replan)
         self._refresher = RunRefresher(runtime, self.active_runs, versions, attempts, self.slots, self.timers)
+        self.handler_runs = HandlerRuns(runtime, versions, self._refresher.add, self.replan)
         self._new_task_rows = lru_cache(VERSION_CACHE_SIZE)(
             lambda version: new_task_rows(versions.specs[version], runtime.executor_for)
         )
@@ -276,6 +279,12 @@ class RunCoordinator(AttemptObserver):
             lease, pools = self._runtime.settings.heartbeat_timeout, self._runtime.pools.sizes
             stored = draft.build_change(fence=self.term, lease=lease, pools=pools, passes_over=passes_over)
             audit = None if active.creation is None else active.creation.audit
+            if (handlers := find_handlers(draft.run, active.spec)) is not None:
+                end = partial(self._runtime.store.runs.apply, audit=audit)
+                on_done = partial(self._on_change_written, change)
+                ending = self.handler_runs.write_end(draft, stored, handlers, end, on_done)
+                self._tasks.start(f"run: {active.run.id}: end", ending)
+                return True
             future = self._runtime.store.runs.apply(stored, audit)
         except Exception:
             self.slots.roll_back(active, claimed)

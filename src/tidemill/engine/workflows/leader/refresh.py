@@ -1,7 +1,7 @@
 """Refreshes the cache of active runs from the store: adds new runs, reloads those that other processes changed."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from tidemill.engine.workflows.leader.active_runs import ActiveRun
@@ -63,8 +63,7 @@ class RunRefresher:
         limit = PAGES_PER_REFRESH * PAGE_SIZE
         added: list[str] = []
         for first in range(0, min(len(fresh), limit), PAGE_SIZE):
-            for record in await self._runs.load(fresh[first : first + PAGE_SIZE]):
-                added += await self._add(record)
+            added += await self.add(fresh[first : first + PAGE_SIZE])
         for run, revision in revisions.items():
             if self._is_idle(run) and self._active_runs[run].run.revision < revision:
                 stale.append(run)
@@ -75,12 +74,18 @@ class RunRefresher:
         active = self._active_runs.get(run)
         return active is not None and not active.is_busy
 
+    async def add(self, runs: Collection[str]) -> list[str]:
+        """Read runs and add them to the cache; return those that were added: not ended ones."""
+        return [run for record in await self._runs.load(runs) for run in await self._add(record)]
+
     async def _add(self, record: RunRecord) -> list[str]:
         run = record.run
-        if run.id in self._active_runs or run.state.is_terminal:
+        if run.state.is_terminal:
             return []
         spec = await self._spec_or_empty(run)
         await self._slots.load_backfill_limit(run)
+        if run.id in self._active_runs:
+            return []
         active = self._active_runs[run.id] = ActiveRun(record, run.version_key, spec)
         self._slots.admission.put(run)
         self._slots.update_pool_usage(active, {}, active.rows)
