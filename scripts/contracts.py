@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 PAGE = ROOT / "docs" / "reference" / "contracts.md"
 
-ROW = re.compile(r"^\| ([GWPSQI]-\d+|F?\d+) \| (.+) \| .*\|$", re.MULTILINE)
-CITED = re.compile(r"\b([GWPSQI]-\d+|F\d\d?)\b")
+ROW = re.compile(r"^\| ([GWLPSQI]-\d+|F?\d+) \| (.+) \| .*\|$", re.MULTILINE)
+CITED = re.compile(r"\b([GWLPSQI]-\d+|F\d\d?)\b")
 BEHAVIOURS = re.compile(r"\bbehaviours? (\d+(?:(?:, | and )\d+)*)", re.IGNORECASE)
 
 

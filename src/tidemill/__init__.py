@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tidemill.workflows.result import RunResult, TaskResult
     from tidemill.workflows.schedule import Cron, Every
     from tidemill.workflows.states import RunState, TaskState
+    from tidemill.workflows.steps import StepError
 
 __version__ = VERSION
 
@@ -96,6 +97,7 @@ __all__ = [
     "Settings",
     "Skip",
     "Source",
+    "StepError",
     "TaskError",
     "TaskFailure",
     "TaskResult",
@@ -161,6 +163,7 @@ _MODULE_OF_NAME = {
     "Settings": "tidemill.kernel.settings",
     "Skip": "tidemill.workflows.definition",
     "Source": "tidemill.graphs.definition",
+    "StepError": "tidemill.workflows.steps",
     "TaskError": "tidemill.workflows.records",
     "TaskFailure": "tidemill.workflows.handlers",
     "TaskResult": "tidemill.workflows.result",

@@ -4,14 +4,17 @@ A call answers at once in a `def` task, and is awaited in an `async def` one. Ea
 checkers find an `await` that is missing, or one too many. At run time both are the domain's class.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from tidemill.annotations import context as domain
 
 if TYPE_CHECKING:
     from tidemill.api.handles import AsyncRun
     from tidemill.graphs.outcomes import Receipt
+
+    T = TypeVar("T")
+    StepKey = str | int | None
 
     class Declared(Protocol):
         """An accumulator or a workflow, as declared."""
@@ -38,6 +41,15 @@ if TYPE_CHECKING:
         ) -> RunOfTask:
             """Start a run of a workflow and return its handle."""
 
+        @overload
+        def step(
+            self, function: Callable[..., Awaitable[T]], /, *args: Any, key: StepKey = None, **kwargs: Any
+        ) -> T: ...
+        @overload
+        def step(self, function: Callable[..., T], /, *args: Any, key: StepKey = None, **kwargs: Any) -> T: ...
+        def step(self, function: Callable[..., Any], /, *args: Any, key: StepKey = None, **kwargs: Any) -> Any:
+            """Call a function, unless the task has done it before, and return its stored value."""
+
         def secret(self, name: str) -> str:
             """Return the value of a secret of the task's tenant."""
 
@@ -51,6 +63,15 @@ if TYPE_CHECKING:
             self, workflow: str | Declared, given: Mapping[str, Any] | None = None, /, **params: Any
         ) -> AsyncRun:
             """Start a run of a workflow and return its handle."""
+
+        @overload
+        async def step(
+            self, function: Callable[..., Awaitable[T]], /, *args: Any, key: StepKey = None, **kwargs: Any
+        ) -> T: ...
+        @overload
+        async def step(self, function: Callable[..., T], /, *args: Any, key: StepKey = None, **kwargs: Any) -> T: ...
+        async def step(self, function: Callable[..., Any], /, *args: Any, key: StepKey = None, **kwargs: Any) -> Any:
+            """Call a function, unless the task has done it before, and return its stored value."""
 
         async def secret(self, name: str) -> str:
             """Return the value of a secret of the task's tenant."""

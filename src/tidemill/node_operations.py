@@ -37,7 +37,7 @@ from tidemill.storage.store import Store
 from tidemill.telemetry.log_context import outside_attempt
 from tidemill.telemetry.metrics import Metrics
 from tidemill.telemetry.tracing import TraceContext, trace_scope
-from tidemill.workflows.node_calls import NodeCall, PushCall, SecretCall, VariableCall
+from tidemill.workflows.node_calls import NodeCall, OwnCall, PushCall, SecretCall, VariableCall
 from tidemill.workflows.slots import BackfillPlan
 from tidemill.workflows.states import RunState
 from tidemill.workflows.workflow import Workflow
@@ -190,6 +190,8 @@ class NodeOperations:
             return await self._make_call(request, call)
 
     async def _make_call(self, request: AttemptRequest, call: NodeCall) -> Any:
+        if isinstance(call, OwnCall):
+            return await self._workflows.step_records.answer(request, call)
         match call:
             case PushCall():
                 return await self.push(call.accumulator, call.event, tenant=request.tenant, format=call.format)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from tests.contract import executor_workflows
 from tidemill.engine.workflows.executors.code import LoadedWorkflows
@@ -28,13 +29,17 @@ from tidemill.kernel.errors import RequestError, StoreError
 from tidemill.telemetry.log_records import LogRecord
 from tidemill.worker import WorkerProcesses
 from tidemill.workflows.attempt_results import AttemptResult, Failed, Succeeded
-from tidemill.workflows.node_calls import NodeCall, StartCall, StartedRun
+from tidemill.workflows.node_calls import NodeCall, RecordCall, StartCall, StartedRun, StepsCall, StepValueCall
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, VersionKey
+from tidemill.workflows.step_records import StepName, StepRecord
 from tidemill.workflows.workflow import Workflow
 
 TIMEOUT = 20.0
 """Seconds to wait for something that should take milliseconds."""
+
+LARGE = msgspec.msgpack.encode("x" * 5000)
+"""The value of a step that the list of steps leaves out."""
 
 Kind = TypeVar("Kind", bound=AttemptResult)
 
@@ -128,6 +133,8 @@ class ExecutorHarness:
         self._numbers = 0
         self.calls: list[NodeCall] = []
         """The calls of tasks, in the order of their arrival."""
+        self.steps: dict[StepName, StepRecord] = {}
+        """What tasks have recorded."""
         self._has_queue_space = asyncio.Event()  # of the accumulator `full`
         self.executor = self.build(self.listener)
 
@@ -157,9 +164,22 @@ class ExecutorHarness:
     async def _handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:
         """Answer a call of a task: record it, and refuse those to accumulators that are not there or broken."""
         self.calls.append(call)
-        if isinstance(call, StartCall):
-            return StartedRun(call.key_for(request.key))
-        match call.accumulator:
+        match call:
+            case StartCall():
+                return StartedRun(call.key_for(request.key))
+            case StepsCall():
+                return [replace(one, value=None) if one.value == LARGE else one for one in self.steps.values()]
+            case StepValueCall(name):
+                return self.steps[name].value
+            case RecordCall(record):
+                if record.name.key == '"late"':
+                    raise RequestError("the attempt has ended", code="attempt_ended", status=409)
+                self.steps[record.name] = record
+                return None
+        return await self._push(call.accumulator)
+
+    async def _push(self, accumulator: str) -> Receipt:
+        match accumulator:
             case "unknown":
                 raise RequestError(
                     "unknown accumulator", code="accumulator_not_found", status=404, accumulator="unknown"

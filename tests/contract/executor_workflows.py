@@ -365,6 +365,53 @@ def starts_without_await(ctx: tm.Context) -> list[str]:
     return [ctx.start("report", day=1).id, ctx.start("report").id]
 
 
+async def fetched(number: int) -> Row:
+    """Return a row, as a step that is awaited."""
+    await asyncio.sleep(0)
+    return Row(number)
+
+
+def long_text() -> str:
+    """Return a value that the list of steps leaves out."""
+    return "x" * 5000
+
+
+def fails_as_a_step() -> None:
+    """Raise an error."""
+    raise LookupError("not there")
+
+
+@flow.task
+async def steps(ctx: tm.AsyncContext) -> list[Any]:
+    rows = await asyncio.gather(*(ctx.step(fetched, number, key=number) for number in (1, 2)))
+    text = await ctx.step(long_text)
+    try:
+        await ctx.step(fails_as_a_step)
+    except tm.StepError as error:
+        return [*(row.number for row in rows), len(text), error.type, error.message, error.name]
+    return []
+
+
+@flow.task
+def steps_without_await(ctx: tm.Context) -> list[Any]:
+    rows = [ctx.step(fetched, number, key=number) for number in (1, 2)]
+    text = ctx.step(long_text)
+    try:
+        ctx.step(fails_as_a_step)
+    except tm.StepError as error:
+        return [*(row.number for row in rows), len(text), error.type, error.message, error.name]
+    return []
+
+
+@flow.task
+def steps_too_late(ctx: tm.Context) -> str:
+    try:
+        ctx.step(long_text, key="late")
+    except Exception:
+        return "went on"
+    return "went on"
+
+
 @flow.task
 def waits_for_a_started_run(ctx: tm.Context) -> None:
     ctx.start("report").wait()  # type: ignore[attr-defined]

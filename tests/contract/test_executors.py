@@ -25,6 +25,7 @@ from tidemill.kernel.errors import OperationError
 from tidemill.telemetry.log_records import LOG_LINE_LIMIT
 from tidemill.testing.faults.executors import FaultyExecutor
 from tidemill.workflows.attempt_results import Cancelled, Deferred, Failed, HandedBack, Skipped, Succeeded
+from tidemill.workflows.node_calls import RecordCall, StepsCall, StepValueCall
 
 EXECUTORS = ["in_process", "subprocess", "worker"]
 
@@ -148,6 +149,32 @@ async def test_an_error_of_a_call_is_the_one_that_a_caller_outside_gets(harness:
     assert await harness.value("pushes_to_an_unknown_accumulator") == answer
     failure = await harness.failure("pushes_into_a_defect")
     assert "a defect" in failure.error.message
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("task", ["steps", "steps_without_await"])
+async def test_a_repeated_attempt_gets_the_steps_of_the_one_before(harness: ExecutorHarness, task: str) -> None:
+    """L-1, L-3, L-6: values, large ones read one by one, and failures of the same try; nothing is done again."""
+    answer = [1, 2, 5000, "LookupError", "not there", "fails_as_a_step"]
+    assert await harness.value(task) == answer
+    assert len([call for call in harness.calls if isinstance(call, RecordCall)]) == 4
+    assert StepsCall() not in harness.calls
+    recorded, harness.calls[:] = dict(harness.steps), []
+    request = harness.request(task)
+    request = replace(request, key=request.key._replace(attempt=2))
+    await harness.executor.submit(request)
+    ending = await harness.listener.wait_for_ending(request.key)
+    assert isinstance(ending, Succeeded)
+    assert msgspec.msgpack.decode(ending.value) == answer
+    assert [type(call) for call in harness.calls] == [StepsCall, StepValueCall]
+    assert harness.steps == recorded
+
+
+@EVERYWHERE
+async def test_an_attempt_that_is_over_is_stopped_at_its_next_step(harness: ExecutorHarness) -> None:
+    """L-2: even if it catches every error."""
+    failure = await harness.failure("steps_too_late")
+    assert (failure.may_retry, failure.error.type) == (False, "SupersededError")
 
 
 @EVERYWHERE

@@ -105,6 +105,15 @@ class Context:
         """
         _raise_unavailable("start", ONLY_IN_TASK)
 
+    def step(self, function: Callable[..., Any], /, *args: Any, key: Any = None, **kwargs: Any) -> Any:  # noqa: ARG002
+        """Call a function and commit its value, once: return it, and `await` it in an `async def`. Only in a task.
+
+        A task that is called again, after a deferral, by a retry or on another node, gets the stored value. A step is
+        named by its function, and by `key` if there is one, else by the number of the call. If the function raises, the
+        step raises StepError.
+        """
+        _raise_unavailable("step", ONLY_IN_TASK)
+
     def secret(self, name: str) -> Any:  # noqa: ARG002
         """Return the value of a secret of the task's tenant: `await` it in an `async def`. Only in a task.
 

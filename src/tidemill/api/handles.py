@@ -33,7 +33,7 @@ from tidemill.api.runs import (
     watch_run,
 )
 from tidemill.api.series import ReactorSeries, get_reactor_series
-from tidemill.api.tasks import AttemptInfo, TaskLogLine, explain_task, list_attempts, list_logs
+from tidemill.api.tasks import AttemptInfo, StepInfo, TaskLogLine, explain_task, list_attempts, list_logs, list_steps
 from tidemill.graphs.definition import Accumulator
 from tidemill.graphs.key_forms import format_key, key_to_json
 from tidemill.graphs.outcomes import DeadLetter
@@ -109,6 +109,11 @@ class AsyncRun:
     async def attempts(self, task: str) -> list[AttemptInfo]:
         """Return the attempts of a task, or of one element of it, oldest first."""
         return await self._api.collect(list_attempts, self._task_fields(task), None)
+
+    async def steps(self, task: str, index: int | None = None) -> list[StepInfo]:
+        """Return what a task, or one element of it, has done under a name, oldest first."""
+        fields = self._task_fields(task) if index is None else self._fields(task=task, index=index)
+        return await self._api.collect(list_steps, fields, None)
 
     async def why(self, task: str) -> list[str]:
         """Return why a task has not run, or how it ended: one sentence per reason."""

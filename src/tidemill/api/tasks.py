@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from tidemill.access.principal import Permission, Principal
 from tidemill.api.fields import WireName
-from tidemill.api.operation import GET, Message, StreamForm, StreamItem, operation
+from tidemill.api.operation import GET, CommandForm, Message, StreamForm, StreamItem, operation
 from tidemill.api.paging import Page, PageRequest, decode_cursor, encode_cursor, page_in_order
 from tidemill.api.services import Services
 from tidemill.kernel.errors import RequestError
@@ -19,9 +19,11 @@ from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptOutcome, AttemptRow, RunRecord, TaskError, TaskKey, TaskRow
 from tidemill.workflows.result import TaskResult, to_plain
 from tidemill.workflows.states import TaskState
+from tidemill.workflows.step_records import StepKind, StepState, decode_key
 
 if TYPE_CHECKING:
     from tidemill.engine.workflows.client.log_lines import LogLine, LogPosition
+    from tidemill.storage.tables.steps import StepRow
 
 RESUMABLE_ELEMENTS = 64
 """The number of elements up to which every line of a followed log has an id, which names a position of each."""
@@ -122,6 +124,47 @@ class AttemptInfo(Message, frozen=True, kw_only=True):
             ended_at=row.ended_at,
             exit=row.exit,
             error=row.error,
+        )
+
+
+class StepInfo(Message, frozen=True, kw_only=True):
+    """Something that a task has done under a name, and does not do again when it is called again."""
+
+    task: str
+    index: int | None
+    """The element of a mapped task."""
+    kind: StepKind
+    """What was done: `step` called a function."""
+    name: str
+    key: Any
+    """The key of the call; null if it has none."""
+    number: int | None
+    """The number of the call under this name, from 1; null with a key."""
+    state: StepState
+    try_number: int
+    """The try of the task that has recorded it."""
+    started_at: datetime
+    ended_at: datetime | None
+    error: TaskError | None
+    run: str | None
+    """The run that was called."""
+
+    @classmethod
+    def of_row(cls, row: "StepRow") -> "StepInfo":
+        """Return the message about a stored step."""
+        return cls(
+            task=row.task,
+            index=_to_index(row.element),
+            kind=row.kind,
+            name=row.name,
+            key=decode_key(row.key),
+            number=row.call or None,
+            state=row.state,
+            try_number=row.try_number,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            error=row.error,
+            run=None,
         )
 
 
@@ -270,6 +313,26 @@ async def list_attempts(
         if row.key.task == name and element in (None, row.key.element)
     ]
     return page_in_order([AttemptInfo.of_row(row) for row in sorted(attempts, key=lambda row: row.key)], page)
+
+
+@operation(
+    GET("/runs/{run}/tasks/{task}/steps"),
+    Permission.READ,
+    command=CommandForm(
+        "runs steps",
+        columns=("index", "kind", "name", "key", "number", "state", "started_at", "ended_at", "error.message"),
+        rare=("index", "key", "number", "error.message"),
+        empty="task '{task}' has no steps",
+    ),
+)
+async def list_steps(
+    services: Services, caller: Principal, page: PageRequest, run: str, task: str, index: Index = None
+) -> Page[StepInfo]:
+    """List what a task has done under a name, oldest first: the steps of `ctx.step`."""
+    rows = (await services.workflows.load_task(caller, run, _label(task, index))).tasks
+    element = None if len(rows) != 1 else rows[0].index
+    found = await services.store.steps.list_of(run, rows[0].task, element)
+    return page_in_order([StepInfo.of_row(row) for row in found], page)
 
 
 @operation(GET("/runs/{run}/tasks/{task}/output", errors=(409,)), Permission.READ)

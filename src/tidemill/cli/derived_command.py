@@ -13,7 +13,7 @@ from tidemill.api.operation import CommandForm, ListOperation, Operation
 from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_FAILED, exit_on_error
 from tidemill.cli.item_list import format_field, show_fields, show_items
-from tidemill.cli.opening import open_api
+from tidemill.cli.opening import find_run, open_api
 from tidemill.cli.output import Format, print_text, show_json
 from tidemill.cli.value_input import read_json_object, read_secret
 
@@ -50,6 +50,8 @@ async def _carry_out(
     is_read = operation.http.method == "GET"
     opened = open_api(options.store, options.tenant, read_only=is_read, creates=form.creates_store)
     async with opened as api:
+        if form.noun == "runs" and "run" in fields:
+            fields["run"] = await find_run(api, fields["run"])
         if isinstance(operation, ListOperation):
             return await api.collect(operation, fields, options.limit)
         return await api.call(operation, fields)
@@ -58,7 +60,7 @@ async def _carry_out(
 def _show_list(form: CommandForm, given: dict[str, Any], items: list[dict[str, Any]], output: Format) -> None:
     if output is Format.TABLE:
         items = [_picked(form, one | _sizes(one.get("omitted") or {})) for one in items]
-    columns = [field for field in form.columns if field not in form.rare or any(one[field] for one in items)]
+    columns = [field for field in form.columns if field not in form.rare or any(one.get(field) for one in items)]
     titles = {field: form.noun if field == "name" else _title(field) for field in columns}
     show_items(items, titles, output, empty=form.empty.format(**given), droppable=columns[:0:-1])
 

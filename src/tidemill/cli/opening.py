@@ -57,10 +57,11 @@ async def open_run(
     from tidemill.api.handles import AsyncRun
 
     async with open_api(store, tenant, read_only=read_only, may_be_loaded=True) as api:
-        yield AsyncRun(api, await _find_run(api, part))
+        yield AsyncRun(api, await find_run(api, part))
 
 
-async def _find_run(api: "AsyncApi", part: str) -> str:
+async def find_run(api: "AsyncApi", part: str) -> str:
+    """Return the id of a run from its id, or from a beginning or end of it that only one run has."""
     from tidemill.api.runs import list_runs
     from tidemill.workflows.lookup import unknown_run
 

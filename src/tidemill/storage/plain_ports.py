@@ -12,6 +12,7 @@ from tidemill.storage.tables.pools import Pools
 from tidemill.storage.tables.requests import RequestRecords
 from tidemill.storage.tables.schedules import Schedules
 from tidemill.storage.tables.sessions import Accounts, Sessions, Tickets
+from tidemill.storage.tables.steps import Steps
 from tidemill.storage.tables.variables import Secrets, Variables
 from tidemill.storage.tables.versions import Versions
 
@@ -24,6 +25,7 @@ def add_plain_ports(store: Store, plain: PlainDatabase) -> None:
     store.versions = Versions(plain)
     store.schedules = Schedules(plain)
     store.logs = Logs(plain)
+    store.steps = Steps(plain)
     store.backfills = Backfills(plain)
     store.pools = Pools(plain)
     store.packages = Packages(plain)

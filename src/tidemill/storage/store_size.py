@@ -10,6 +10,7 @@ COUNTED_TABLES: Final = {
     "attempts": "attempts",
     "run events": "run_events",
     "log chunks": "logs",
+    "steps": "steps",
     "fires": "fires",
     "journal blocks": "journal",
     "key snapshots": "key_snapshots",

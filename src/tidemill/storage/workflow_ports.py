@@ -21,6 +21,7 @@ from tidemill.storage.tables.logs import Logs
 from tidemill.storage.tables.orders import AttemptOrders, CodeBundles
 from tidemill.storage.tables.pools import Pools
 from tidemill.storage.tables.schedules import Schedules
+from tidemill.storage.tables.steps import Steps
 from tidemill.storage.tables.versions import Versions
 from tidemill.workflows.change import Applied, Change, Refused
 from tidemill.workflows.records import (
@@ -366,6 +367,7 @@ class WorkflowStore(Protocol):
     leases: Leases
     owners: Owners
     logs: Logs
+    steps: Steps
     backfills: Backfills
     pools: Pools
     attempt_orders: AttemptOrders

@@ -63,6 +63,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The encoded return values of some of these attempts."""
     cleared_outputs: Sequence[str] = ()
     """Tasks whose outputs are deleted, of all elements and attempts."""
+    forgotten_steps: Sequence[str] = ()
+    """Tasks whose steps are deleted, of all elements."""
     history: RunEventBatch | None = None
     lease: float = 0.0
     """Seconds for which the task runs that are queued or running after the change are leased to their owner."""

@@ -143,6 +143,7 @@ class ClearPlan(msgspec.Struct, frozen=True, kw_only=True):
             else:
                 builder.reset_rows(rows)
                 builder.cleared_outputs.append(task.name)
+                builder.forgotten_steps += [] if self.scope[task.name] else [task.name]
         return builder.build_change()
 
     def _reruns_alone(self, row: TaskRow) -> bool:
@@ -231,6 +232,7 @@ class _ClearBuilder:
 
     def __init__(self, record: RunRecord, action: OperatorAction, switch: VersionSwitch | None) -> None:
         self.cleared_outputs: list[str] = []
+        self.forgotten_steps: list[str] = []
         self._record = record
         self._action = action
         self._switch = switch
@@ -258,6 +260,7 @@ class _ClearBuilder:
         """Remove task runs and their outputs."""
         self._removed += rows
         self.cleared_outputs.append(rows[0].task)
+        self.forgotten_steps.append(rows[0].task)
         self._add_clear_events([row for row in rows if row.state is not TaskState.NONE])
 
     def switch_version(self, switch: VersionSwitch) -> None:
@@ -295,6 +298,7 @@ class _ClearBuilder:
             added=self._added,
             attempts=_cancelled_attempts(self._record, cleared_rows, action),
             cleared_outputs=self.cleared_outputs,
+            forgotten_steps=self.forgotten_steps,
             history=RunEventBatch(action.at, action.actor, self._events) if self._events else None,
             is_operator_action=True,
         )

@@ -24,6 +24,7 @@ from tidemill.workflows.node_calls import (
     pending,
 )
 from tidemill.workflows.records import AttemptKey
+from tidemill.workflows.steps import StepArguments, StepNames, TaskSteps
 
 DEFAULT_POLL_INTERVAL = 30.0
 """Seconds between two polls, unless the author sets `every`."""
@@ -60,6 +61,8 @@ class TaskContext(Context):
         "_merged",
         "_pending_calls",
         "_starts",
+        "_step_names",
+        "_steps",
         "_wait_for",
         "attempt",
         "log",
@@ -78,7 +81,9 @@ class TaskContext(Context):
         call_node: CallNode | None = None,
         pending_calls: dict[PendingCall, None] | None = None,
         wait_for: Callable[[Awaitable[bool]], bool] | None = None,
+        steps: TaskSteps | None = None,
     ) -> None:
+        """Take what the runner of the task knows; `wait_for` is given where the task runs without an event loop."""
         self._key = key
         self._deferrals_to_skip = deferrals
         self._merge = merge
@@ -87,6 +92,8 @@ class TaskContext(Context):
         self._pending_calls = {} if pending_calls is None else pending_calls
         self._starts = 0  # calls of `start` so far
         self._wait_for = wait_for
+        self._steps = steps
+        self._step_names = StepNames()
         self.attempt = number  # type: ignore[misc]  # our slots hide the properties of the base class
         self.slot = slot  # type: ignore[misc]
         self.log = log
@@ -160,6 +167,14 @@ class TaskContext(Context):
         """Start a run of a workflow, given as declared or by its name; return its handle, or an awaitable of it."""
         self._starts += 1
         return self._call(StartCall(_name_of(workflow), {**(given or {}), **params}, self._starts))
+
+    def step(self, function: Callable[..., Any], /, *args: Any, key: Any = None, **kwargs: Any) -> Any:
+        """Call a function, unless the task has done it before, and return its stored value, or an awaitable of it."""
+        name = self._step_names.name(function, key)
+        if self._steps is None:
+            raise OperationError(NO_NODE)
+        answer = self._steps.perform(self._steps.run(name, function, StepArguments(args, kwargs)))
+        return pending(f"ctx.step({name.name}, ...)", answer, sys._getframe(1), self._pending_calls)
 
     def secret(self, name: str) -> Any:
         """Return the value of a secret, or an awaitable of it."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn
 import msgspec
 
 from tidemill.workflows.records import AttemptKey
+from tidemill.workflows.step_records import StepName, StepRecord
 
 
 class PushCall(msgspec.Struct, frozen=True, tag=True):
@@ -59,8 +60,28 @@ class VariableCall(msgspec.Struct, frozen=True, tag=True):
         return f"ctx.variable({self.name!r})"
 
 
-NodeCall = PushCall | StartCall | SecretCall | VariableCall
-NO_NODE = "ctx.push, ctx.start, ctx.secret and ctx.variable need a node, and this task runs without one"
+class StepsCall(msgspec.Struct, frozen=True, tag=True):
+    """Read what the task has recorded; the answer is a list of records."""
+
+
+class StepValueCall(msgspec.Struct, frozen=True, tag=True):
+    """Read a value that is too large for a list; the answer is its stored form."""
+
+    name: StepName
+
+
+class RecordCall(msgspec.Struct, frozen=True, tag=True):
+    """Commit a record; the answer is None, or the stored form of the value that the step has already."""
+
+    record: StepRecord
+    seconds: float
+    """How long the step took."""
+
+
+OwnCall = StepsCall | StepValueCall | RecordCall
+"""Calls about what the task itself has recorded."""
+NodeCall = PushCall | StartCall | SecretCall | VariableCall | OwnCall
+NO_NODE = "ctx.push, ctx.start, ctx.step, ctx.secret and ctx.variable need a node, and this task runs without one"
 CallNode = Callable[[NodeCall], Any]
 """Makes a call. Returns the answer, or an awaitable of it to code that runs on an event loop."""
 
@@ -87,8 +108,9 @@ class PendingCall(Coroutine[Any, Any, Any]):
     __slots__ = ("_answer", "_call", "_code", "_line", "_others", "_steps")
 
     def __init__(
-        self, call: NodeCall, answer: Awaitable[Any], frame: FrameType, others: "dict[PendingCall, None]"
+        self, call: object, answer: Awaitable[Any], frame: FrameType, others: "dict[PendingCall, None]"
     ) -> None:
+        """Take what messages show of the call, its answer, and the frame of the author."""
         self._call = call
         self._answer = answer
         self._code, self._line = frame.f_code, frame.f_lineno
@@ -141,6 +163,6 @@ class PendingCall(Coroutine[Any, Any, Any]):
         raise AttributeError(str(self.error()))
 
 
-def pending(call: NodeCall, answer: Any, frame: FrameType, others: dict[PendingCall, None]) -> Any:
+def pending(call: object, answer: Any, frame: FrameType, others: dict[PendingCall, None]) -> Any:
     """Return the answer of a call, which code on an event loop has to await; `frame` is that of the author."""
     return PendingCall(call, answer, frame, others) if isawaitable(answer) else answer

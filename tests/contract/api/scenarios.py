@@ -89,6 +89,11 @@ class Count(tm.Params):
     count: int = 2
 
 
+def double(number: int) -> int:
+    """Return twice a number."""
+    return 2 * number
+
+
 def make_report(**options: Any) -> tuple[Any, ...]:
     """Return a workflow with a task that prints and a mapped one."""
     report = tm.Workflow("report", tags=["daily"], params=Count, **options)
@@ -99,8 +104,8 @@ def make_report(**options: Any) -> tuple[Any, ...]:
         return list(range(params.count))
 
     @report.task(each="parts")
-    def doubled(parts: int) -> int:
-        return 2 * parts
+    def doubled(parts: int, ctx: tm.Context) -> int:
+        return ctx.step(double, parts, key=parts)
 
     return (report,)
 
@@ -361,6 +366,9 @@ SCENARIOS: dict[str, Scenario] = {
             Step(tasks.get_task, _run(task="doubled", index=2)),
             Step(tasks.explain_task, _run(task="parts")),
             Step(tasks.list_attempts, _run(task="doubled")),
+            Step(tasks.list_steps, _run(task="doubled")),
+            Step(tasks.list_steps, _run(task="doubled", index=1)),
+            Step(tasks.list_steps, _run(task="missing")),
             Step(tasks.get_output, _run(task="doubled")),
             Step(tasks.list_logs, _run(task="parts")),
             Step(tasks.list_logs, _run(task="part")),

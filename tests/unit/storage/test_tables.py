@@ -21,7 +21,7 @@ from tidemill.storage.tables.database import Dialect, Statement
 
 INSTANCE_TABLES = {"instance", "pools", "tenants"}
 """Plain tables whose rows belong to no tenant, or are tenants."""
-OF_RUNS = {"logs", "notes", "task_runs", "runs"}
+OF_RUNS = {"logs", "notes", "steps", "task_runs", "runs"}
 """Tables whose rows are deleted with their run."""
 OUTLIVING = {"audit_entries"}
 

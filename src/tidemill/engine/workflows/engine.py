@@ -25,6 +25,7 @@ from tidemill.engine.workflows.starts.firing_subscriptions import FiringSubscrip
 from tidemill.engine.workflows.starts.schedules import ScheduleRunner
 from tidemill.engine.workflows.starts.starter import RunStarter
 from tidemill.engine.workflows.starts.triggers import FindTrigger, TriggerPollers
+from tidemill.engine.workflows.step_records import StepRecords
 from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.engine.workflows.worker.attempts import LocalAttempts
 from tidemill.engine.workflows.worker.claimer import Claimer
@@ -84,6 +85,7 @@ class WorkflowEngine:
         )
         self.heartbeats = Heartbeats(runtime, self.attempts)
         self.remote_reports = RemoteReports(runtime, self.versions, self.leader, self.attempts)
+        self.step_records = StepRecords(runtime)
         self._presence = Presence(runtime)
         self._claimer = Claimer(runtime, self.versions, self.attempts)
         self._ready = asyncio.Event()

@@ -83,6 +83,8 @@ WORKFLOW_METRICS = (
         "starts of runs that became dead letters, by workflow and reactor",
         _OF_SUBSCRIPTIONS,
     ),
+    Metric("steps_total", "counter", "steps of tasks that this node has recorded"),
+    Metric("steps_reused_total", "counter", "recorded steps that repeated attempts were given"),
     Metric("heartbeat_errors_total", "counter", "heartbeats that the store did not accept"),
     Metric("loop_blocked_total", "counter", "times that code blocked the event loop for `blocked_loop_warning`"),
     Metric("loop_blocked_seconds_total", "counter", "seconds for which it blocked the event loop at these times"),

@@ -194,6 +194,8 @@ class ChangeApplier:
             rows = await connection.fetch(queries.insert_runs, *to_columns(new_runs), self._sender_id)
         if locked.cleared_outputs:
             await connection.execute(queries.delete_outputs, *to_columns(list(locked.cleared_outputs)))
+        if locked.forgotten_steps:
+            await connection.execute(queries.forget_steps, *to_columns(list(locked.forgotten_steps)))
         if writes := self._row_writes(locked, audited):
             statement = join_statements(tuple(statement for statement, _ in writes))
             await connection.execute(statement, *(value for _, values in writes for value in values))
@@ -261,7 +263,7 @@ def _expect_rows(changes: Sequence[Change]) -> LockedRows | None:
         found = change.expected_run
         is_whole = change.new_run is not None or found is not None
         if not is_whole or change.fire or change.pools or change.removed or change.cleared_outputs:
-            return None
+            return None  # forgotten steps come with cleared outputs
         if any(one.expired_lease is not None for one in change.tasks):
             return None
         if found is not None:

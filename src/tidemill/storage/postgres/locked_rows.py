@@ -118,6 +118,7 @@ class LockedRows(msgspec.Struct):
     attempts: dict[AttemptKey, tuple[Any, ...]] = msgspec.field(default_factory=dict)
     outputs: dict[TaskKey, bytes] = msgspec.field(default_factory=dict)
     cleared_outputs: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    forgotten_steps: set[tuple[str, str]] = msgspec.field(default_factory=set)
     events: RowBatch = msgspec.field(default_factory=list)
     fires: RowBatch = msgspec.field(default_factory=list)
 
@@ -137,6 +138,7 @@ class LockedRows(msgspec.Struct):
         for task in change.cleared_outputs:
             self.cleared_outputs.add((change.run, task))
             self.outputs = {key: value for key, value in self.outputs.items() if key[:2] != (change.run, task)}
+        self.forgotten_steps |= {(change.run, task) for task in change.forgotten_steps}
         self.outputs |= {key.task_key: value for key, value in change.outputs.items()}
         if change.history is not None:
             self.events += encode_history(change.run, change.history)

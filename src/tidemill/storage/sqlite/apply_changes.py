@@ -180,6 +180,8 @@ class PreparedChange:
         queries, change = self._queries, self._change
         if change.cleared_outputs:
             connection.executemany(queries.delete_outputs, [(change.run, task) for task in change.cleared_outputs])
+        if change.forgotten_steps:
+            connection.executemany(queries.forget_steps, [(change.run, task) for task in change.forgotten_steps])
         if self._rows.attempts:
             connection.executemany(queries.add_attempt, self._rows.attempts)
         if self._rows.history is not None:

@@ -290,6 +290,7 @@ class SqliteRuns(SqliteTable, Runs):
             queries.delete_events,
             queries.delete_notes,
             queries.delete_logs,
+            queries.delete_steps,
             queries.delete_fires,
         ]
 

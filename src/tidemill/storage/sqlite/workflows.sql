@@ -64,6 +64,9 @@ ON CONFLICT DO NOTHING;
 -- name: delete_outputs
 UPDATE attempts SET value = NULL WHERE run = ? AND task = ? AND value IS NOT NULL;
 
+-- name: forget_steps
+DELETE FROM steps WHERE run = ? AND task = ?;
+
 -- name: add_history
 INSERT INTO run_events (run, revision, at, actor, events, sequence)
 VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(sequence), 0) FROM run_events) + ?);
@@ -333,6 +336,9 @@ DELETE FROM notes WHERE run = ?;
 
 -- name: delete_logs
 DELETE FROM logs WHERE run = ?;
+
+-- name: delete_steps
+DELETE FROM steps WHERE run = ?;
 
 -- name: delete_fires
 DELETE FROM fires WHERE run = ? AND slot IS NULL;

@@ -5,28 +5,25 @@ share a mutable one.
 """
 
 import asyncio
-import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from os import getpid
-from typing import Any, NoReturn, get_args, get_origin
+from typing import Any, NoReturn
 
 import msgspec
 
-from tidemill.annotations.codec import ENCODER, Codec, UnstorableError, build_codec
+from tidemill.annotations.codec import UnstorableError
 from tidemill.annotations.signatures import Parameter
 from tidemill.annotations.validation import TypeMismatchError
-from tidemill.annotations.variants import Variant, expand_variants, label
 from tidemill.engine.workflows.executors.attempt_output import MESSAGE_LIMIT, TaskLog, build_task_error
 from tidemill.engine.workflows.executors.interface import (
     VALUE_LIMIT,
     AttemptRequest,
-    EncodedItem,
-    Input,
-    ItemOfList,
-    ListInput,
 )
+from tidemill.engine.workflows.executors.performing import LoopPerformer, perform_now
+from tidemill.engine.workflows.executors.value_codec import ValueCodec
 from tidemill.kernel.author_errors import Fail, describe, is_cancelled_here, shorten
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.errors import OperationError
@@ -40,12 +37,10 @@ from tidemill.workflows.definition import Skip
 from tidemill.workflows.node_calls import CallNode, NotAwaitedError, PendingCall
 from tidemill.workflows.params import decode_params
 from tidemill.workflows.records import TaskError
+from tidemill.workflows.step_records import StepFailure
+from tidemill.workflows.steps import Perform, StepError, SupersededError, TaskSteps
 from tidemill.workflows.wiring import WiredTask
 from tidemill.workflows.workflow import Workflow
-
-ENCODED_NONE = ENCODER.encode(None)
-_ROUND_TRIP_TYPES = (bool, int, float, str, bytes)
-"""Annotations whose values survive encoding unchanged if they are exactly of that class: decoding need not be tried."""
 
 
 class CallEnvironment(msgspec.Struct, frozen=True):
@@ -59,7 +54,7 @@ class CallEnvironment(msgspec.Struct, frozen=True):
     echoes: bool = True
     """Whether log records are repeated in Python's logging."""
     call_node: CallNode | None = None
-    """Makes the calls of `ctx.push`, `ctx.start`, `ctx.secret` and `ctx.variable`."""
+    """Makes the calls of the context, such as `ctx.push` and `ctx.step`."""
     pending_calls: dict[PendingCall, None] = {}
     """Calls of the attempt that it has not awaited yet."""
     mask: SecretMask | None = None
@@ -74,7 +69,7 @@ class TaskRunner:
     def __init__(self, workflow: Workflow) -> None:
         self._workflow = workflow
         self._calls: dict[str, TaskCall] = {}
-        self._codecs: dict[str, _ValueCodec] = {}
+        self._codecs: dict[str, ValueCodec] = {}
 
     def get_call(self, task: str) -> "TaskCall":
         """Return the call of a task; OperationError if there is no task of that name."""
@@ -95,16 +90,16 @@ class TaskRunner:
         inputs = {name: self._codec_for(name).extract_item(encoded) for name, encoded in request.inputs.items()}
         return msgspec.structs.replace(request, inputs=inputs)
 
-    def _codec_for(self, task: str) -> "_ValueCodec":
+    def _codec_for(self, task: str) -> "ValueCodec":
         if task not in self._codecs:
-            self._codecs[task] = _ValueCodec(task, self._workflow.wired().tasks[task].signature.returns)
+            self._codecs[task] = ValueCodec(task, self._workflow.wired().tasks[task].signature.returns)
         return self._codecs[task]
 
 
 class TaskCall:
     """Calls the function of one task: decodes its arguments and encodes its result."""
 
-    def __init__(self, wired: WiredTask, workflow: Workflow, codec_for: "Callable[[str], _ValueCodec]") -> None:
+    def __init__(self, wired: WiredTask, workflow: Workflow, codec_for: "Callable[[str], ValueCodec]") -> None:
         self.name = wired.task.name
         self.is_async = wired.task.function.is_async
         self._function = wired.task.function.call
@@ -120,7 +115,8 @@ class TaskCall:
         """Run the attempt on this thread. Any error of author code becomes a result."""
         _enter_context(request, environment)
         try:
-            values, named = self._build_arguments(request, environment, request.deferrals)
+            steps = self._make_steps(request, environment, partial(perform_now, environment.call_node, _run_awaitable))
+            values, named = self._build_arguments(request, environment, request.deferrals, steps)
             value = self._function(*values, **named)
         except BaseException as error:  # author code: it may raise anything
             if getpid() != environment.pid:
@@ -134,11 +130,12 @@ class TaskCall:
 
     async def run_async(self, request: AttemptRequest, environment: CallEnvironment) -> AttemptResult:
         """Run the attempt on this loop. Raise only if the current task is cancelled; other errors become results."""
-        deferrals = request.deferrals
+        performer, deferrals = LoopPerformer(environment.call_node), request.deferrals
+        steps = self._make_steps(request, environment, performer.perform)
         _enter_context(request, environment)
         while True:
             try:
-                values, named = self._build_arguments(request, environment, deferrals)
+                values, named = self._build_arguments(request, environment, deferrals, steps)
                 value = await self._function(*values, **named)
             except BaseException as error:  # author code: as above
                 if getpid() != environment.pid:
@@ -147,7 +144,8 @@ class TaskCall:
                     raise
                 if environment.pending_calls and (forgotten := await _find_forgotten(environment, error)) is not None:
                     return forgotten
-                ending = await self._handle_error(error, environment)
+                await performer.cancel()
+                ending = await self._handle_error(_unwrap(error), environment)
                 if ending is not None:
                     return ending
                 deferrals += 1  # the deferral is over already: call the function again, as after a wake-up
@@ -178,7 +176,7 @@ class TaskCall:
     # -- arguments
 
     def _build_arguments(
-        self, request: AttemptRequest, environment: CallEnvironment, deferrals: int
+        self, request: AttemptRequest, environment: CallEnvironment, deferrals: int, steps: TaskSteps | None
     ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         inputs: dict[str, Any] = {}
         for name, codec in self._input_codecs.items():
@@ -190,7 +188,7 @@ class TaskCall:
             if parameter.name in self._wired.takes_params:
                 value = params
             elif parameter.name in self._wired.takes_context:
-                value = self._build_context(request, environment, deferrals, params, inputs)
+                value = self._build_context(request, environment, deferrals, params, inputs, steps)
             else:
                 value = inputs[parameter.name] if parameter.name in inputs else _default_value(parameter)
             if parameter.keyword_only:
@@ -206,6 +204,7 @@ class TaskCall:
         deferrals: int,
         params: Any,
         inputs: Mapping[str, Any],
+        steps: TaskSteps | None,
     ) -> TaskContext:
         return TaskContext(
             request.key,
@@ -219,7 +218,26 @@ class TaskCall:
             call_node=environment.call_node,
             pending_calls=environment.pending_calls,
             wait_for=None if self.is_async else _run_awaitable,
+            steps=steps,
         )
+
+    def _make_steps(self, request: AttemptRequest, environment: CallEnvironment, perform: Perform) -> TaskSteps | None:
+        if environment.call_node is None or not self._wired.takes_context:
+            return None
+        return TaskSteps(
+            perform=perform,
+            has_records=request.key.attempt > 1,
+            number=request.number,
+            judge=partial(self._judge_step, environment.mask),
+            now=environment.clock.monotonic,
+        )
+
+    def _judge_step(self, mask: SecretMask | None, error: BaseException) -> StepFailure:
+        """Return what is stored about the error of a step; one of a step inside of it is that one's."""
+        told = build_task_error(error, mask)
+        if isinstance(error, StepError):
+            told = TaskError(error.type, error.message, told.traceback)
+        return StepFailure(told, self._may_retry(error))
 
     # -- results
 
@@ -250,9 +268,11 @@ class TaskCall:
         return Failed(error=build_task_error(error, environment.mask), may_retry=self._may_retry(error))
 
     def _may_retry(self, error: BaseException) -> bool:
-        if isinstance(error, Fail | TypeMismatchError):
+        if isinstance(error, Fail | TypeMismatchError | UnstorableError | SupersededError):
             return False
         retry = self._wired.task.retry
+        if isinstance(error, StepError) and error.failure.may_retry:
+            return True
         # A retry policy that names no error classes retries every failure, even a SystemExit.
         return retry is None or Exception in retry.on or isinstance(error, retry.on)
 
@@ -289,6 +309,19 @@ def _failure_of_forgotten(environment: CallEnvironment, error: BaseException | N
     if error is not failure:
         failure.__cause__ = error
     return Failed(error=build_task_error(failure, environment.mask), may_retry=False)
+
+
+def _unwrap(error: BaseException) -> BaseException:
+    """Return the deferral that a task group has raised; any other error as it is."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    _, others = error.split((Deferral, SupersededError))
+    if others is not None:
+        return error
+    first: BaseException = error
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first
 
 
 def build_fallback_failure(error: BaseException) -> Failed:
@@ -337,113 +370,10 @@ def _skip_reason(error: Skip) -> str:
     return describe(error).partition(": ")[2]
 
 
-def _run_awaitable(awaitable: Awaitable[bool]) -> bool:
+def _run_awaitable(awaitable: Awaitable[Any]) -> Any:
     """Wait for an awaitable on a thread that has no loop."""
 
-    async def wait() -> bool:
+    async def wait() -> Any:
         return await awaitable
 
     return asyncio.run(wait())
-
-
-class _ValueCodec:
-    """Encodes and decodes the values of one task, and finds the variant of each."""
-
-    def __init__(self, task: str, returns: Any) -> None:
-        self._task = task
-        self._returns = returns
-        self._variants = expand_variants(returns)
-        self._labels = {variant.cls: variant.label for variant in reversed(self._variants or ())}
-        self._round_trip_type: type | None = next((cls for cls in _ROUND_TRIP_TYPES if returns is cls), None)
-        self._split_list: tuple[bytes, list[bytes]] = b"", []
-        try:
-            self._codec: Codec | None = build_codec(returns)
-        except UnstorableError as error:
-            self._codec, self._codec_error = None, str(error)
-        self._item_codec = self._build_item_codec()
-
-    def _build_item_codec(self) -> Codec | None:
-        """Return the codec of one element, if the task returns a list whose elements are encoded one by one."""
-        args = get_args(self._returns)
-        is_list = get_origin(self._returns) is list or (get_origin(self._returns) is tuple and args[1:] == (...,))
-        return build_codec(args[0]) if is_list and args and self._codec is not None else None
-
-    def encode_result(self, value: Any) -> Succeeded:
-        """Return an encoded value; UnstorableError or TypeMismatchError if it cannot be stored."""
-        if inspect.iscoroutine(value):
-            value.close()  # else Python warns that it was never awaited
-            raise TypeMismatchError(
-                f"task '{self._task}' returned a coroutine that was not awaited: declare the task `async def`, and "
-                "return `await ...`"
-            )
-        variant = self._variant_of(value)
-        if value is None:
-            return Succeeded(ENCODED_NONE, variant)
-        if self._codec is None:
-            raise UnstorableError(f"task '{self._task}' returned a value that cannot be stored: {self._codec_error}")
-        try:
-            encoded = self._codec.encode(value)
-            if value.__class__ is not self._round_trip_type:
-                self._codec.decode(encoded)  # a value that cannot be decoded fails this task, not the next one
-        except UnstorableError as error:
-            raise UnstorableError(f"task '{self._task}' returned a value that cannot be stored: {error}") from error
-        except TypeMismatchError as error:
-            raise self._mismatch_error(value, str(error)) from error
-        return Succeeded(encoded, variant, len(value) if isinstance(value, list | tuple) else None)
-
-    def _variant_of(self, value: Any) -> str | None:
-        if self._variants is None:
-            return None
-        if (name := self._labels.get(value.__class__)) is not None:
-            return name
-        for variant in self._variants:
-            if _matches_variant(value, variant):
-                return variant.label
-        raise self._mismatch_error(value)
-
-    def _mismatch_error(self, value: Any, reason: str = "") -> TypeMismatchError:
-        returned = "None" if value is None else f"a value of class {type(value).__name__}"
-        message = f"task '{self._task}' returned {returned}, but declares {label(self._returns)}"
-        return TypeMismatchError(f"{message}: {reason}" if reason else message)
-
-    def decode_input(self, encoded: Input) -> Any:
-        """Return a new value for a downstream task."""
-        if isinstance(encoded, ListInput):
-            return [self.decode(one) for one in encoded.values]
-        if isinstance(encoded, ItemOfList):
-            return self._decode_item(encoded)
-        if isinstance(encoded, EncodedItem) and self._item_codec is not None:
-            return self._item_codec.decode(encoded.value)
-        return self.decode(encoded.value)
-
-    def _decode_item(self, encoded: ItemOfList) -> Any:
-        item = self.extract_item(encoded)
-        if isinstance(item, EncodedItem):
-            return self.decode_input(item)
-        return self.decode(encoded.value)[encoded.number]
-
-    def extract_item(self, encoded: Input) -> Input:
-        """Return the element of a list input, if elements are encoded one by one; any other input is unchanged."""
-        if self._item_codec is None or not isinstance(encoded, ItemOfList):
-            return encoded
-        if self._split_list[0] is not encoded.value:  # many attempts are mapped over one list: split it once
-            items = [bytes(item) for item in msgspec.msgpack.decode(encoded.value, type=_RAW_LIST)]
-            self._split_list = encoded.value, items
-        return EncodedItem(self._split_list[1][encoded.number])
-
-    def decode(self, data: bytes) -> Any:
-        """Return a new value from its stored form."""
-        if data == ENCODED_NONE or self._codec is None:
-            return None
-        try:
-            return self._codec.decode(data)
-        except TypeMismatchError as error:
-            message = f"the value of task '{self._task}' cannot be decoded as {label(self._returns)}: {error}"
-            raise TypeMismatchError(message) from error
-
-
-_RAW_LIST = list[msgspec.Raw]
-
-
-def _matches_variant(value: Any, variant: Variant) -> bool:
-    return isinstance(value, variant.cls) or (variant.cls is float and isinstance(value, int))

@@ -34,7 +34,8 @@ from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import OperationError, RequestError, TidemillError
 from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult, Deferred, Failed, Skipped, Succeeded
-from tidemill.workflows.node_calls import NodeCall, PushCall, StartCall, StartedRun
+from tidemill.workflows.node_calls import NodeCall, PushCall, StartCall, StartedRun, StepsCall
+from tidemill.workflows.step_records import StepRecord
 
 FRAME_LIMIT = VALUE_LIMIT
 """The longest message in bytes, and so about the biggest value that a task in a subprocess may return.
@@ -162,7 +163,8 @@ class CallReply(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     receipt: Receipt | None = None
     run: str | None = None
     value: tuple[Any] | None = None
-    """A secret or a variable: in a tuple, because it may be null."""
+    """A secret, a variable or the value of a step: in a tuple, because it may be null."""
+    steps: list[StepRecord] | None = None
     error: CallError | None = None
 
     @classmethod
@@ -173,6 +175,8 @@ class CallReply(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
                 return cls(receipt=answer)
             case StartCall():
                 return cls(run=answer.id)
+            case StepsCall():
+                return cls(steps=answer)
         return cls(value=(answer,))
 
     def unwrap(self) -> Any:
@@ -181,6 +185,8 @@ class CallReply(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
             raise self.error.to_error()
         if self.value is not None:
             return self.value[0]
+        if self.steps is not None:
+            return self.steps
         return self.receipt if self.run is None else StartedRun(self.run)
 
 
