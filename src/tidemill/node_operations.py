@@ -179,7 +179,7 @@ class NodeOperations:
             message = f"params are keywords, or a mapping by their names, not {given!r}"
             raise RequestError(message, code="invalid_params", status=400)
         caller = self._caller(tenant)
-        run = await self._workflows.client.start(caller, name_of(workflow), {**(given or {}), **params})
+        run = await self._workflows.client.changes.start(caller, name_of(workflow), {**(given or {}), **params})
         return AsyncRun(self._api(caller), run)
 
     async def handle_call(self, request: AttemptRequest, call: NodeCall) -> Any:
@@ -202,7 +202,7 @@ class NodeOperations:
         caller, key = self._caller(request.tenant), call.key_for(request.key)
         cause = RunCause(request.workflow, request.key.run)
         with trace_scope(None if request.trace is None else TraceContext.parse(request.trace)):
-            run = await self._workflows.client.start(
+            run = await self._workflows.client.changes.start(
                 caller, call.workflow, call.params, once=key, origin=RunOrigin.TASK, cause=cause
             )
         return AsyncRun(self._api(caller), run)
@@ -274,7 +274,7 @@ class NodeOperations:
 
         Slots that already have a run are left out unless `only_missing` is False. With `preview` nothing is started.
         """
-        return await self._workflows.client.backfill(
+        return await self._workflows.client.backfills.start(
             self._caller(tenant),
             name_of(workflow),
             start,

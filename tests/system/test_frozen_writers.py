@@ -84,7 +84,7 @@ async def test_a_frozen_writer_is_named_in_errors_logs_and_why(
             store = SqliteStore(str(path))
             await store.open_read_only()
             client = make_store_client(store, SystemClock(), Settings(), executor="in_process")
-            assert blocker in " ".join(await client.why(Caller("public", "test"), run.id, "second"))
+            assert blocker in " ".join(await client.explainer.why(Caller("public", "test"), run.id, "second"))
             await store.close()
             await until(lambda: any(blocker in str(vars(record).get("error")) for record in caplog.records), "a log")
             gate.set()

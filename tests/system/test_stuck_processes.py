@@ -45,7 +45,7 @@ async def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def why(store: Store, run: str) -> str:
     """Return what is said about the task, without a node."""
-    [sentence] = await make_store_client(store, SystemClock(), Settings(), executor="in_process").why(
+    [sentence] = await make_store_client(store, SystemClock(), Settings(), executor="in_process").explainer.why(
         Caller("public", "test"), run, "holds"
     )
     return sentence

@@ -140,7 +140,7 @@ async def test_sigterm_lets_running_tasks_end_and_claims_no_more(workshop: Works
     assert len(workshop.begun()) == 2
     waiting = [(await run.state()).tasks["hold"].state for run in (*runs, *late)]
     assert sorted(waiting) == [TaskState.SCHEDULED] * 2 + [TaskState.SUCCESS] * 2
-    assert [one.owner.kind for one in await WorkflowProbe.of(workshop.node).client.nodes()] == ["embedded"]
+    assert [one.owner.kind for one in await WorkflowProbe.of(workshop.node).client.nodes.list_all()] == ["embedded"]
     await workshop.add()
     assert await all_succeed([*runs, *late]) == [1, 1, 1, 1]
 

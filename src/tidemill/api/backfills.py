@@ -79,9 +79,9 @@ class BackfillInfo(Message, frozen=True, kw_only=True):
 async def list_backfills(services: Services, caller: Principal, page: PageRequest) -> Page[BackfillInfo]:
     """List backfills, newest first, with the states of their runs."""
     client = services.workflows
-    found = await client.list_backfills(caller, after=decode_cursor(page.cursor), limit=page.limit + 1)
+    found = await client.backfills.list_page(caller, after=decode_cursor(page.cursor), limit=page.limit + 1)
     shown = found.backfills[: page.limit]
-    states = await client.count_backfill_runs(shown)
+    states = await client.backfills.count_runs(shown)
     return Page(
         items=[BackfillInfo.of_row(one, states.get(one.id, {})) for one in shown],
         total=found.total,
@@ -110,7 +110,7 @@ async def backfill(
 
     The answer has no id if nothing was started.
     """
-    return await services.workflows.backfill(
+    return await services.workflows.backfills.start(
         caller,
         workflow,
         start,
@@ -143,10 +143,10 @@ async def get_backfill(services: Services, caller: Principal, id: Id) -> Backfil
 )
 async def cancel_backfill(services: Services, caller: Principal, id: Id) -> BackfillInfo:
     """Start no more runs of a backfill, and cancel its active ones."""
-    await services.workflows.cancel_backfill(caller, id)
+    await services.workflows.backfills.cancel(caller, id)
     return await _read(services, caller, id)
 
 
 async def _read(services: Services, caller: Principal, id: str) -> BackfillInfo:
-    row = await services.workflows.get_backfill(caller, id)
-    return BackfillInfo.of_row(row, (await services.workflows.count_backfill_runs([row])).get(id, {}))
+    row = await services.workflows.backfills.get(caller, id)
+    return BackfillInfo.of_row(row, (await services.workflows.backfills.count_runs([row])).get(id, {}))

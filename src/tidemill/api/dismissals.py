@@ -19,11 +19,11 @@ class DismissedRuns(Message, frozen=True, kw_only=True):
 @operation(POST("/runs/{run}/dismiss"), Permission.WRITE, audit="run.dismiss")
 async def dismiss_run(services: Services, caller: Principal, run: str) -> RunInfo:
     """Dismiss the failure of a run: it no longer needs a person, until it is retried and fails once more."""
-    row = await services.workflows.load_run(caller, run)
+    row = await services.workflows.runs.load_run(caller, run)
     if row.state is not RunState.FAILED:
         message = f"run {run} of workflow '{row.workflow}' is {row.state}: only a failed run can be dismissed"
         raise RequestError(message, code="run_not_failed", status=409, run=run)
-    await services.workflows.dismiss(caller, [run])
+    await services.workflows.changes.dismiss(caller, [run])
     return await read_info(services, caller, run)
 
 
@@ -41,7 +41,7 @@ async def dismiss_runs(
 ) -> DismissedRuns:
     """Dismiss the failures of all runs that match: those that the list of unresolved runs has."""
     chosen = {"workflow": workflow, "q": text, "tag": tag, "cause": cause, "key": key, "from": since, "to": until}
-    number = await services.workflows.dismiss_all(
+    number = await services.workflows.changes.dismiss_all(
         caller, workflow=workflow, text=text, tag=tag, cause=cause, key=key, **created_between(since, until)
     )
     await services.access.audit.record_selection(caller, "run.dismiss", "runs", chosen, number)

@@ -34,7 +34,7 @@ class LocalApi:
 
     async def call(self, operation: Operation[..., Answer], fields: Mapping[str, Any]) -> Answer:
         """Return the answer to a request with these fields, after the audit log has it."""
-        with self._services.workflows.require_open():
+        with self._services.workflows.watcher.require_open():
             answer = await operation(self._services, self._caller, **_checked(operation, fields))
         if (
             self._is_audited
@@ -56,7 +56,7 @@ class LocalApi:
             return (await operation(self._services, self._caller, **checked)).items[:limit]
         while limit is None or len(items) < limit:
             size = MAX_LIMIT if limit is None else min(MAX_LIMIT, limit - len(items))
-            with self._services.workflows.require_open():
+            with self._services.workflows.watcher.require_open():
                 page = await operation(self._services, self._caller, PageRequest(size, cursor), **checked)
             items += page.items
             cursor = page.next
@@ -69,7 +69,7 @@ class LocalApi:
     ) -> AsyncGenerator[Item, None]:
         """Yield the items of a list as they come, until it has ended."""
         assert operation.stream is not None
-        with self._services.workflows.require_open():
+        with self._services.workflows.watcher.require_open():
             given = _checked(operation, fields)
             async with aclosing(await operation.stream.follow(self._services, self._caller, None, **given)) as items:
                 async for one in items:
@@ -79,17 +79,17 @@ class LocalApi:
         """Return the state of a run; its outputs have the types of the workflow if this process has loaded it."""
         if not outputs:
             return (await self.call(get_run, {"run": run})).to_result()
-        with self._services.workflows.require_open():
-            return await self._services.workflows.load_result(self._caller, run)
+        with self._services.workflows.watcher.require_open():
+            return await self._services.workflows.runs.load_result(self._caller, run)
 
     async def wait(self, run: str, timeout: Duration | None = None) -> RunResult:
         """Return the result of a run when it has ended; TimeoutError after the timeout."""
-        with self._services.workflows.require_open():
-            return await self._services.workflows.wait(self._caller, run, _parse_timeout(timeout))
+        with self._services.workflows.watcher.require_open():
+            return await self._services.workflows.watcher.wait(self._caller, run, _parse_timeout(timeout))
 
     async def watch_reactor(self, name: str, every: Duration) -> AsyncGenerator[ReactorState, None]:
         """Yield the state of a reactor whenever it has changed, at most so often."""
-        with self._services.workflows.require_open():
+        with self._services.workflows.watcher.require_open():
             changes = self._services.graphs.watch_reactor(self._caller, name, parse_duration(every))
             async with aclosing(changes) as states:
                 async for state, _ in states:

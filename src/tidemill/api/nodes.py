@@ -64,5 +64,5 @@ class NodeSummary(Message, frozen=True, kw_only=True):
 )
 async def list_nodes(services: Services, _: Principal, page: PageRequest) -> Page[NodeSummary]:
     """List the nodes of the store by name: which one leads, their load, and their last heartbeat."""
-    loads = await services.workflows.nodes()
+    loads = await services.workflows.nodes.list_all()
     return page_of(loads, page, key=lambda one: f"{one.owner.name}\n{one.owner.id}", view=NodeSummary.of_load)

@@ -277,7 +277,7 @@ async def get_overview(services: Services, caller: Principal) -> Overview:
         await _explain_waiting(services, caller, one, is_explained=index < EXPLAINED_RUNS)
         for index, one in enumerate(await services.workflows.waiting(caller))
     ]
-    return Overview.of_parts(workflows, late, waiting, health, packages, await services.workflows.nodes())
+    return Overview.of_parts(workflows, late, waiting, health, packages, await services.workflows.nodes.list_all())
 
 
 async def _explain_waiting(
@@ -291,7 +291,7 @@ async def _explain_waiting(
         run=task.run,
         task=task.task,
         since=task.since,
-        reasons=await services.workflows.why(caller, task.run, task.task) if is_explained else [],
+        reasons=await services.workflows.explainer.why(caller, task.run, task.task) if is_explained else [],
     )
 
 
@@ -312,5 +312,5 @@ def _count_dead_letters(health: "dict[str, HealthReport]") -> list[DeadLetterCou
 
 
 async def _explain(services: Services, caller: Principal, row: "RunRow", *, is_explained: bool) -> LateRun:
-    reasons = await services.workflows.why_queued(caller, row.id) if is_explained else []
+    reasons = await services.workflows.explainer.why_queued(caller, row.id) if is_explained else []
     return LateRun(run=row.id, workflow=row.workflow, since=row.created_at, reasons=reasons)

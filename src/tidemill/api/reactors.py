@@ -95,7 +95,7 @@ async def list_firings(
     """List the firings of a reactor, or of one key, newest first; of each partition, the newest 200 are kept."""
     found = await services.graphs.firings(caller, name, page.limit, decode_cursor(page.cursor), _parse(key))
     following = encode_cursor(found.firings[-1].id) if found.has_more else None
-    runs = await services.workflows.runs_of_firings(caller, [one.id for one in found.firings])
+    runs = await services.workflows.runs.of_firings(caller, [one.id for one in found.firings])
     items = [replace(one, runs=runs[one.id]) if one.id in runs else one for one in found.firings]
     return Page(items=items, total=found.kept, next=following)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tidemill.api.operation import Message
 
 if TYPE_CHECKING:
-    from tidemill.engine.workflows.client.values import ClearResult
+    from tidemill.engine.workflows.client.changes import ClearResult
 
 
 class RerunCounts(Message, frozen=True, kw_only=True):

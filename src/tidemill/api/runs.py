@@ -235,8 +235,8 @@ def _find_failure(result: RunResult) -> RunFailure | None:
 
 async def read_etag(services: Services, caller: Principal, run: str) -> str:
     """Return the ETag of a run; its tasks, maybe many, are not read."""
-    row = await services.workflows.load_run(caller, run)
-    return etag_of(row, (await services.workflows.read_notes([row])).get(run))
+    row = await services.workflows.runs.load_run(caller, run)
+    return etag_of(row, (await services.workflows.runs.read_notes([row])).get(run))
 
 
 async def _make_check(
@@ -245,8 +245,8 @@ async def _make_check(
     """Return the check that If-Match asks for, once it has passed; it is repeated with the change itself."""
     if if_match is None:
         return None
-    row = await services.workflows.load_run(caller, run)
-    note = (await services.workflows.read_notes([row])).get(run)
+    row = await services.workflows.runs.load_run(caller, run)
+    note = (await services.workflows.runs.read_notes([row])).get(run)
     check_etag(if_match, etag_of(row, note))
     return lambda current: check_etag(if_match, etag_of(current.run, note))
 
@@ -272,12 +272,14 @@ async def start_run(
     def audit(run: str) -> AuditRow:
         return services.access.audit.make_entry(caller, "run.start", name, {"run": run})
 
-    run = await services.workflows.start(caller, name, params or {}, once=once, is_repeated=is_repeated, audit=audit)
-    text = await services.workflows.note(caller, run, note) if note else None
+    run = await services.workflows.changes.start(
+        caller, name, params or {}, once=once, is_repeated=is_repeated, audit=audit
+    )
+    text = await services.workflows.changes.note(caller, run, note) if note else None
     if is_repeated:
         return await read_run(services, caller, run)
-    record = await services.workflows.load_started(caller, run)
-    result = await services.workflows.load_plain_result(record)
+    record = await services.workflows.runs.load_started(caller, run)
+    result = await services.workflows.runs.load_plain_result(record)
     return RunDetails.of_result(record, result, {None: text} if text else {})
 
 
@@ -298,7 +300,7 @@ async def list_runs(
     unresolved: Unresolved = False,
 ) -> Page[RunInfo]:
     """List runs, newest first; `omitted` names params that are too large for a list."""
-    found = await services.workflows.list_runs(
+    found = await services.workflows.runs.list_page(
         caller,
         workflow=workflow,
         tag=tag,
@@ -316,7 +318,7 @@ async def list_runs(
 
 
 async def _read_infos(services: Services, found: RunPage, limit: int) -> list[RunInfo]:
-    notes = await services.workflows.read_notes(found.runs[:limit])
+    notes = await services.workflows.runs.read_notes(found.runs[:limit])
     return [RunInfo.of_row(row, notes.get(row.id), found.large_params.get(row.id)) for row in found.runs[:limit]]
 
 
@@ -332,15 +334,15 @@ async def get_run(services: Services, caller: Principal, run: str, outputs: Outp
 
 async def read_run(services: Services, caller: Principal, run: str, *, with_outputs: bool = False) -> RunDetails:
     """Return a run with its tasks."""
-    record = await services.workflows.load_record(caller, run)
-    result = await services.workflows.load_plain_result(record, with_outputs=with_outputs)
-    return RunDetails.of_result(record, result, await services.workflows.notes_of(run), with_outputs=with_outputs)
+    record = await services.workflows.runs.load_record(caller, run)
+    result = await services.workflows.runs.load_plain_result(record, with_outputs=with_outputs)
+    return RunDetails.of_result(record, result, await services.workflows.runs.notes_of(run), with_outputs=with_outputs)
 
 
 async def _follow_events(
     services: Services, caller: Principal, after: str | None, run: str
 ) -> AsyncGenerator[StreamItem[RunTransition], None]:
-    await services.workflows.load_run(caller, run)  # an unknown run is an error, not a stream
+    await services.workflows.runs.load_run(caller, run)  # an unknown run is an error, not a stream
     return _events_after(services, caller, _event_number(after), run)
 
 
@@ -354,7 +356,7 @@ async def _events_after(
     services: Services, caller: Principal, after: int, run: str
 ) -> AsyncGenerator[StreamItem[RunTransition], None]:
     number = 0
-    async for snapshot in services.workflows.watch(caller, run, tasks=(), events=True):
+    async for snapshot in services.workflows.watcher.watch(caller, run, tasks=(), events=True):
         for event in snapshot.events:
             number += 1
             if number > after:
@@ -364,14 +366,14 @@ async def _events_after(
 @operation(GET("/runs/{run}/events"), Permission.READ, stream=StreamForm("event", RunTransition, _follow_events))
 async def list_run_events(services: Services, caller: Principal, page: PageRequest, run: str) -> Page[RunTransition]:
     """List the events of a run, oldest first; as server-sent events, follow them until the run has ended."""
-    events = await services.workflows.load_events(caller, run)
+    events = await services.workflows.runs.load_events(caller, run)
     return page_in_order([RunTransition.of_event(number, event) for number, event in enumerate(events, 1)], page)
 
 
 async def _follow_snapshots(
     services: Services, caller: Principal, after: str | None, run: str, events: bool, every: float
 ) -> AsyncGenerator[StreamItem[RunSnapshot], None]:
-    await services.workflows.load_run(caller, run)  # an unknown run is an error, not a stream
+    await services.workflows.runs.load_run(caller, run)  # an unknown run is an error, not a stream
     return _snapshots(services, caller, _event_number(after), run, events, every)
 
 
@@ -380,7 +382,7 @@ async def _snapshots(
 ) -> AsyncGenerator[StreamItem[RunSnapshot], None]:
     """Yield snapshots; the id of each is the number of events before the next one."""
     number = 0
-    async for watched in services.workflows.watch(caller, run, events=events, every=every):
+    async for watched in services.workflows.watcher.watch(caller, run, events=events, every=every):
         first, number = number + 1, number + len(watched.events)
         new = [RunTransition.of_event(one, event) for one, event in enumerate(watched.events, first) if one > after]
         lines = [TaskLogLine.of_line(line) for line in watched.log_lines]
@@ -404,8 +406,8 @@ async def watch_run(
     every: Every = 0.1,  # noqa: ARG001, of the stream alone
 ) -> Page[RunSnapshot]:
     """List the present snapshot of a run; as server-sent events, one whenever it changes, until it has ended."""
-    record = await services.workflows.load_record(caller, run)
-    history = await services.workflows.load_events(caller, run) if events else []
+    record = await services.workflows.runs.load_record(caller, run)
+    history = await services.workflows.runs.load_events(caller, run) if events else []
     new = [RunTransition.of_event(number, event) for number, event in enumerate(history, 1)]
     return page_in_order([await _snapshot(services, record, [], new)], page)
 
@@ -416,7 +418,7 @@ async def cancel_run(
 ) -> RunDetails:
     """Cancel a run and its active tasks; running code is stopped."""
     check = await _make_check(services, caller, run, if_match)
-    await services.workflows.cancel(caller, run, reason, check=check)
+    await services.workflows.changes.cancel(caller, run, reason, check=check)
     with after_change(f"run '{run}' was cancelled"):
         return await read_run(services, caller, run)
 
@@ -434,7 +436,7 @@ async def retry_run(
     """Rerun what failed in a run, or from some tasks on; a preview says what reruns and what is reused."""
     check = await _make_check(services, caller, run, if_match)
     tasks = [from_] if isinstance(from_, str) else from_
-    cleared = await services.workflows.clear(caller, run, tasks, preview=preview, latest=latest, check=check)
+    cleared = await services.workflows.changes.clear(caller, run, tasks, preview=preview, latest=latest, check=check)
     return Rerun.of_cleared(run, cleared, preview=preview)
 
 
@@ -450,7 +452,7 @@ async def clear_run(
 ) -> Rerun:
     """Clear tasks of a run, and all tasks after them, so that they rerun; a preview changes nothing."""
     check = await _make_check(services, caller, run, if_match)
-    cleared = await services.workflows.clear(caller, run, tasks, preview=preview, latest=latest, check=check)
+    cleared = await services.workflows.changes.clear(caller, run, tasks, preview=preview, latest=latest, check=check)
     return Rerun.of_cleared(run, cleared, preview=preview)
 
 
@@ -460,11 +462,11 @@ async def note_run(
 ) -> RunInfo:
     """Write the note on a run, or on one of its tasks, in place of the previous one."""
     await _make_check(services, caller, run, if_match)
-    await services.workflows.note(caller, run, text, task)
+    await services.workflows.changes.note(caller, run, text, task)
     return await read_info(services, caller, run)
 
 
 async def read_info(services: Services, caller: Principal, run: str) -> RunInfo:
     """Return a run without its tasks, with its note."""
-    row = await services.workflows.load_run(caller, run)
-    return RunInfo.of_row(row, (await services.workflows.read_notes([row])).get(run))
+    row = await services.workflows.runs.load_run(caller, run)
+    return RunInfo.of_row(row, (await services.workflows.runs.read_notes([row])).get(run))

@@ -58,7 +58,7 @@ class Services:
     def owner(self) -> "NodeRow":
         """The node, as its store knows it."""
         self._require_node()
-        return self.workflows.owner
+        return self.workflows.nodes.owner
 
     @property
     def catalog(self) -> "WorkflowCatalog":

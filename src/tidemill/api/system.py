@@ -69,7 +69,7 @@ class RetentionInfo(Message, frozen=True, kw_only=True):
     @classmethod
     def of_services(cls, services: Services, tenant: str) -> "RetentionInfo":
         """Return the message about the retention of a tenant."""
-        settings, last = services.settings, services.workflows.last_prune()
+        settings, last = services.settings, services.workflows.nodes.last_prune()
         return cls(
             runs=settings.tenant_retention.get(tenant, settings.retention),
             audit=settings.audit_retention,
@@ -170,7 +170,7 @@ async def get_system(services: Services, caller: Principal) -> SystemInfo:
         python=platform.python_version(),
         node=owner.id,
         started_at=owner.at,
-        leader=LeaderInfo.of_leader(await services.workflows.leader()),
+        leader=LeaderInfo.of_leader(await services.workflows.nodes.leader()),
         retention=RetentionInfo.of_services(services, caller.tenant),
         instance=await _read_instance(services) if caller.is_instance_admin else None,
     )

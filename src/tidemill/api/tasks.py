@@ -243,8 +243,8 @@ async def _read_task(
     services: Services, caller: Principal, run: str, label: str, *, with_output: bool = False
 ) -> _FoundTask:
     """Return the rows and the result of a task, or of one element; RequestError if the run has none of that name."""
-    record = await services.workflows.load_task(caller, run, label)
-    result = await services.workflows.load_plain_result(record, with_outputs=with_output)
+    record = await services.workflows.runs.load_task(caller, run, label)
+    result = await services.workflows.runs.load_plain_result(record, with_outputs=with_output)
     (whole,) = result.tasks.values()
     is_element = split_element(label)[1] is not None
     one = whole.mapped[0] if is_element else whole
@@ -258,13 +258,13 @@ async def list_tasks(
     """List the tasks of a run in topological order, or the elements of a mapped task."""
     if mapped is not None:
         return await _list_elements(services, caller, page, TaskKey(run, mapped, 0), state or [])
-    tasks = await read_tasks(services, await services.workflows.load_record(caller, run))
+    tasks = await read_tasks(services, await services.workflows.runs.load_record(caller, run))
     return page_in_order(tasks, page, is_listed=lambda task: not state or task.state in state)
 
 
 async def read_tasks(services: Services, record: RunRecord) -> list[TaskInfo]:
     """Return the tasks of a loaded run in topological order; a mapped task is one of them."""
-    rows, result = record.by_task(), await services.workflows.load_plain_result(record)
+    rows, result = record.by_task(), await services.workflows.runs.load_plain_result(record)
     return [TaskInfo.of_rows(rows[name], task) for name, task in result.tasks.items()]
 
 
@@ -273,9 +273,9 @@ async def _list_elements(
 ) -> Page[TaskInfo]:
     """Return a page of the elements of a mapped task; its cursor is the element that the next page begins with."""
     first = whole._replace(element=decode_cursor(page.cursor, _Position) or 0)
-    record, total = await services.workflows.load_elements(caller, first, states, page.limit + 1)
+    record, total = await services.workflows.runs.load_elements(caller, first, states, page.limit + 1)
     rows = record.tasks[: page.limit]
-    result = await services.workflows.load_plain_result(record._replace(tasks=rows))
+    result = await services.workflows.runs.load_plain_result(record._replace(tasks=rows))
     elements = result.tasks[first.task].mapped if rows else ()
     items = [TaskInfo.of_rows([row], one) for row, one in zip(rows, elements, strict=True)]
     following = encode_cursor(rows[-1].index + 1) if len(record.tasks) > page.limit else None
@@ -285,7 +285,7 @@ async def _list_elements(
 @operation(GET("/runs/{run}/why"), Permission.READ)
 async def explain_run(services: Services, caller: Principal, run: str) -> WaitingReasons:
     """Say why each task of a run that has not ended has not: what it waits for, or where it runs."""
-    return WaitingReasons(reasons=await services.workflows.why_waiting(caller, run))
+    return WaitingReasons(reasons=await services.workflows.explainer.why_waiting(caller, run))
 
 
 @operation(GET("/runs/{run}/tasks/{task}"), Permission.READ)
@@ -298,7 +298,7 @@ async def get_task(services: Services, caller: Principal, run: str, task: str, i
 @operation(GET("/runs/{run}/tasks/{task}/why"), Permission.READ)
 async def explain_task(services: Services, caller: Principal, run: str, task: str, index: Index = None) -> Reasons:
     """Say why a task has not run, or how it ended."""
-    return Reasons(reasons=await services.workflows.why(caller, run, _label(task, index)))
+    return Reasons(reasons=await services.workflows.explainer.why(caller, run, _label(task, index)))
 
 
 @operation(GET("/runs/{run}/tasks/{task}/attempts"), Permission.READ)
@@ -306,10 +306,10 @@ async def list_attempts(
     services: Services, caller: Principal, page: PageRequest, run: str, task: str, index: Index = None
 ) -> Page[AttemptInfo]:
     """List the attempts of a task, by element, oldest first."""
-    name, element = resolve_task(await services.workflows.load_record(caller, run), _label(task, index))
+    name, element = resolve_task(await services.workflows.runs.load_record(caller, run), _label(task, index))
     attempts = [
         row
-        for row in await services.workflows.load_attempts(caller, run)
+        for row in await services.workflows.runs.load_attempts(caller, run)
         if row.key.task == name and element in (None, row.key.element)
     ]
     return page_in_order([AttemptInfo.of_row(row) for row in sorted(attempts, key=lambda row: row.key)], page)
@@ -329,7 +329,7 @@ async def list_steps(
     services: Services, caller: Principal, page: PageRequest, run: str, task: str, index: Index = None
 ) -> Page[StepInfo]:
     """List what a task has done under a name, oldest first: the steps of `ctx.step`."""
-    rows = (await services.workflows.load_task(caller, run, _label(task, index))).tasks
+    rows = (await services.workflows.runs.load_task(caller, run, _label(task, index))).tasks
     element = None if len(rows) != 1 else rows[0].index
     found = await services.store.steps.list_of(run, rows[0].task, element)
     return page_in_order([StepInfo.of_row(row) for row in found], page)
@@ -355,8 +355,9 @@ async def _follow_logs(
     attempt: int | None,
     text: str,
 ) -> AsyncGenerator[StreamItem[TaskLogLine], None]:
-    await services.workflows.load_task(caller, run, _label(task, index))  # an unknown one is an error, not a stream
-    return _lines_after(services, caller, _decode_positions(after), run, _label(task, index), attempt, text)
+    label = _label(task, index)
+    await services.workflows.runs.load_task(caller, run, label)  # an unknown one is an error, not a stream
+    return _lines_after(services, caller, _decode_positions(after), run, label, attempt, text)
 
 
 async def _lines_after(
@@ -372,7 +373,7 @@ async def _lines_after(
     from tidemill.engine.workflows.client.log_lines import LogFilter  # on use: commands that show help need no engine
 
     positions, number, wanted = dict(after), 0, LogFilter(attempt, text)
-    async for line in services.workflows.logs(caller, run, label, after=after):
+    async for line in services.workflows.watcher.logs(caller, run, label, after=after):
         number += 1
         positions[line.key.element] = line.position
         if wanted.takes(line):
@@ -416,7 +417,7 @@ async def list_logs(
 
     after = decode_cursor(page.cursor, tuple[int, LogPosition])
     wanted = LogFilter(attempt, text)
-    found = await services.workflows.list_logs(
+    found = await services.workflows.watcher.list_logs(
         caller, run, _label(task, index), wanted, after=after, limit=page.limit + 1
     )
     shown = found.lines[: page.limit]

@@ -130,5 +130,5 @@ async def get_workflow_grid(
     """Return the runs of a workflow, newest first, with the state of every task; a mapped task is one cell."""
     client = services.workflows
     spec = await client.catalog.read_spec(caller, name)
-    page = await client.list_runs(caller, workflow=name, after=decode_position(cursor), limit=limit + 1)
-    return Grid.of_page(spec, page, limit, await client.count_task_states(page.runs[:limit]))
+    page = await client.runs.list_page(caller, workflow=name, after=decode_position(cursor), limit=limit + 1)
+    return Grid.of_page(spec, page, limit, await client.runs.count_task_states(page.runs[:limit]))

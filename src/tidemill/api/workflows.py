@@ -351,5 +351,5 @@ async def get_workflow_version(services: Services, caller: Principal, name: Name
 async def set_workflow_paused(services: Services, caller: Principal, name: Name, paused: bool) -> WorkflowDetails:
     """Pause or resume a workflow: while it is paused, none of its runs begins, and none of its tasks starts."""
     client = services.workflows
-    await (client.pause if paused else client.resume)(caller, name)
+    await (client.catalog.pause if paused else client.catalog.resume)(caller, name)
     return WorkflowDetails.of_facts(await client.catalog.describe(caller, name), client.catalog.now())

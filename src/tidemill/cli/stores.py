@@ -17,7 +17,7 @@ from tidemill.kernel.settings import Settings
 
 if TYPE_CHECKING:
     from tidemill.access.principal import Caller
-    from tidemill.engine.workflows.client.workflow_client import WorkflowClient
+    from tidemill.engine.workflows.client.backfills import BackfillRunner
     from tidemill.storage.migrations import SchemaState
     from tidemill.storage.store import Store
 
@@ -108,15 +108,15 @@ async def open_store(address: str | None, *, read_only: bool = False, creates: b
 
 
 @asynccontextmanager
-async def open_client(
+async def open_backfills(
     address: str | None, *, read_only: bool = False, executor: str = "in_process"
-) -> "AsyncIterator[WorkflowClient]":
-    """Open an existing store as a client of its workflows; read-only as in `open_store`."""
+) -> "AsyncIterator[BackfillRunner]":
+    """Open an existing store for backfills; read-only as in `open_store`."""
     from tidemill.engine.workflows.client.store_client import make_store_client
     from tidemill.kernel.clock import SystemClock
 
     async with open_store(address, read_only=read_only) as store:
-        yield make_store_client(store, SystemClock(), Settings.read(), executor=executor)
+        yield make_store_client(store, SystemClock(), Settings.read(), executor=executor).backfills
 
 
 def cli_caller(tenant: str | None) -> "Caller":

@@ -40,7 +40,7 @@ async def test_a_host_takes_its_share_and_hands_it_over(tmp_path: Path) -> None:
             await host.settle()
             await node.settle()
             assert sample.seen == {key: [1, 2, 3] for key in KEYS}
-            listed = {one.owner.name: one.owner.kind for one in await node.workflow_client.nodes()}
+            listed = {one.owner.name: one.owner.kind for one in await node.workflow_client.nodes.list_all()}
             assert listed["shelf"] == "host"
         await until(lambda: len(running_partitions(node)) == PARTITIONS)
 

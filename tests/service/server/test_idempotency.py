@@ -11,7 +11,8 @@ from tests.service.server.serving_node import Served, served
 from tidemill.engine.access.audit_log import AuditLog
 from tidemill.engine.graphs.client.dead_letter_client import DeadLetterClient
 from tidemill.engine.graphs.client.operations import GraphOperations
-from tidemill.engine.workflows.client.operations import RunOperations
+from tidemill.engine.workflows.client import changes
+from tidemill.engine.workflows.client.runs import RunReader
 from tidemill.kernel.errors import OperationError, StoreError
 from tidemill.server.route_table import ROUTES
 from tidemill.server.routes import pushes
@@ -244,8 +245,8 @@ async def test_a_store_that_fails_behind_a_change_does_not_let_it_be_made_again(
     await server.http.post("/accumulators/numbers/events", json="two")
     (letter,) = (await server.http.get("/dead-letters")).json()["items"]
     for path, body, place, name in [
-        (f"/runs/{ended.id}/clear", {"tasks": ["only"]}, RunOperations, "_count_live_nodes"),
-        (f"/runs/{active.id}/cancel", {}, RunOperations, "load_plain_result"),
+        (f"/runs/{ended.id}/clear", {"tasks": ["only"]}, changes, "count_live_nodes"),
+        (f"/runs/{active.id}/cancel", {}, RunReader, "load_plain_result"),
         (f"/dead-letters/{letter['id']}/replay", {"event": 2}, DeadLetterClient, "drop"),
         ("/keys", {"role": "read"}, AuditLog, "record"),
     ]:

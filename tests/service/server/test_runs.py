@@ -236,11 +236,11 @@ async def test_a_precondition_is_checked_with_the_change_itself(server: Served) 
         raise RequestError("stale", code="stale_etag", status=412)
 
     with pytest.raises(RequestError, match="stale"):
-        await client.cancel(caller, run, check=refuse)
-    assert (seen, (await client.load_record(caller, run)).run.state) == ([RunState.RUNNING], RunState.RUNNING)
-    await client.cancel(caller, run, check=lambda record: seen.append(record.run.state))
+        await client.changes.cancel(caller, run, check=refuse)
+    assert (seen, (await client.runs.load_record(caller, run)).run.state) == ([RunState.RUNNING], RunState.RUNNING)
+    await client.changes.cancel(caller, run, check=lambda record: seen.append(record.run.state))
     with pytest.raises(RequestError, match="stale"):
-        await client.clear(caller, run, ["forever"], check=refuse)
+        await client.changes.clear(caller, run, ["forever"], check=refuse)
     assert seen == [RunState.RUNNING, RunState.RUNNING, RunState.CANCELLED]
 
 
@@ -348,7 +348,7 @@ async def test_a_stream_tells_why_it_ends_when_the_node_closes() -> None:
         async with server.http.stream("GET", f"/runs/{run}/events", headers={"accept": "text/event-stream"}) as answer:
             lines = answer.aiter_lines()
             await anext(lines)
-            node.workflow_client.close()
+            node.workflow_client.watcher.close()
             rest = [line async for line in lines]
     assert "event: error" in rest
     assert any('"code":"not_running","status":503' in line for line in rest)

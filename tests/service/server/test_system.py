@@ -68,8 +68,8 @@ async def test_a_pass_of_the_retention_is_shown() -> None:
         client = node.workflow_client
         run = await node.start("report", day="1")
         await run.wait()
-        assert client.last_prune() is None
+        assert client.nodes.last_prune() is None
         await node.advance("2h")
-        found = client.last_prune()
+        found = client.nodes.last_prune()
         assert found is not None
         assert found.deleted == 1

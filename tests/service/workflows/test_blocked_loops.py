@@ -11,7 +11,6 @@ import pytest
 import tidemill as tm
 from tests.service.workflows.pairs import until
 from tidemill.api.tasks import TaskLogLine
-from tidemill.engine.loop_watch import LoopWatch
 from tidemill.telemetry.events import LOOP_BLOCKED
 
 QUICK = {"blocked_loop_warning": "20ms"}
@@ -94,8 +93,9 @@ async def test_the_file_is_the_same_wherever_the_process_went(tmp_path: Path, mo
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(tmp_path)
-    watch: LoopWatch = vars(tm.Node("sqlite:///tidemill.db"))["_loop_watch"]
+    watch = tm.Node("sqlite:///tidemill.db")._parts.loop_watch
     monkeypatch.chdir(elsewhere)
+    assert watch is not None
     assert watch.make_store is not None
     store = watch.make_store()
     await store.open()

@@ -193,6 +193,6 @@ async def test_the_nodes_are_counted_by_the_leader_that_knows_them(store: str | 
         successor = await node.crash()
         owners = await successor.probe.workflows.store.owners.list_all()
         client, caller = successor.probe.workflows.client, Caller("public", "test")
-        plan = await client.clear(caller, run.id, ["work"], preview=True)
+        plan = await client.changes.clear(caller, run.id, ["work"], preview=True)
         assert (len(owners), plan.live_nodes) == (2, 1)
         gate.is_open.set()

@@ -15,7 +15,7 @@ TIMEOUT = 90  # seconds without a beat after which a node counts as silent
 
 async def nodes_of(node: tm.testing.TestNode) -> dict[str, NodeSummary]:
     """Return the nodes that a node lists, by id."""
-    return {load.owner.id: NodeSummary.of_load(load) for load in await node.probe.workflows.client.nodes()}
+    return {load.owner.id: NodeSummary.of_load(load) for load in await node.probe.workflows.client.nodes.list_all()}
 
 
 def stranger(node: tm.testing.TestNode, id: str) -> NodeRow:

@@ -25,7 +25,7 @@ from tests.service.workflows.faults import (
     write_orphan,
 )
 from tests.service.workflows.pairs import PATIENCE, SETTINGS, Gates, Pair, until
-from tidemill.engine.workflows.client import operations
+from tidemill.engine.workflows.client import runs as run_reader
 from tidemill.engine.workflows.executors.runner import TaskRunner
 from tidemill.engine.workflows.leader.coordinator import RunCoordinator
 from tidemill.engine.workflows.leader.election import LEASE_NAME
@@ -229,7 +229,7 @@ async def test_values_are_read_with_what_was_made_once(store: str | None, monkey
             made.append(workflow)
             super().__init__(workflow)
 
-    monkeypatch.setattr(operations, "TaskRunner", Counted)
+    monkeypatch.setattr(run_reader, "TaskRunner", Counted)
     async with tm.testing.node(store) as node:
         for number in range(3):
             await node.load(version(number))

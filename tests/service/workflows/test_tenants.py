@@ -29,27 +29,27 @@ async def test_a_run_of_another_tenant_is_unknown(store: str | None) -> None:
         await node.advance("1s")
         client = node.probe.workflows.client
         calls = [
-            client.load_record(OTHER, run),
-            client.load_result(OTHER, run),
-            client.load_attempts(OTHER, run),
-            client.load_events(OTHER, run),
-            client.notes(OTHER, run),
-            client.note(OTHER, run, "mine"),
-            client.why(OTHER, run, "work"),
-            client.cancel(OTHER, run),
-            client.clear(OTHER, run, None),
-            client.resolve_run_id(OTHER, run),
-            client.wait(OTHER, run, 5),
-            anext(client.logs(OTHER, run, "work")),
-            anext(client.watch(OTHER, run)),
+            client.runs.load_record(OTHER, run),
+            client.runs.load_result(OTHER, run),
+            client.runs.load_attempts(OTHER, run),
+            client.runs.load_events(OTHER, run),
+            client.runs.notes(OTHER, run),
+            client.changes.note(OTHER, run, "mine"),
+            client.explainer.why(OTHER, run, "work"),
+            client.changes.cancel(OTHER, run),
+            client.changes.clear(OTHER, run, None),
+            client.runs.resolve_id(OTHER, run),
+            client.watcher.wait(OTHER, run, 5),
+            anext(client.watcher.logs(OTHER, run, "work")),
+            anext(client.watcher.watch(OTHER, run)),
         ]
         assert {await refusal(call) for call in calls} == {("run_not_found", 404)}
         assert await refusal(node.run_handle(run, tenant="acme").state()) == ("run_not_found", 404)
-        assert await client.find_runs(OTHER) == []
+        assert await client.runs.find(OTHER) == []
         blocked.go.set()
         await node.settle()
-        assert await refusal(client.wait(OTHER, run, 5)) == ("run_not_found", 404)
-        assert (await client.wait(OWN, run, 5)).state == "success"
+        assert await refusal(client.watcher.wait(OTHER, run, 5)) == ("run_not_found", 404)
+        assert (await client.watcher.wait(OWN, run, 5)).state == "success"
 
 
 async def test_a_backfill_of_another_tenant_is_unknown(store: str | None) -> None:
@@ -70,8 +70,8 @@ async def test_an_action_is_recorded_with_its_caller(store: str | None) -> None:
         run = (await node.start("flow")).id
         await node.advance("1s")
         client = node.probe.workflows.client
-        await client.cancel(OWN, run, "not needed")
-        last = (await client.load_events(OWN, run))[-1]
+        await client.changes.cancel(OWN, run, "not needed")
+        last = (await client.runs.load_events(OWN, run))[-1]
         assert (last.actor, last.after, last.reason) == ("ann", "cancelled", "not needed")
         blocked.go.set()
 

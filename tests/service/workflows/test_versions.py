@@ -184,7 +184,7 @@ async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) ->
         client, caller = node.probe.workflows.client, Caller("public", "test")
         said = f"run {run.id} is pinned to version {before} of 'daily'; {after} is newer"
         again = f"`tidemill runs retry {run.id} --latest`"
-        plan = await client.clear(caller, run.id, None, preview=True)
+        plan = await client.changes.clear(caller, run.id, None, preview=True)
         assert plan.note == f"{said}: unless a node has {before} loaded it waits; {again} continues it with {after}"
         await run.retry()
         await node.advance("1m")
@@ -197,7 +197,7 @@ async def test_a_run_is_pinned_unless_it_is_said_otherwise(store: str | None) ->
         assert (await run.clear("second", latest=True)).reruns == ["second"]
         await node.settle()
         assert (await run.state()).outputs == {"first": [1, 2], "second": 3}
-        assert (await client.clear(caller, run.id, ["second"], preview=True)).note is None
+        assert (await client.changes.clear(caller, run.id, ["second"], preview=True)).note is None
 
 
 async def test_the_version_that_was_loaded_last_is_the_newest(sqlite: str) -> None:

@@ -64,7 +64,7 @@ async def on_file(tmp_path: Path) -> AsyncIterator[Fleet]:
 
 async def nodes_of(node: tm.Node) -> list[NodeSummary]:
     """Return the nodes that the store lists."""
-    return [NodeSummary.of_load(load) for load in await WorkflowProbe.of(node).client.nodes()]
+    return [NodeSummary.of_load(load) for load in await WorkflowProbe.of(node).client.nodes.list_all()]
 
 
 async def until_began(folder: Path, count: int = 1) -> None:

@@ -12,7 +12,7 @@ from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import exit_on_error
 from tidemill.cli.formatting import format_count, format_time, timezone_name
 from tidemill.cli.output import Format, Output, print_text, show_json
-from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_client
+from tidemill.cli.stores import StoreOption, TenantOption, cli_caller, open_backfills
 from tidemill.cli.targets import ServerTarget, StoreTarget, find_target
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.suggestions import did_you_mean
@@ -98,8 +98,8 @@ def _backfill_on_store(
 
     async def make(workflow: "Workflow", schedule: "Schedule") -> "BackfillPlan":
         zone = schedule.in_zone(SAMPLE_TIME).tzinfo or UTC
-        async with open_client(target.address, read_only=wanted.preview, executor=executor) as client:
-            return await client.backfill(cli_caller(tenant), workflow, *wanted.times(zone), **wanted.options())
+        async with open_backfills(target.address, read_only=wanted.preview, executor=executor) as backfills:
+            return await backfills.start(cli_caller(tenant), workflow, *wanted.times(zone), **wanted.options())
 
     with importing_graphs(place, load) as graphs:
         _check_executor(executor)

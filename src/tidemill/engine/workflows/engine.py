@@ -192,7 +192,7 @@ class WorkflowEngine:
             self._stop_leading(self.leader.coordinator)
         await asyncio.gather(self.election.resign(), self.deregister())  # one commit, or one wait for a dead store
         await self._tasks.close(max(grace, deadline - monotonic()))
-        self.client.close()
+        self.client.watcher.close()
 
     def held_leases(self) -> list[HeldLeases]:
         """Return what the watch of the loop renews while the loop is blocked."""

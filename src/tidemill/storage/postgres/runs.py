@@ -132,7 +132,7 @@ class PostgresRuns(PostgresTable, Runs):
         return [decode_task(row) for row in await self._read(self._queries.elements_from, *values)]
 
     async def find(self, run_filter: RunFilter) -> list[RunRow]:
-        statement, arguments = self._select_query(run_filter)
+        statement, arguments = _select_query(self._queries, run_filter)
         rows = await self._read(statement, run_filter.tenant, list(run_filter.states), run_filter.limit, *arguments)
         return [decode_run(row) for row in reversed(rows)]
 
@@ -280,15 +280,16 @@ class PostgresRuns(PostgresTable, Runs):
         pruned: int = await self._committer.commit(delete)
         return pruned
 
-    def _select_query(self, run_filter: RunFilter) -> tuple[str, Sequence[Any]]:
-        """Return the statement that finds runs by an index, and its arguments after the first three."""
-        if run_filter.backfill is not None:
-            return self._queries.find_runs_of_backfill, (run_filter.backfill, run_filter.workflow)
-        if run_filter.is_active_only:
-            return self._queries.find_active_runs, (run_filter.workflow,)
-        if run_filter.workflow is not None:
-            return self._queries.find_runs_of_workflow, (run_filter.workflow,)
-        return self._queries.find_runs, ()
-
     async def _read_tasks(self, statement: str, *arguments: Any) -> list[tuple[TaskKey, TaskRow]]:
         return [decode_keyed_task(row) for row in await self._read(statement, *arguments)]
+
+
+def _select_query(queries: Queries, run_filter: RunFilter) -> tuple[str, Sequence[Any]]:
+    """Return the statement that finds runs by an index, and its arguments after the first three."""
+    if run_filter.backfill is not None:
+        return queries.find_runs_of_backfill, (run_filter.backfill, run_filter.workflow)
+    if run_filter.is_active_only:
+        return queries.find_active_runs, (run_filter.workflow,)
+    if run_filter.workflow is not None:
+        return queries.find_runs_of_workflow, (run_filter.workflow,)
+    return queries.find_runs, ()

@@ -98,4 +98,4 @@ async def kill_engine(engine: WorkflowEngine, timeout: float) -> None:
     await engine.runtime.tasks.close(timeout)
     for executor in engine.executors.values():
         await executor.close(timeout)
-    engine.client.close()
+    engine.client.watcher.close()

@@ -157,7 +157,7 @@ class WorkflowProbe:
 
     def cached_runners(self) -> int:
         """Return for how many versions the client caches a decoder of outputs."""
-        return len(self.client.runners)
+        return len(self.client.runs.runners)
 
     def notify_remote_change(self) -> None:
         """Behave as if the store had reported a change by another process."""

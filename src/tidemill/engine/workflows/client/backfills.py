@@ -6,18 +6,19 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tidemill.access.principal import Caller
-from tidemill.engine.workflows.client.operations import RunOperations
+from tidemill.engine.workflows.client.changes import RunChanges
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.engine.workflows.starts.starter import RunOrigin, RunStarter, StartRequest
+from tidemill.engine.workflows.versions import WorkflowVersions
 from tidemill.kernel.errors import RequestError
 from tidemill.kernel.ids import new_sortable_id
 from tidemill.kernel.limits import MAX_INTEGER, is_storable
-from tidemill.storage.tables.backfills import Backfill
+from tidemill.storage.tables.backfills import Backfill, BackfillPage
 from tidemill.storage.workflow_ports import RunFilter
 from tidemill.workflows.lookup import WorkflowPausedError, quote_name
 from tidemill.workflows.schedule import Schedule
 from tidemill.workflows.slots import BackfillPlan
-from tidemill.workflows.states import active_states
+from tidemill.workflows.states import RunState, active_states
 from tidemill.workflows.workflow import Workflow
 
 SLOT_LIMIT = 10_000  # slots per backfill
@@ -26,18 +27,21 @@ YEARS = range(1900, 9999)
 
 
 class BackfillRunner:
-    """Starts and cancels backfills."""
+    """Starts, reads and cancels backfills."""
 
-    def __init__(self, runtime: WorkflowRuntime, starter: RunStarter, operations: RunOperations) -> None:
+    def __init__(
+        self, runtime: WorkflowRuntime, versions: WorkflowVersions, starter: RunStarter, changes: RunChanges
+    ) -> None:
         self._store = runtime.store
         self._clock = runtime.clock
+        self._versions = versions
         self._starter = starter
-        self._operations = operations
+        self._changes = changes
 
-    async def backfill(
+    async def start(
         self,
         caller: Caller,
-        workflow: Workflow,
+        workflow: str | Workflow,
         start: datetime,
         end: datetime,
         *,
@@ -47,19 +51,22 @@ class BackfillRunner:
         key: str | None = None,
         id: str | None = None,
     ) -> BackfillPlan:
-        """Start a run for every slot in [start, end] that has none, at most `limit` of them running at a time.
+        """Start a run for every past slot of a schedule in [start, end], at most `limit` running at a time.
 
-        With `only_missing=False` slots that have had a run get another one. With `preview` nothing is changed. A future
-        slot gets no run: its schedule starts it. The `id` of an earlier backfill completes that one.
+        The workflow is the name of a loaded one, or a definition, which is stored first. Slots that have had a run are
+        left out unless `only_missing` is False. With `preview` nothing is changed. A future slot gets no run: its
+        schedule starts it. With the `id` of a backfill that was started before, it is completed.
         """
+        if isinstance(workflow, str):
+            workflow = self._versions.require_current(caller.tenant, workflow)
+        elif not preview:
+            await self._versions.set_current(caller.tenant, workflow)
         tenant = caller.tenant
         schedule, now = find_schedule(workflow, key), self._clock.now()
         slots, future = _past_slots(schedule, _check_bound(start, "start"), _check_bound(end, "end"), now)
-        if type(limit) is not int or limit < 1:
-            raise RequestError(f"limit is a number of runs, at least 1, not {limit!r}", code="invalid_limit")
-        fired = await self._store.runs.read_fired_slots(tenant, workflow.name, schedule.key, start, end)
-        started = await self._read_started(tenant, id)
-        present = fired - started.keys()
+        _check_limit(limit)
+        started, runs = await self._read_started(tenant, id), self._store.runs
+        present = await runs.read_fired_slots(tenant, workflow.name, schedule.key, start, end) - started.keys()
         wanted = tuple(slot for slot in slots if not only_missing or slot not in present)
         had_run = tuple(slot for slot in slots if slot in present)
         plan = BackfillPlan(id=None, workflow=workflow.name, slots=wanted, present=had_run, future=future)
@@ -148,6 +155,14 @@ class BackfillRunner:
             )
         )
 
+    async def list_page(self, caller: Caller, *, after: str | None = None, limit: int = 50) -> BackfillPage:
+        """Return the tenant's backfills after one of them, newest first, and the number of all."""
+        return await self._store.backfills.list_page(caller.tenant, after=after, limit=limit)
+
+    async def count_runs(self, backfills: Collection[Backfill]) -> dict[str, dict[RunState, int]]:
+        """Return how many runs of some loaded backfills are in each state, by backfill."""
+        return await self._store.runs.count_backfill_states([one.id for one in backfills])
+
     async def get(self, caller: Caller, id: str) -> Backfill:
         """Return a backfill; RequestError if the tenant has none of that id."""
         backfill = await self._store.backfills.get(id) if is_storable(id) else None
@@ -168,7 +183,7 @@ class BackfillRunner:
         count = 0
         for run in reversed(runs):  # the newest first, so that none begins because another one made room
             try:
-                await self._operations.cancel(caller, run, "its backfill was cancelled")
+                await self._changes.cancel(caller, run, "its backfill was cancelled")
             except RequestError:
                 continue  # it ended meanwhile
             count += 1
@@ -206,6 +221,11 @@ def _past_slots(schedule: Schedule, start: datetime, end: datetime, now: datetim
         message = f"there are {count} slots between {start} and {end}, more than {SLOT_LIMIT}: backfill in parts"
         raise RequestError(message, code="invalid_range")
     return tuple(schedule.slots(after, end)) if after < end else (), future
+
+
+def _check_limit(limit: int) -> None:
+    if type(limit) is not int or limit < 1:
+        raise RequestError(f"limit is a number of runs, at least 1, not {limit!r}", code="invalid_limit")
 
 
 def _check_bound(moment: datetime, what: str) -> datetime:

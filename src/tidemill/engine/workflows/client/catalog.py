@@ -92,7 +92,7 @@ class WorkflowFacts(NamedTuple):
 
 
 class WorkflowCatalog:
-    """Reads the workflows of a tenant, and pauses their triggers."""
+    """Reads the workflows of a tenant, and pauses them and their triggers."""
 
     def __init__(
         self,
@@ -100,9 +100,12 @@ class WorkflowCatalog:
         versions: WorkflowVersions,
         leader: LeaderState,
         find_trigger: Callable[[str, str], Trigger | None],
+        *,
+        is_node: bool,
     ) -> None:
         self._store = runtime.store
         self.now = runtime.clock.now
+        self._is_node = is_node
         self._versions = versions
         self._leader = leader
         self._find_trigger = find_trigger
@@ -179,6 +182,38 @@ class WorkflowCatalog:
             message = f"workflow '{name}' has no version {quote_name(version)}{did_you_mean(version, known)}"
             raise NotFoundError("version", version, message, known)
         return stored
+
+    # -- pauses
+
+    async def pause(self, caller: Caller, workflow: str) -> None:
+        """Pause a workflow: none of its runs begins, none of its tasks starts; running tasks continue."""
+        await self._check_known(caller, workflow)
+        await self._store.schedules.pause(caller.tenant, workflow)
+        await self._apply_pauses()
+
+    async def resume(self, caller: Caller, workflow: str) -> None:
+        """Resume a paused workflow; slots that passed meanwhile get no run."""
+        await self._check_known(caller, workflow)
+        await self._store.schedules.resume(caller.tenant, workflow, self.now())
+        await self._apply_pauses()
+
+    async def _apply_pauses(self) -> None:
+        """Apply the stored pauses on this node immediately; a leader on another node reads them with its next tick."""
+        if self._leader.coordinator is not None:
+            self._leader.coordinator.apply_pauses(await self._store.schedules.list_paused_workflows())
+        if self._leader.scheduler is not None:
+            self._leader.scheduler.wake()
+
+    async def _check_known(self, caller: Caller, workflow: str) -> None:
+        """Raise a RequestError unless the node has loaded a workflow, or the store knows it."""
+        if (caller.tenant, workflow) in self._versions.current:
+            return
+        known = [entry.name for entry in await self.entries(caller)]
+        if workflow not in known and self._is_node:
+            raise self._versions.not_loaded_error(caller.tenant, workflow)
+        if workflow not in known:
+            message = f"the store knows no workflow '{workflow}'{did_you_mean(workflow, known)}"
+            raise NotFoundError("workflow", workflow, message, known)
 
     # -- schedules
 

@@ -4,6 +4,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from tidemill.engine.workflows.leader.election import LEASE_NAME
+from tidemill.engine.workflows.leader.retention import PrunePass
+from tidemill.engine.workflows.leader.state import LeaderState
 from tidemill.engine.workflows.runtime import WorkflowRuntime
 from tidemill.storage.node_kinds import NodeState
 from tidemill.storage.workflow_ports import Lease, NodeBeat, NodeRow
@@ -30,13 +32,36 @@ class Leader(NamedTuple):
     is_this_node: bool
 
 
-async def read_leader(runtime: WorkflowRuntime) -> Leader | None:
-    """Return the leader of the store; None if no node has led."""
-    lease = await runtime.store.leases.current(LEASE_NAME)
-    if lease is None:
-        return None
-    names = {one.id: one.name for one in await runtime.store.owners.list_all()}
-    return Leader(lease, names.get(lease.holder) or lease.holder, lease.holder == runtime.owner.id)
+class StoreNodes:
+    """The nodes of a store, as one of them, or a command, sees them."""
+
+    def __init__(self, runtime: WorkflowRuntime, leader: LeaderState) -> None:
+        self._runtime = runtime
+        self._leader = leader
+        self.owner = runtime.owner
+        """The process itself, as the store knows it."""
+
+    async def list_all(self) -> list[NodeLoad]:
+        """Return the nodes and workers of the store, which serve all its tenants."""
+        return await list_nodes(self._runtime)
+
+    async def leader(self) -> Leader | None:
+        """Return the node that plans the runs of the store; None if no node has led."""
+        store = self._runtime.store
+        lease = await store.leases.current(LEASE_NAME)
+        if lease is None:
+            return None
+        names = {one.id: one.name for one in await store.owners.list_all()}
+        return Leader(lease, names.get(lease.holder) or lease.holder, lease.holder == self.owner.id)
+
+    def last_prune(self) -> PrunePass | None:
+        """Return the last pass that deleted old runs; None unless this node leads, and has made one."""
+        return None if self._leader.scheduler is None else self._leader.scheduler.retention.last_pass
+
+
+async def count_live_nodes(runtime: WorkflowRuntime) -> int:
+    """Return how many nodes that plan runs may be running on the store."""
+    return sum(node.state == "alive" and node.owner.plans for node in await list_nodes(runtime))
 
 
 async def list_nodes(runtime: WorkflowRuntime) -> list[NodeLoad]:
