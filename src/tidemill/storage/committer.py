@@ -3,7 +3,7 @@
 A commit waits for the disk, whether it holds one row or a thousand. So units of work gather while a transaction is in
 flight, and the next one takes all of them. Each caller gets the result of its own unit, after the commit.
 Units that are submitted in one turn of the loop share a transaction; under load the next group stays open for a few
-turns more, until it is as big as the last ones were.
+turns more, until it is as big as the last ones were. One that is so already when a transaction ends is sent at once.
 
 A transaction has one of three outcomes:
 
@@ -202,16 +202,19 @@ class GroupCommitter(Generic[WriteT]):
         """Pass the outcome of a group to its callers, and begin the next group."""
         if group is not self._in_flight:
             return  # the store was closed meanwhile
-        if error is None:
-            _set_values(group, results or [])
-        elif _is_unit_error(error, group):
+        if error is not None and _is_unit_error(error, group):
             _log_split(error, group)
             self._start_task(self._commit_each(group))
             return
+        self._in_flight = []
+        if self._callback_transactor is not None and len(self._waiting) >= self._expected_group_size:
+            self._gather(self._callback_transactor, 0)  # the database writes it while callers handle their results
+        if error is None:
+            _set_values(group, results or [])
         else:
             self._fail(group, error)
-        self._in_flight = []
-        self._start_next_group()
+        if not self._in_flight:
+            self._start_next_group()
 
     async def _commit_each(self, group: "list[_PendingUnit[WriteT]]") -> None:
         for one in group:

@@ -114,6 +114,23 @@ async def test_after_a_large_group_the_next_one_stays_open_for_as_many_but_not_f
         assert await asyncio.gather(*together) == [1] * 3
 
 
+async def test_a_group_that_is_as_big_already_is_sent_before_callers_handle_the_last_one() -> None:
+    """The database writes it meanwhile: a start waits for the transaction of another run, not for its tasks."""
+    database = Sent()
+    async with committing(database) as committer:
+        first = committer.submit(one)
+        await turns()
+        second, sent = committer.submit(one), list[int]()
+        first.on_done = lambda _: sent.append(len(database.sent))
+        third = [committer.submit(one) for _ in range(2)]
+        assert (database.answer(), sent) == (1, [1])
+        committer.submit(one)
+        assert (database.answer(), len(database.sent)) == (3, 0)  # one is fewer than the last group had
+        await turns(1 + GATHER_TURN_LIMIT)
+        assert database.answer() == 1
+        assert await asyncio.gather(first, second, *third) == [1] * 4
+
+
 async def test_only_the_caller_of_a_faulty_unit_gets_its_error_translated() -> None:
     database = Sent()
     async with committing(database) as committer:
