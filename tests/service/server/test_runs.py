@@ -51,7 +51,7 @@ async def test_a_start_answers_from_what_it_wrote(server: Served, monkeypatch: p
         raise AssertionError("read after the write")
 
     with monkeypatch.context() as patched:
-        patched.setattr(client, "load_record", read_back)
+        patched.setattr(client.runs, "load_record", read_back)
         answer = await server.http.post("/workflows/waiting/runs")
     run = answer.json()
     assert (answer.status_code, run["state"], list(run["tasks"])) == (201, "running", ["forever"])
