@@ -38,8 +38,9 @@ class Clock(Protocol):
 
     monotonic: Callable[[], float]
     """Returns seconds that never step back. An attribute, so that hot paths can keep the bare function."""
-    now: Callable[[], datetime]
-    """Returns the wall time as an aware datetime in UTC. An attribute for the same reason."""
+
+    def now(self) -> datetime:
+        """Return the wall time as an aware datetime in UTC."""
 
     async def sleep(self, seconds: float) -> None:
         """Return after this many seconds, whatever happens to the wall clock."""
@@ -51,9 +52,10 @@ class Clock(Protocol):
 class SystemClock(Clock):
     """The machine's own clock."""
 
+    now = staticmethod(partial(datetime.now, UTC))
+
     def __init__(self) -> None:
         self.monotonic = time.monotonic
-        self.now = partial(datetime.now, UTC)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)  # real time: this is its only entry
@@ -142,7 +144,6 @@ class VirtualClock(Clock):
         return reading
 
     def now(self) -> datetime:
-        """Return the wall time as an aware datetime in UTC."""
         return self._start + timedelta(seconds=self._elapsed + self._stepped)
 
     def step(self, duration: Duration) -> None:
