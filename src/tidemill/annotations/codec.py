@@ -65,6 +65,14 @@ def _build_schema(annotation: Any) -> Any:
     return msgspec.json.decode(text)
 
 
+def encode_msgpack(value: Any) -> bytes:
+    """Return a value as bytes; UnstorableError if msgspec cannot encode it."""
+    try:
+        return ENCODER.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UnstorableError(f"{_type_with_article(value)} cannot be stored: {_first_line(error)}") from error
+
+
 class _MsgspecCodec(Codec):
     """The codec of an annotation that msgspec supports."""
 
@@ -72,8 +80,7 @@ class _MsgspecCodec(Codec):
         self.schema = schema
         self._decoder = msgspec.msgpack.Decoder(annotation)
 
-    def encode(self, value: Any) -> bytes:
-        return encode_msgpack(value)
+    encode = staticmethod(encode_msgpack)
 
     def decode(self, data: bytes) -> Any:
         try:
@@ -163,14 +170,6 @@ def decode_untyped(data: bytes, variant: str | None) -> Any:
 
 def _is_tagged(value: Any, names: Collection[str | None]) -> bool:
     return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and value[0] in names
-
-
-def encode_msgpack(value: Any) -> bytes:
-    """Return a value as bytes; UnstorableError if msgspec cannot encode it."""
-    try:
-        return ENCODER.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise UnstorableError(f"{_type_with_article(value)} cannot be stored: {_first_line(error)}") from error
 
 
 def _type_with_article(value: Any) -> str:

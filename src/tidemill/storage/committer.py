@@ -210,7 +210,8 @@ class GroupCommitter(Generic[WriteT]):
         if self._callback_transactor is not None and len(self._waiting) >= self._expected_group_size:
             self._gather(self._callback_transactor, 0)  # the database writes it while callers handle their results
         if error is None:
-            _set_values(group, results or [])
+            for (_, future), result in zip(group, results or [], strict=True):
+                future.set_value(result)
         else:
             self._fail(group, error)
         if not self._in_flight:
@@ -240,7 +241,8 @@ class GroupCommitter(Generic[WriteT]):
             else:
                 self._fail(group, error)
         else:
-            _set_values(group, results)
+            for (_, future), result in zip(group, results, strict=True):
+                future.set_value(result)
 
     def _fail(self, group: "list[_PendingUnit[WriteT]]", error: BaseException) -> None:
         self.has_failed = True
@@ -279,11 +281,6 @@ def _is_unit_error(error: BaseException, group: Sequence[Any]) -> bool:
 def _log_split(error: BaseException, group: Sequence[Any]) -> None:
     """Log why a group runs again one by one: a unit that then succeeds leaves no other trace of the error."""
     logger.warning(events.COMMIT_SPLIT, extra={"units": len(group)}, exc_info=error)
-
-
-def _set_values(group: Sequence[tuple[Any, CommitFuture[Any]]], results: Sequence[Any]) -> None:
-    for (_, future), result in zip(group, results, strict=True):
-        future.set_value(result)
 
 
 def _set_errors(group: Sequence[tuple[Any, CommitFuture[Any]]], error: BaseException) -> None:

@@ -1,6 +1,6 @@
 """The result of a run, as `run` and `wait` return it."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -12,6 +12,7 @@ from tidemill.kernel.errors import NotFoundError, OperationError, RequestError
 from tidemill.kernel.suggestions import did_you_mean
 from tidemill.workflows.plan import UNMAPPED, mapped_state
 from tidemill.workflows.records import AttemptRow, RunRecord, TaskError, TaskKey, TaskRow
+from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 
 if TYPE_CHECKING:
@@ -115,16 +116,18 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_run_result(
-    record: RunRecord,
-    errors: Mapping[TaskKey, TaskError],
-    outputs: Mapping[TaskKey, Any],
-    mapped: Collection[str] = (),
+    record: RunRecord, spec: WorkflowSpec, errors: Mapping[TaskKey, TaskError], outputs: Mapping[TaskKey, Any]
 ) -> RunResult:
-    """Return the result of a run from its stored rows, its last errors and its decoded outputs.
+    """Return the result of a run from its stored rows, its last errors and its decoded outputs, in topological order.
 
-    `mapped` names the mapped tasks: one that succeeded without elements was mapped over an empty list.
+    A mapped task that succeeded without elements was mapped over an empty list.
     """
-    run = record.run
+    run, rows, tasks = record.run, record.by_task(), dict[str, TaskResult]()
+    for task in spec.topological_order:
+        if task.name in rows:
+            tasks[task.name] = _task_result(run.id, rows.pop(task.name), errors, outputs, task.each is not None)
+    for name, unknown in rows.items():  # of a spec that cannot be read
+        tasks[name] = _task_result(run.id, unknown, errors, outputs, is_mapped=False)
     return RunResult(
         id=run.id,
         workflow=run.workflow,
@@ -132,10 +135,7 @@ def build_run_result(
         created_at=run.created_at,
         started_at=run.started_at,
         ended_at=run.ended_at,
-        tasks={
-            name: _task_result(run.id, sorted(rows, key=_INDEX), errors, outputs, name in mapped)
-            for name, rows in record.by_task().items()
-        },
+        tasks=tasks,
         reason=run.reason,
     )
 
@@ -160,6 +160,7 @@ def _task_result(
         whole = _row_result(rows[0], TaskKey(run, rows[0].task, UNMAPPED), errors, outputs)
         is_empty = is_mapped and whole.state is TaskState.SUCCESS
         return msgspec.structs.replace(whole, output=[]) if is_empty else whole
+    rows = sorted(rows, key=attrgetter("index"))
     results = [_row_result(row, TaskKey(run, row.task, row.index), errors, outputs) for row in rows]
     ends = [one.ended_at for one in results if one.ended_at is not None]
     return TaskResult(
@@ -179,7 +180,6 @@ def to_plain(value: Any) -> Any:
     return msgspec.to_builtins(value, str_keys=True, enc_hook=repr)
 
 
-_INDEX = attrgetter("index")
 _STATES_WITH_ERROR = (TaskState.FAILED, TaskState.UP_FOR_RETRY, TaskState.SUCCESS)
 
 

@@ -4,7 +4,7 @@ A component that wants to modify a run makes a draft of it: applies attempt resu
 scheduled tasks. Nothing has happened until the draft's change is written. The result depends on the input alone.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -126,7 +126,7 @@ class RunDraft:
     ) -> "RunDraft":
         """Start a draft of a run that does not exist yet, from its `new_task_rows`."""
         draft = cls(run, rows, spec, now=run.created_at, actor=actor)
-        draft._original_rows = {}
+        draft._original_rows, draft._changed = {}, dict.fromkeys(rows)
         draft._is_new = True
         draft._fire = fire
         return draft
@@ -344,7 +344,15 @@ class RunDraft:
 
         With `passes_over` the run begins only if no older run of its workflow is queued, other than these.
         """
-        touched = [(ref, self.rows[ref]) for ref in self._changed if ref in self.rows]
+        tasks: list[TaskChange] = []
+        added: list[TaskRow] = []
+        for ref in self._changed:
+            if (row := self.rows.get(ref)) is None:
+                continue
+            if (original := self._original_rows.get(ref)) is None:
+                added.append(row)
+            else:
+                tasks.append(TaskChange(original, row, self._expired_leases.get(ref)))
         return Change(
             run=self.run.id,
             fence=fence,
@@ -352,13 +360,9 @@ class RunDraft:
             fire=self._fire,
             expected_run=self._original_run if is_guarded and not self._is_new else None,
             updated_run=self.run if not self._is_new and self.run is not self._original_run else None,
-            tasks=[
-                TaskChange(self._original_rows[ref], row, self._expired_leases.get(ref))
-                for ref, row in touched
-                if ref in self._original_rows
-            ],
+            tasks=tasks,
             removed=self._removed,
-            added=self._added_rows(touched),
+            added=added,
             attempts=self._attempts,
             outputs=self._outputs,
             history=RunEventBatch(self._now, self._actor, self._events) if self._events else None,
@@ -366,8 +370,3 @@ class RunDraft:
             pools=[PoolLimit(self.run.tenant, name, pools[name]) for name in sorted(self._pools)] if pools else (),
             passes_over=passes_over,
         )
-
-    def _added_rows(self, touched: Iterable[tuple[TaskRef, TaskRow]]) -> Sequence[TaskRow]:
-        if self._is_new:
-            return tuple(self.rows.values())
-        return [row for ref, row in touched if ref not in self._original_rows]

@@ -10,8 +10,14 @@ import tidemill as tm
 from tidemill.workflows.plan import UNMAPPED
 from tidemill.workflows.records import AttemptKey, AttemptRow, RunRecord, RunRow, TaskError, TaskKey, TaskRow
 from tidemill.workflows.result import build_run_result, last_errors
+from tidemill.workflows.spec import TaskEdge, TaskSpec, WorkflowSpec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NO_SPEC = WorkflowSpec(name="daily", tasks=())
+MAPPED = WorkflowSpec(
+    name="daily",
+    tasks=(TaskSpec(name="clean", edges=(TaskEdge("extract", "one"),), each="extract"), TaskSpec(name="extract")),
+)
 
 
 def at(second: int) -> datetime:
@@ -49,7 +55,7 @@ def test_a_run_that_went_well() -> None:
         row("extract", "success", tries=2, started_at=at(1), ended_at=at(2)),
         row("large", "skipped", reason="because of 'choose'"),
     ]
-    result = build_run_result(record("success", *rows), {}, {key("extract"): [1, 2], key("large"): "stale"})
+    result = build_run_result(record("success", *rows), NO_SPEC, {}, {key("extract"): [1, 2], key("large"): "stale"})
     assert (result.id, result.workflow, result.state, result.ok) == ("r1", "daily", tm.RunState.SUCCESS, True)
     assert (result.created_at, result.started_at, result.ended_at) == (NOW, at(1), at(9))
     assert result.outputs == {"extract": [1, 2]}
@@ -68,19 +74,20 @@ def test_a_mapped_task_is_its_elements_taken_together() -> None:
         row("clean", "success", 0, tries=3, started_at=at(2), ended_at=at(7)),
         row("clean", "skipped", 1, tries=1, started_at=at(3), ended_at=at(4)),
     ]
-    clean = build_run_result(record("success", *rows), {}, {key("clean", 0): "a", key("clean", 2): "c"}).tasks["clean"]
+    outputs = {key("clean", 0): "a", key("clean", 2): "c"}
+    clean = build_run_result(record("success", *rows), MAPPED, {}, outputs).tasks["clean"]
     assert (clean.state, clean.attempts, clean.started_at, clean.ended_at) == (tm.TaskState.SUCCESS, 3, at(1), at(7))
     assert clean.output == ["a", "c"]
     assert [one.output for one in clean.mapped] == ["a", None, "c"]
     assert [one.state for one in clean.mapped] == ["success", "skipped", "success"]
-    going = build_run_result(record("running", rows[0], row("clean", "running", 0)), {}, {}).tasks["clean"]
+    going = build_run_result(record("running", rows[0], row("clean", "running", 0)), NO_SPEC, {}, {}).tasks["clean"]
     assert (going.state, going.ended_at) == (tm.TaskState.RUNNING, None)
 
 
 def test_a_mapping_over_nothing_gives_an_empty_list() -> None:
     """api.md: "Mapping over an empty list is a success with []"."""
     rows = [row("clean", "success")]
-    assert build_run_result(record("success", *rows), {}, {}, mapped=["clean"]).outputs == {"clean": []}
+    assert build_run_result(record("success", *rows), MAPPED, {}, {}).outputs == {"clean": []}
 
 
 def test_a_failed_run_says_which_task_failed_and_why() -> None:
@@ -97,7 +104,7 @@ def test_a_failed_run_says_which_task_failed_and_why() -> None:
         key("clean", 1): TaskError("KeyError", "'x'"),
         key("publish"): TaskError("Stale", "of an earlier life"),
     }
-    result = build_run_result(record("failed", *rows), errors, {})
+    result = build_run_result(record("failed", *rows), NO_SPEC, errors, {})
     assert not result.ok
     assert result.tasks["extract"].error == errors[key("extract")]
     assert result.tasks["publish"].error is None
@@ -123,7 +130,7 @@ def test_a_failed_run_says_which_task_failed_and_why() -> None:
 def test_only_success_raises_nothing(state: str, reason: str, said: str) -> None:
     """api.md."""
     with pytest.raises(tm.OperationError, match=f"^run r1 of workflow 'daily' {said}$"):
-        build_run_result(record(state, row("a", "none"), reason=reason), {}, {}).raise_for_status()
+        build_run_result(record(state, row("a", "none"), reason=reason), NO_SPEC, {}, {}).raise_for_status()
 
 
 def test_the_error_of_a_task_is_that_of_its_newest_try_that_ended() -> None:

@@ -24,7 +24,6 @@ from tidemill.workflows.definition import WORKER_EXECUTOR
 from tidemill.workflows.explain import ExplainContext, WorkerView, explain_task, explain_waiting
 from tidemill.workflows.lookup import resolve_task
 from tidemill.workflows.records import AttemptKey, RunRecord, TaskRow
-from tidemill.workflows.result import last_errors
 from tidemill.workflows.run_draft import TaskRef
 from tidemill.workflows.spec import WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
@@ -140,7 +139,7 @@ class RunExplainer:
 
     async def _error_locations(self, record: RunRecord) -> dict[TaskRef, str]:
         """Return where in the author's code tasks of a run failed, as file:line."""
-        errors = last_errors(await self._runs.failed_attempts(record))
+        errors = await self._runs.last_errors(record)
         return {(key.task, key.element): error.place for key, error in errors.items()}
 
     async def _explain_context(self, record: RunRecord) -> ExplainContext:

@@ -242,42 +242,41 @@ class RunReader:
         """Return the result of a run; without outputs these are read."""
         record, outputs = finished
         spec, problem = await self.load_spec_or_problem(record)
-        attempts = await self.failed_attempts(record)
+        errors = await self.last_errors(record)
         if outputs is None:
             outputs = await self._read_outputs(record)
-        mapped = [task.name for task in spec.tasks if task.each is not None]
-        order = {task.name: number for number, task in enumerate(spec.topological_order)}
-        ordered = record._replace(tasks=sorted(record.tasks, key=lambda row: order.get(row.task, 0)))
         values, unreadable = self._decode_outputs(record, outputs, is_plain=is_plain)
-        result = build_run_result(ordered, last_errors(attempts) | unreadable, values, mapped)
+        result = build_run_result(record, spec, errors | unreadable, values)
         return result if problem is None else replace(result, reason="; ".join(filter(None, [result.reason, problem])))
 
     def _decode_outputs(
         self, record: RunRecord, outputs: Mapping[TaskRef, bytes], *, is_plain: bool
     ) -> tuple[dict[TaskKey, Any], dict[TaskKey, TaskError]]:
         """Return the decoded outputs of tasks, and the errors of those that cannot be decoded."""
-        version = record.run.version_key
-        runner = self.runners.get(*version) if version in self._versions.loaded and not is_plain else None
+        runner = None if is_plain else self.runners.find(record.run.version_key)
         values: dict[TaskKey, Any] = {}
         unreadable: dict[TaskKey, TaskError] = {}
-        succeeded = {(row.task, row.index): row for row in record.tasks if row.state is TaskState.SUCCESS}
-        for ref in outputs.keys() & succeeded.keys():
-            key, value = TaskKey(record.run.id, *ref), outputs[ref]
+        for row in record.tasks:
+            if row.state is not TaskState.SUCCESS or (value := outputs.get((row.task, row.index))) is None:
+                continue
+            key = TaskKey(record.run.id, row.task, row.index)
             try:  # without the workflow's code, plain values are better than none
                 if runner is None:
-                    plain, name = decode_untyped(value, succeeded[ref].variant), succeeded[ref].variant or ""
+                    plain, name = decode_untyped(value, row.variant), row.variant or ""
                     has_class = isinstance(plain, dict) and name.isidentifier() and name != "dict"
                     values[key] = NamedFields(name, plain) if has_class and not is_plain else plain
                 else:
-                    values[key] = runner.decode_value(ref[0], value)
+                    values[key] = runner.decode_value(row.task, value)
             except AUTHOR_ERRORS as error:  # decoding may call author code; the error concerns this output only
                 unreadable[key] = TaskError("UnreadableOutput", describe(error))
         return values, unreadable
 
-    async def failed_attempts(self, record: RunRecord) -> list[AttemptRow]:
-        """Read the attempts of a run if one of its tasks has failed."""
-        has_errors = any(row.state in (TaskState.FAILED, TaskState.UP_FOR_RETRY) for row in record.tasks)
-        return await self._store.runs.read_attempts(record.run.id) if has_errors else []
+    async def last_errors(self, record: RunRecord) -> dict[TaskKey, TaskError]:
+        """Return the last error of each task of a run; reads the attempts only if a task has failed."""
+        for row in record.tasks:
+            if row.state in (TaskState.FAILED, TaskState.UP_FOR_RETRY):
+                return last_errors(await self._store.runs.read_attempts(record.run.id))
+        return {}
 
     async def load_spec_or_problem(self, record: RunRecord) -> tuple[WorkflowSpec, str | None]:
         """Return the spec of a run; if it cannot be read, one without tasks, and the problem with its remedy."""

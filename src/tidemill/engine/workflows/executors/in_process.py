@@ -99,10 +99,11 @@ class _Slots:
 class _LocalAttempt(RunningAttempt):
     """An attempt in this process."""
 
-    __slots__ = ("call", "is_on_thread", "output", "slots", "task")
+    __slots__ = ("_executor", "call", "is_on_thread", "output", "slots", "task")
 
-    def __init__(self, request: AttemptRequest, call: TaskCall, slots: _Slots) -> None:
+    def __init__(self, executor: "InProcess", request: AttemptRequest, call: TaskCall, slots: _Slots) -> None:
         super().__init__(request)
+        self._executor = executor
         self.call = call
         self.slots = slots
         self.task: asyncio.Task[Any] | None = None
@@ -110,30 +111,20 @@ class _LocalAttempt(RunningAttempt):
         """Its log; None until it logs something."""
         self.is_on_thread = False
 
+    def add_printed(self, stream: str, data: bytes) -> None:
+        """Keep what its code has written to a standard stream."""
+        self._executor.add_output(self, _Printed(stream, data))
+
+    def add_logged(self, record: logging.LogRecord, *, is_shown: bool) -> None:
+        """Keep a log record; show it as one of `ctx.log` if no handler does."""
+        self._executor.add_logged(self, record, is_shown=is_shown)
+
 
 class _Printed(NamedTuple):
     """What the code of an attempt has written to a standard stream."""
 
     stream: str
     data: bytes
-
-
-class _AttemptSink:
-    """Keeps the output of one attempt in its log."""
-
-    __slots__ = ("_attempt", "_executor")
-
-    def __init__(self, executor: "InProcess", attempt: _LocalAttempt) -> None:
-        self._executor = executor
-        self._attempt = attempt
-
-    def add_printed(self, stream: str, data: bytes) -> None:
-        """Keep what was written to a standard stream."""
-        self._executor.add_output(self._attempt, _Printed(stream, data))
-
-    def add_logged(self, record: logging.LogRecord, *, is_shown: bool) -> None:
-        """Keep a log record; show it as one of `ctx.log` if no handler does."""
-        self._executor.add_logged(self._attempt, record, is_shown=is_shown)
 
 
 class InProcess(Executor):
@@ -233,7 +224,7 @@ class InProcess(Executor):
             return
         runner = self._runners.get(request.tenant, request.workflow, request.version)
         call = runner.get_call(request.key.task)
-        attempt = _LocalAttempt(request, call, self._slots[self._class_of[call.is_async]])
+        attempt = _LocalAttempt(self, request, call, self._slots[self._class_of[call.is_async]])
         self._attempts.add(attempt)
         if attempt.slots.free:
             self._start(attempt)
@@ -277,7 +268,8 @@ class InProcess(Executor):
                 if not attempt.call.is_async:
                     self._run_on_thread(attempt)
                     return
-                self._start_timeout(attempt)
+                if attempt.request.timeout is not None:
+                    self._start_watchdog(attempt, self._enforce_timeout(attempt))
                 ending = await attempt.call.run_async(attempt.request, self._build_environment(attempt))
         except asyncio.CancelledError as error:
             ending = self._ending_of_cancelled(attempt, error)
@@ -296,7 +288,8 @@ class InProcess(Executor):
 
     def _run_on_thread(self, attempt: _LocalAttempt) -> None:
         attempt.is_on_thread = True
-        self._start_timeout(attempt)
+        if attempt.request.timeout is not None:
+            self._start_watchdog(attempt, self._enforce_timeout(attempt))
         self._threads.submit(partial(self._thread_main, attempt))
 
     def _thread_main(self, attempt: _LocalAttempt) -> None:
@@ -312,7 +305,7 @@ class InProcess(Executor):
         on_log, sink = partial(self.add_output, attempt), None
         if attempt.request.captures_output:
             self._observe_output()
-            sink = _AttemptSink(self, attempt)
+            sink = attempt
         return CallEnvironment(self._clock, on_log, self._pid, call_node=call_node, mask=self._mask, output=sink)
 
     def _observe_output(self) -> None:
@@ -413,10 +406,6 @@ class InProcess(Executor):
             self._listener.on_ended(attempt.request.key, ending)
 
     # -- stopping
-
-    def _start_timeout(self, attempt: _LocalAttempt) -> None:
-        if attempt.request.timeout is not None:
-            self._start_watchdog(attempt, self._enforce_timeout(attempt))
 
     def _start_watchdog(self, attempt: _LocalAttempt, work: Coroutine[Any, Any, None]) -> None:
         attempt.cancel_watchdog()

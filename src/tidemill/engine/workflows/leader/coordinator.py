@@ -239,7 +239,10 @@ class RunCoordinator(AttemptObserver):
         """Submit the next change of a run; the run rests when it has no more requests."""
         if active.kept_slots:
             self.slots.release_kept(active)
-        while not self._tasks.is_closed and (active.awaiting_inputs or self._has_work(active)):
+        while active.requests or active.grants or active.awaiting_inputs:
+            if self._tasks.is_closed or not (active.awaiting_inputs or self._is_held(active)):
+                self._drop_requests(active)
+                break
             if active.awaiting_inputs or active.is_stale:
                 self._tasks.start(f"run: {active.run.id}: read", self._read_missing(active))
                 return
@@ -249,8 +252,6 @@ class RunCoordinator(AttemptObserver):
                     return
             except Exception as error:  # the error concerns this run only
                 self._on_error(active, requests, error)
-        if active.requests:  # of a run that was removed, or of a coordinator that is closed
-            self._drop_requests(active)
         active.is_busy = False
         self.runs_in_progress -= 1
 
@@ -258,8 +259,9 @@ class RunCoordinator(AttemptObserver):
         requests, active.requests = active.requests, []
         self._failures.drop(requests, LeadershipLostError())
 
-    def _has_work(self, active: ActiveRun) -> bool:
-        return bool(active.requests or active.grants) and not self.is_closed and active.run.id in self.active_runs
+    def _is_held(self, active: ActiveRun) -> bool:
+        """Return whether changes of a run are made here: not once it was removed, or the coordinator is closed."""
+        return not self.is_closed and active.run.id in self.active_runs
 
     def _submit_change(self, active: ActiveRun, requests: list[RunRequest]) -> bool:
         """Submit a change of a run to the store; False if there is nothing to change."""
@@ -343,7 +345,7 @@ class RunCoordinator(AttemptObserver):
         try:
             while active.awaiting_inputs:
                 await self._launcher.read_and_launch(active, active.awaiting_inputs.pop(0))
-            if active.is_stale and self._has_work(active):
+            if active.is_stale and (active.requests or active.grants) and self._is_held(active):
                 if active.store_failed:
                     active.store_failed = False
                     await self.store_retry.wait(active.failures)

@@ -112,8 +112,10 @@ class RunAdmission:
         return begins
 
     def _candidates(self, key: WorkflowKey, backfill: str | None) -> Iterator[RunOrder]:
-        """Yield the turns of a workflow's queued runs within the limit of their backfill, in order."""
-        waiting = (turn for turn in self._waiting[key][backfill] if turn[-1] not in self.quarantined)
+        """Return the turns of a workflow's queued runs within the limit of their backfill, in order."""
+        waiting = iter(self._waiting[key][backfill])
+        if self.quarantined:
+            waiting = (turn for turn in waiting if turn[-1] not in self.quarantined)
         if backfill is None:
             return waiting
         free = self.backfill_limits.get(backfill, 1) - self._running_by_backfill[backfill]

@@ -79,9 +79,8 @@ class TaskLauncher:
 
 def has_all_inputs(row: TaskRow, spec: WorkflowSpec, rows: Rows, outputs: Outputs) -> bool:
     """Return whether `outputs` holds every value that a claimed task takes."""
-    return all(
-        ref in outputs for source in spec.value_sources[row.task] for ref in _refs_with_value(source, spec, rows)
-    )
+    refs = [ref for source in spec.value_sources[row.task] for ref in _refs_with_value(source, spec, rows)]
+    return outputs.keys() >= set(refs)
 
 
 def _refs_with_value(task: str, spec: WorkflowSpec, rows: Rows) -> list[TaskRef]:
@@ -105,9 +104,10 @@ def build_request(
 ) -> AttemptRequest:
     """Return the request for a claimed task; `outputs` holds the values of the tasks that it takes."""
     task = spec.by_name[row.task]
-    inputs = {
-        edge.parameter: _build_input(edge, task, row, spec, rows, outputs) for edge in task.edges if edge.parameter
-    }
+    inputs: dict[str, Input] = {}
+    for edge in task.edges:
+        if edge.parameter and (value := _build_input(edge, task, row, spec, rows, outputs)) is not None:
+            inputs[edge.parameter] = value
     return AttemptRequest(
         key=AttemptKey(run.id, row.task, row.index, row.attempt),
         tenant=run.tenant,
@@ -117,7 +117,7 @@ def build_request(
         number=row.tries,
         deferrals=row.deferrals,
         params=run.params,
-        inputs={name: value for name, value in inputs.items() if value is not None},
+        inputs=inputs,
         slot=run.slot,
         timeout=task.timeout,
         has_begun=row.state is TaskState.RUNNING,
