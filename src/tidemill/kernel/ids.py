@@ -19,7 +19,7 @@ def new_instance_id() -> str:
 def new_sortable_id(at: datetime) -> str:
     """Return a unique id that sorts by the millisecond of its creation, and within it by the order of calls."""
     millis = int(at.timestamp() * 1000)
-    return f"{_encode_base32(millis, 10)}{_encode_base32(next(_sequence), 6)}{new_instance_id()}"
+    return f"{_encode_base32(millis, 10)}{_encode_base32(next(_sequence), 6)}{_letters(os.urandom(8))}"
 
 
 def derive_sortable_id(at: datetime, *names: str) -> str:

@@ -19,8 +19,8 @@ from tidemill.kernel.errors import RequestError
 from tidemill.workflows.change import Change, TaskChange
 from tidemill.workflows.lookup import unknown_task
 from tidemill.workflows.plan import UNMAPPED
-from tidemill.workflows.records import AttemptRow, RunEvent, RunEventBatch, RunRecord, TaskRow, current_attempt_row
-from tidemill.workflows.run_draft import new_task_row, run_event, task_event
+from tidemill.workflows.records import AttemptRow, RunEvent, RunEventBatch, RunRecord, TaskRow
+from tidemill.workflows.run_draft import current_attempt_row, new_task_row, run_event, task_event
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RunState, TaskState
 

@@ -7,7 +7,7 @@ garbage collector does not track them (`gc=False`): there are many.
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -220,19 +220,6 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def current_attempt_key(run: str, row: TaskRow) -> AttemptKey:
     """Return the key of a claimed task run's current attempt."""
     return AttemptKey(run, row.task, row.index, row.attempt)
-
-
-def current_attempt_row(run: str, row: TaskRow, **result_fields: Any) -> AttemptRow:
-    """Return the row of a claimed task run's current attempt, with the fields of its result if it has ended."""
-    return AttemptRow(
-        key=AttemptKey(run, row.task, row.index, row.attempt),
-        number=row.tries,
-        executor=row.executor,
-        worker=row.claimed_by or "",
-        claimed_at=row.claimed_at or MISSING_TIME,
-        started_at=row.started_at,
-        **result_fields,
-    )
 
 
 class OutputRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):

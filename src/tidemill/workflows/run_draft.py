@@ -4,7 +4,7 @@ A component that wants to modify a run makes a draft of it: applies attempt resu
 scheduled tasks. Nothing has happened until the draft's change is written. The result depends on the input alone.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +33,7 @@ from tidemill.workflows.plan import (
     plan_first,
 )
 from tidemill.workflows.records import (
+    MISSING_TIME,
     AttemptKey,
     AttemptRow,
     FireRow,
@@ -40,7 +41,6 @@ from tidemill.workflows.records import (
     RunEventBatch,
     RunRow,
     TaskRow,
-    current_attempt_row,
 )
 from tidemill.workflows.spec import TaskSpec, WorkflowSpec
 from tidemill.workflows.states import RUN_TRANSITIONS, TASK_TRANSITIONS, RunState, TaskState
@@ -62,6 +62,19 @@ def new_task_row(task: TaskSpec, executor: str) -> TaskRow:
 def new_task_rows(spec: WorkflowSpec, executor_of: Callable[[TaskSpec], str]) -> dict[TaskRef, TaskRow]:
     """Return the undecided task runs of a new run: the same for every run of a version."""
     return {(task.name, UNMAPPED): new_task_row(task, executor_of(task)) for task in spec.tasks}
+
+
+def current_attempt_row(run: str, row: TaskRow, **result_fields: Any) -> AttemptRow:
+    """Return the row of a claimed task run's current attempt, with the fields of its result if it has ended."""
+    return AttemptRow(
+        key=AttemptKey(run, row.task, row.index, row.attempt),
+        number=row.tries,
+        executor=row.executor,
+        worker=row.claimed_by or "",
+        claimed_at=row.claimed_at or MISSING_TIME,
+        started_at=row.started_at,
+        **result_fields,
+    )
 
 
 def task_event(row: TaskRow, before: TaskState, after: TaskState, reason: str = "") -> RunEvent:

@@ -385,7 +385,7 @@ class RunCoordinator(AttemptObserver):
             active.has_timers = True
             self.timers.schedule(active.run.id, draft.sleeping)
         self._settle(change)
-        if self.slots.update_pool_usage(active, before, active.rows):
+        if active.uses_pools and self.slots.update_pool_usage(active, before, active.rows):
             self.assign_slots()
         if is_new:
             self.slots.admission.put(active.run)  # now that it has its number
@@ -409,7 +409,7 @@ class RunCoordinator(AttemptObserver):
             self._launcher.launch(change)
 
     def _settle(self, change: InFlightChange) -> None:
-        """Act on what a change has decided, and resolve its requests."""
+        """Resolve the requests of a change; count the results that it has recorded, and those that were too late."""
         active = change.active
         active.is_planned, active.is_pool_full = True, False
         active.failures, active.quarantine_reason = 0, None
@@ -420,23 +420,20 @@ class RunCoordinator(AttemptObserver):
                 request.future.set_result(result)
             if request.report is None:
                 continue
-            if result:
-                self._record_result(active, *request.report)
-            else:  # it came too late
-                self._attempts.release(request.report[0])
-                self._attempts.count_late(*request.report)
-
-    def _record_result(self, active: ActiveRun, key: AttemptKey, result: AttemptResult) -> None:
-        """Count an accepted result, cache its output, and start the polls of a deferred task."""
-        row = active.rows[key.task, key.element]
-        self._metrics.work.count_task(active.run, row)
-        if isinstance(result, Succeeded):
-            active.cache_output((key.task, key.element), result.value)
-        elif isinstance(result, Deferred) and result.poll is not None:
-            active.has_timers = True
-            self.deferral_polls.add(key, result.poll, result.every)
-        elif isinstance(result, Failed):
-            log_retry(active.run, row, key, result.error)
+            key, ending = request.report
+            if not result:  # it came too late
+                self._attempts.release(key)
+                self._attempts.count_late(key, ending)
+                continue
+            row = active.rows[key.task, key.element]
+            self._metrics.work.count_task(active.run, row)
+            if isinstance(ending, Succeeded):
+                active.cache_output((key.task, key.element), ending.value)
+            elif isinstance(ending, Deferred) and ending.poll is not None:
+                active.has_timers = True
+                self.deferral_polls.add(key, ending.poll, ending.every)
+            elif isinstance(ending, Failed):
+                log_retry(active.run, row, key, ending.error)
 
     def _finish_run(self, active: ActiveRun) -> None:
         """Remove a run that has ended, here or on another node."""

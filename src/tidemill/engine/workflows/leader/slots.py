@@ -323,8 +323,7 @@ class SlotAllocator:
         rows = self._runnable_here(active, draft.scheduled)
         if not rows:
             return
-        ended = (request.report[0] for request in requests if request.report is not None)
-        freed = [key for attempt in ended if (key := self._slot_of(active, attempt)) is not None]
+        freed = [key for one in requests if one.report and (key := self._slot_of(active, one.report[0])) is not None]
         rows.sort(key=attrgetter("priority"), reverse=True)
         for row in rows:
             wanted = self._request(active, row)

@@ -29,7 +29,6 @@ from tidemill.kernel.errors import StoreError
 from tidemill.telemetry import events
 from tidemill.telemetry.log_records import LogRecord
 from tidemill.workflows.attempt_results import AttemptResult, Cancelled, Deferred, RetryBudgets
-from tidemill.workflows.capabilities import Grants
 from tidemill.workflows.change import Applied
 from tidemill.workflows.records import AttemptKey, RunRow, TaskRow, VersionKey
 from tidemill.workflows.run_draft import RunDraft, TaskRef
@@ -100,6 +99,7 @@ class LocalAttempts(AttemptListener):
     ) -> None:
         self.owner = runtime.owner
         self.executors = executors
+        self.versions = versions
         self.task_logs = task_logs
         self.follower = FollowerObserver(runtime.clock)
         self.observer: AttemptObserver = self.follower
@@ -113,7 +113,6 @@ class LocalAttempts(AttemptListener):
         self.store_retry = StoreRetry(runtime.clock)
         self.dispatcher = Dispatcher(runtime, executors, self, lambda: self.observer.assign_slots())
         self._store = runtime.store
-        self._versions = versions
         self._clock = runtime.clock
         self._settings = runtime.settings
         self._rng = runtime.rng
@@ -164,15 +163,10 @@ class LocalAttempts(AttemptListener):
 
     def retry_budgets(self, version: VersionKey, task: str) -> RetryBudgets:
         """Return the retry budgets of a task; without its code there are no retries after failures."""
-        workflow = self._versions.loaded.get(version)
+        workflow = self.versions.loaded.get(version)
         wired = workflow.wired().tasks.get(task) if workflow is not None else None
         retry = wired.task.retry if wired is not None else None
         return RetryBudgets(retry, self._settings.task_max_recoveries, self._rng)
-
-    def grants_of(self, version: VersionKey) -> Grants | None:
-        """Return what tasks of a version may ask of their node; None if they are not restricted."""
-        workflow = self._versions.loaded.get(version)
-        return None if workflow is None else workflow.grants
 
     # -- claimed attempts
 

@@ -27,13 +27,15 @@ class TaskLauncher:
         self._runs = runtime.store.runs
         self._captures_output = runtime.settings.capture_output
         self._attempts = attempts
+        self._loaded = attempts.versions.loaded
         self._element_inputs: dict[tuple[Any, ...], tuple[Rows, Outputs]] = {}
         """The inputs of the elements that were read last: a wide task is claimed element by element."""
 
     def launch(self, run: RunRow, row: TaskRow, spec: WorkflowSpec, rows: Rows, outputs: Outputs) -> None:
         """Dispatch a claimed task; `outputs` holds the values of the tasks that it takes."""
         try:
-            grants = self._attempts.grants_of(VersionKey(run.tenant, run.workflow, run.version))
+            workflow = self._loaded.get(VersionKey(run.tenant, run.workflow, run.version))
+            grants = None if workflow is None else workflow.grants
             request = build_request(run, row, spec, rows, outputs, grants, captures_output=self._captures_output)
         except Exception as error:  # the error concerns this attempt only; the others are launched
             self._attempts.on_ended(current_attempt_key(run.id, row), _unbuildable_request(error))
