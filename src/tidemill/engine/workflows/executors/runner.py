@@ -130,8 +130,9 @@ class TaskCall:
 
     async def run_async(self, request: AttemptRequest, environment: CallEnvironment) -> AttemptResult:
         """Run the attempt on this loop. Raise only if the current task is cancelled; other errors become results."""
-        performer, deferrals = LoopPerformer(environment.call_node), request.deferrals
-        steps = self._make_steps(request, environment, performer.perform)
+        deferrals = request.deferrals
+        performer = LoopPerformer(environment.call_node) if self._wired.takes_context else None
+        steps = None if performer is None else self._make_steps(request, environment, performer.perform)
         _enter_context(request, environment)
         while True:
             try:
@@ -144,7 +145,8 @@ class TaskCall:
                     raise
                 if environment.pending_calls and (forgotten := await _find_forgotten(environment, error)) is not None:
                     return forgotten
-                await performer.cancel()
+                if performer is not None:
+                    await performer.cancel()
                 ending = await self._handle_error(_unwrap(error), environment)
                 if ending is not None:
                     return ending

@@ -46,7 +46,7 @@ class ValueCodec:
                 f"task '{self._task}' returned a coroutine that was not awaited: declare the task `async def`, and "
                 "return `await ...`"
             )
-        variant = None if self._variants is None else self._variant_of(value, self._variants)
+        variant = self._labels.get(value.__class__) or self._find_variant(value)
         if value is None:
             return Succeeded(ENCODED_NONE, variant)
         if self._codec is None:
@@ -61,10 +61,11 @@ class ValueCodec:
             raise self._mismatch_error(value, str(error)) from error
         return Succeeded(encoded, variant, len(value) if isinstance(value, list | tuple) else None)
 
-    def _variant_of(self, value: Any, variants: Sequence[Variant]) -> str:
-        if (name := self._labels.get(value.__class__)) is not None:
-            return name
-        for variant in variants:
+    def _find_variant(self, value: Any) -> str | None:
+        """Return the variant of a value that is of no declared class itself."""
+        if self._variants is None:
+            return None
+        for variant in self._variants:
             if _matches_variant(value, variant):
                 return variant.label
         raise self._mismatch_error(value)

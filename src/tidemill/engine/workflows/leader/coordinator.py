@@ -281,7 +281,7 @@ class RunCoordinator(AttemptObserver):
             lease, pools = self._runtime.settings.heartbeat_timeout, self._runtime.pools.sizes
             stored = draft.build_change(fence=self.term, lease=lease, pools=pools, passes_over=passes_over)
             audit = None if active.creation is None else active.creation.audit
-            if (handlers := find_handlers(draft.run, active.spec)) is not None:
+            if active.spec.handlers and (handlers := find_handlers(draft.run, active.spec)) is not None:
                 end = partial(self._runtime.store.runs.apply, audit=audit)
                 on_done = partial(self._on_change_written, change)
                 ending = self.handler_runs.write_end(draft, stored, handlers, end, on_done)
