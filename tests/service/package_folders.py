@@ -2,11 +2,13 @@
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tidemill.graphs.snapshot import KeptValue
 from tidemill.kernel.errors import DefinitionError
 from tidemill.kernel.namespaces import Namespace, PackageTree
 from tidemill.packages.format.manifest import Manifest
@@ -25,11 +27,11 @@ def package(folder: Path, code: str, version: str = "1.0.0", *, manifest: str = 
     return folder
 
 
-async def examined(folder: Path, manifest: Manifest, **_: Any) -> PackageMetadata:
+async def examined(folder: Path, manifest: Manifest, kept: Sequence[KeptValue] = (), **_: Any) -> PackageMetadata:
     """Stand in for the probe: import the package in this process, which takes a hundredth of the time."""
     namespace = Namespace(PackageTree(str(folder), str(folder), manifest.top_level_names))
     try:
-        answer = PackageInspector(namespace, manifest).inspect()
+        answer = PackageInspector(namespace, manifest).inspect(kept)
     finally:
         namespace.close()
     if answer.metadata is None:

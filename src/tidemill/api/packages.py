@@ -17,6 +17,7 @@ from tidemill.kernel.errors import Location, Problem
 from tidemill.packages.states import State, StepTime
 
 if TYPE_CHECKING:
+    from tidemill.packages.kept_state import StateCheck
     from tidemill.packages.published import KeptVersion, PackageOverview
 
 
@@ -177,6 +178,22 @@ async def list_package_history(
     """List the versions of a package that the registry keeps, the one published last first."""
     kept = await services.package_registry.history(caller.tenant, name)
     return page_after([PackageVersion.of_kept(one) for one in kept], page, key=lambda one: one.digest)
+
+
+class PackageCheck(Message, frozen=True, kw_only=True):
+    """What a package that is not published yet reads of the kept state of its reactors."""
+
+    unread: list[str]
+    """What it does not read, by accumulator: their values would be lost."""
+    values: int
+    """How many stored values it was given."""
+    complete: bool
+    """Whether these are all."""
+
+    @classmethod
+    def of_check(cls, check: "StateCheck") -> "PackageCheck":
+        """Return the message about a check."""
+        return cls(unread=list(check.unread), values=check.values, complete=check.is_complete)
 
 
 @operation(

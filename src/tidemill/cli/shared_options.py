@@ -31,7 +31,6 @@ WITHOUT_SERVER = (
     "workflow check",
     "graph check",
     "package new",
-    "package check",
     "package build",
     "package key",
     "package sign",

@@ -82,9 +82,11 @@ def make(path: str, answer: type[Answer], body: Any = None, *, content_type: str
     return ApiCall(method="POST", path=API_PATH + path, answer=answer, content=encode(body), headers=headers)
 
 
-def command(path: str, answer: type[Answer], body: Any = None, *, is_repeatable: bool = False) -> ApiCall[Answer]:
+def command(
+    path: str, answer: type[Answer], body: Any = None, *, is_repeatable: bool = False, content_type: str = JSON
+) -> ApiCall[Answer]:
     """Return a call that does something to what exists; repeatable if doing it twice is doing it once."""
-    headers = {"content-type": JSON}
+    headers = {"content-type": content_type}
     return ApiCall(
         method="POST",
         path=API_PATH + path,

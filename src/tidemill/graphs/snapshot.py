@@ -147,6 +147,18 @@ class KeyedJournalRecord(JournalRecord, frozen=True, array_like=True):
     key: bytes = b""
 
 
+class KeptValue(msgspec.Struct, frozen=True, array_like=True):
+    """One value in its stored form, and what it is of its accumulator."""
+
+    accumulator: str
+    use: Literal["state", "boundary", "held"]
+    data: bytes
+    key: bytes | None = None
+    """Of a keyed reactor."""
+    kind: str = ""
+    """Of the accumulator that held an event."""
+
+
 def encode_stored(part: ReactorPart | AccumulatorPart | KeyPart) -> bytes:
     """Return a part as bytes; UnstorableError if a source's offset cannot be encoded."""
     return encode_msgpack(part)

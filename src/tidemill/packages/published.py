@@ -23,8 +23,10 @@ from tidemill.storage.tables.packages import PublishedPackage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tidemill.engine.graphs.checkpoints.kept_values import Managed
     from tidemill.packages.format.archive import PackageContents
     from tidemill.packages.format.signature import TrustPolicy
+    from tidemill.packages.kept_state import Probe, StateCheck
     from tidemill.packages.publishing import Publisher
 
 
@@ -60,6 +62,8 @@ class PublishedPackages:
     """Reads and changes what is published in a store; the nodes on it follow."""
 
     def __init__(self, store: Store, clock: Clock, settings: Settings, find_trust: "Callable[[], TrustPolicy]") -> None:
+        self._store = store
+        self._managed: Managed = {}
         self._packages = store.packages
         self._versions = store.versions
         self._clock = clock
@@ -114,6 +118,12 @@ class PublishedPackages:
         title = f"{name} {chosen.version} in the registry of '{tenant}'"
         contents: PackageContents = await call_in_thread(parse_archive, raw, title)
         return contents
+
+    async def check_state(self, tenant: str, probe: "Probe") -> "StateCheck":
+        """Return what a package reads of the stored state of its reactors; `probe` imports it."""
+        from tidemill.packages.kept_state import check_kept_state  # on use: most commands on a store read no state
+
+        return await check_kept_state(self._store, tenant, probe, self._managed)
 
     async def publish(
         self, tenant: str, contents: "PackageContents", *, allow_downgrade: bool = False

@@ -4,8 +4,10 @@ An upload is checked as thoroughly as a load, up to an import in a separate proc
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidemill.engine.graphs.checkpoints.kept_values import unread_state_error
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import RequestError
@@ -17,6 +19,7 @@ from tidemill.storage.tables.packages import PublishedPackage
 
 if TYPE_CHECKING:
     from tidemill.packages.format.archive import PackageContents
+    from tidemill.packages.kept_state import StateCheck
 
 CHECK_INTERVAL = 0.05
 """Seconds between two checks whether a package is loaded or unloaded here."""
@@ -30,6 +33,8 @@ class PackageUploads(PublishedPackages):
     def __init__(self, service: PackageService, clock: Clock, settings: Settings) -> None:
         super().__init__(service.store, clock, settings, lambda: service.files.trust)
         self._service = service
+        self._managed = service.installer.scheduler.loaded.managed
+        self._refuses_unread_state = settings.unread_state == "refuse"
 
     # -- reading
 
@@ -47,16 +52,19 @@ class PackageUploads(PublishedPackages):
             for name in sorted(published.keys() | statuses.keys())
         ]
 
+    async def check_archive(self, tenant: str, name: str, archive: bytes) -> "StateCheck":
+        """Check an archive as an upload does, and return what it reads of the kept state of its reactors."""
+        return await self.try_state(tenant, await _parse(name, archive))
+
+    async def try_state(self, tenant: str, contents: "PackageContents") -> "StateCheck":
+        """Check a package as an upload does, and return what it reads of the kept state of its reactors."""
+        return await self.check_state(tenant, partial(self._service.files.preparer.check, contents, tenant))
+
     # -- changing
 
     async def upload(self, tenant: str, name: str, archive: bytes, *, allow_downgrade: bool = False) -> bool:
         """Check an archive and publish it, and wait for this node to load it; return whether it is new."""
-        from tidemill.packages.format.archive import parse_archive  # on use: cryptography takes long to import
-
-        contents: PackageContents = await call_in_thread(parse_archive, archive, f"the archive of '{name}'")
-        if contents.manifest.name != name:
-            message = f"the archive holds package '{contents.manifest.name}', not '{name}': upload it under its name"
-            raise RequestError(message, code="wrong_package", package=contents.manifest.name)
+        contents = await _parse(name, archive)
         before = await self._find_published(tenant, name)
         await self.publish(tenant, contents, allow_downgrade=allow_downgrade)
         return before is None or before.digest != contents.digest
@@ -65,7 +73,11 @@ class PackageUploads(PublishedPackages):
         self, tenant: str, contents: "PackageContents", *, allow_downgrade: bool = False
     ) -> PackageOverview:
         """Check a package and publish it, and wait for this node to load it."""
-        await self._service.files.preparer.check(contents, tenant)
+        if self._refuses_unread_state:
+            if unread := (await self.try_state(tenant, contents)).unread:
+                raise unread_state_error(contents.manifest.name, unread)
+        else:
+            await self._service.files.preparer.check(contents, tenant)
         published = await self._publisher.publish(contents, tenant, allow_downgrade=allow_downgrade)
         await self._follow(lambda: self._is_tried(PackageKey(tenant, published.name), published.version))
         return await self.find(tenant, published.name)
@@ -99,3 +111,14 @@ class PackageUploads(PublishedPackages):
         deadline = self._clock.monotonic() + WAIT_SECONDS
         while not is_done() and self._clock.monotonic() < deadline and self._service.loads_published:
             await self._clock.sleep(CHECK_INTERVAL)
+
+
+async def _parse(name: str, archive: bytes) -> "PackageContents":
+    """Return the contents of the archive of a package."""
+    from tidemill.packages.format.archive import parse_archive  # on use: cryptography takes long to import
+
+    contents: PackageContents = await call_in_thread(parse_archive, archive, f"the archive of '{name}'")
+    if contents.manifest.name != name:
+        message = f"the archive holds package '{contents.manifest.name}', not '{name}': upload it under its name"
+        raise RequestError(message, code="wrong_package", package=contents.manifest.name)
+    return contents

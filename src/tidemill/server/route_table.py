@@ -55,6 +55,14 @@ PACKAGES = (
         body_limit=packages.UPLOAD_LIMIT,
         bodies=packages.UPLOAD_BODIES,
     ),
+    post(
+        "/packages/{name:str}/check",
+        packages.check_package,
+        UPLOAD,
+        audit="package.check",  # its code runs
+        body_limit=packages.UPLOAD_LIMIT,
+        bodies=packages.UPLOAD_BODIES,
+    ),
 )
 
 BY_SERVICE = {"is_audited_by_service": True}

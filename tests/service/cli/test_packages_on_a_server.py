@@ -102,3 +102,54 @@ async def test_an_upload_says_what_the_package_waits_for(
         while (await cli.json("package", "status", "desk"))["state"] != "loaded":  # noqa: ASYNC110 - over HTTP
             await asyncio.sleep(0.02)
     assert "waiting for" not in await cli.text("package", "list")
+
+
+SHOP = """\
+import tidemill as tm
+
+class Total(tm.Boundary):
+    {field}: float = 0.0
+
+@tm.passthrough(state=Total)
+def total(event: float, state: Total) -> Total:
+    return Total(state.{field} + event)
+
+shop = tm.Reactor("shop", [total])
+"""
+LOST = (
+    "accumulator 'total': a boundary of it has fields that its class does not have, and their values are lost: spent; "
+)
+
+
+async def test_a_check_names_the_kept_state_that_a_package_does_not_read(
+    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D9: before it is published; nothing was reported before the state was gone."""
+    cli = CommandLine(server, monkeypatch, capsys)
+    folder = package(tmp_path / "shop", SHOP.format(field="spent"))
+    async with AsyncClient(server.url) as client:
+        assert (await client.upload(folder)).state == "loaded"
+        await client.push("total", 5.0)
+        package(folder, SHOP.format(field="revenue"), "2.0.0")
+        checked = await client.check_package(folder)
+        assert checked.unread[0].startswith(LOST)
+        assert (checked.values, checked.complete) == (2, True)
+        assert await cli.code("package", "check", str(folder), "--state") == 1
+        assert LOST.strip("; ") in capsys.readouterr().err
+        package(folder, SHOP.format(field="spent"), "2.0.0")
+        assert "it reads all 2 kept values" in await cli.text("package", "check", str(folder), "--state")
+        assert (await client.package("shop")).version == "1.0.0"
+
+
+async def test_a_server_that_refuses_unread_state_rejects_the_upload(tmp_path: Path) -> None:
+    """D9: a published version that nodes refuse would be missing after their next start."""
+    folder = package(tmp_path / "shop", SHOP.format(field="spent"))
+    settings = {"load_published": True, "unread_state": "refuse"}
+    async with tm.Node(settings=settings) as node, served(node) as server, AsyncClient(server.url) as client:
+        assert (await client.upload(folder)).state == "loaded"
+        await client.push("total", 5.0)
+        package(folder, SHOP.format(field="revenue"), "2.0.0")
+        with pytest.raises(tm.RequestError, match="spent") as refused:
+            await client.upload(folder)
+        assert refused.value.code == "unread_state"
+        assert [one.published for one in await client.packages()] == ["1.0.0"]

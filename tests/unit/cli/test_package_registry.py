@@ -1,10 +1,13 @@
 """`tidemill package` and the registry of a store: upload, list, unload, and trusted keys."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
+import tidemill as tm
+from tests.service.package_folders import package as write_package
 from tests.unit.cli.command_line import run
 from tidemill.packages.format.public_key import PublicKey
 
@@ -231,3 +234,38 @@ def test_a_mistake_ends_with_one_clear_line(
     assert complaint in err
     assert "Traceback" not in err
     assert out == ""
+
+
+async def test_a_check_reads_the_state_of_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D9: in the process that imports the package; a field that no class has fails the check."""
+    monkeypatch.chdir(tmp_path)
+    folder = write_package(tmp_path / "shop", SHOP.format(field="spent"))
+    async with tm.Node(store=STORE, load=[folder]) as node:
+        for key in ("ann", "bob"):
+            await node.push("total", {"customer": key, "amount": 5.0})
+    check = ("check", "shop", "--state", "--store", STORE)
+    assert await asyncio.to_thread(package, monkeypatch, *check) == 0
+    assert "it reads all 4 kept values" in capsys.readouterr().out
+    write_package(folder, SHOP.format(field="revenue"))
+    assert await asyncio.to_thread(package, monkeypatch, *check) == 1
+    assert "its running state has fields that its class does not have" in capsys.readouterr().err
+
+
+SHOP = """\
+import tidemill as tm
+
+class Spend(tm.Boundary):
+    customer: str
+    amount: float
+
+class Total(tm.Boundary):
+    {field}: float = 0.0
+
+@tm.passthrough(state=Total)
+def total(event: Spend, state: Total) -> Total:
+    return Total(state.{field} + event.amount)
+
+shop = tm.Reactor("shop", [total], key="customer", partitions=2)
+"""

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,10 +21,14 @@ from tidemill.cli.event_loop import run_async
 from tidemill.cli.exit_codes import EXIT_ERROR, EXIT_FAILED, exit_on_error, print_check
 from tidemill.cli.formatting import format_count
 from tidemill.cli.output import Format, Output, print_error, print_text, show_json, show_rows
+from tidemill.cli.stores import StoreOption, TenantOption
 from tidemill.kernel.errors import DefinitionError, OperationError, Problem, RequestError, TidemillError
 
 if TYPE_CHECKING:
+    from tidemill.api.packages import PackageCheck
+    from tidemill.graphs.snapshot import KeptValue
     from tidemill.packages.format.archive import PackageContents
+    from tidemill.packages.loading.metadata import PackageMetadata
 
 app = typer.Typer(help="Create, check, build, sign, verify and publish packages.", no_args_is_help=True)
 
@@ -87,7 +92,16 @@ def new(
 
 
 @app.command()
-def check(path: PathArgument, no_import: NoImportOption = False, output: Output = Format.TABLE) -> None:
+def check(
+    path: PathArgument,
+    no_import: NoImportOption = False,
+    state: Annotated[
+        bool, typer.Option("--state", help="Check as well that it reads the state that a server or a store keeps.")
+    ] = False,
+    store: StoreOption = None,
+    tenant: TenantOption = None,
+    output: Output = Format.TABLE,
+) -> None:
     """Check a package folder or archive. Exit code 1 if it has problems.
 
     Its modules are imported in a separate process, with limits, and their definitions are checked.
@@ -101,16 +115,21 @@ def check(path: PathArgument, no_import: NoImportOption = False, output: Output 
         contents.manifest.check_requirements()
         if contents.signature is not None:
             check_signed_files(contents)
-        if not no_import:
+        tried = run_async(_check_state(contents, path, store, tenant)) if state else None
+        if tried is not None and tried.unread:
+            raise DefinitionError((Problem(message=one) for one in tried.unread), contents.title)
+        if not no_import and tried is None:
             run_async(probe_package(contents, path))
+    facts: dict[str, Any] = {} if tried is None else {"values": tried.values, "complete": tried.complete}
     print_check(
         output,
-        f"{_title(contents)}: no problems found ({_size_text(contents)})",
+        f"{_title(contents)}: no problems found ({_size_text(contents)}){_state_text(tried)}",
         name=contents.manifest.name,
         version=str(contents.manifest.version),
         files=len(contents.files),
         bytes=contents.size,
         signed=contents.signature is not None,
+        **facts,
     )
 
 
@@ -264,8 +283,10 @@ def check_signed_files(contents: "PackageContents") -> None:
         raise RequestError(message, code="invalid_signature", status=403, changed=changed)
 
 
-async def probe_package(contents: "PackageContents", path: Path) -> None:
-    """Import a copy of a package in a separate process, without other files of its folder."""
+async def probe_package(
+    contents: "PackageContents", path: Path, kept: "tuple[KeptValue, ...]" = ()
+) -> "PackageMetadata":
+    """Import a copy of a package in a separate process, without other files of its folder; it reads `kept` values."""
     from tidemill.kernel.clock import SystemClock
     from tidemill.kernel.settings import Settings
     from tidemill.packages.format import archive
@@ -279,9 +300,36 @@ async def probe_package(contents: "PackageContents", path: Path) -> None:
         try:
             environment = ProbeEnvironment.isolated(local_origin(str(path)))
             limits = probe_limits(Settings.read())
-            await run_probe(staged, contents.manifest, environment=environment, limits=limits, clock=SystemClock())
+            clock = SystemClock()
+            return await run_probe(
+                staged, contents.manifest, environment=environment, limits=limits, clock=clock, kept=kept
+            )
         except ProbeError as error:
             raise _with_real_paths(error, path) from None
+
+
+async def _check_state(
+    contents: "PackageContents", path: Path, store: str | None, tenant: str | None
+) -> "PackageCheck":
+    """Return what a package reads of the state of its reactors that a server or a store keeps."""
+    from tidemill.api.packages import PackageCheck
+    from tidemill.cli.opening import open_store_services
+    from tidemill.cli.targets import ServerTarget, find_target
+
+    target = find_target(store)
+    if isinstance(target, ServerTarget):
+        async with target.client(tenant) as client:
+            return await client.check_package(path)
+    async with open_store_services(target, tenant, read_only=True) as (services, caller):
+        probe = partial(probe_package, contents, path)
+        return PackageCheck.of_check(await services.package_registry.check_state(caller.tenant, probe))
+
+
+def _state_text(tried: "PackageCheck | None") -> str:
+    if tried is None:
+        return ""
+    which = "all" if tried.complete else "the first"
+    return f"; it reads {which} {format_count(tried.values, 'kept value')}"
 
 
 def _with_real_paths(error: DefinitionError, path: Path) -> DefinitionError:

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tidemill.api.packages import PackageInfo
+from tidemill.api.packages import PackageCheck, PackageInfo
 from tidemill.api.port import Api
 from tidemill.api.runs import list_runs, start_run
 from tidemill.api.system import Identity, ServerInfo
 from tidemill.client import calls
-from tidemill.client.calls import ARCHIVE, NDJSON, encode, make, name_in_path, put
+from tidemill.client.calls import ARCHIVE, NDJSON, command, encode, make, name_in_path, put
 from tidemill.client.connection import DEFAULT_RETRY, DEFAULT_TIMEOUT, Connection
 from tidemill.client.push_window import PusherOptions
 from tidemill.client.pusher import EventPusher
@@ -178,8 +178,18 @@ class Client(Operations):
 
         Returns when the server has loaded it, has failed to, or after about ten seconds: `state` says which.
         """
-        contents = read_folder_or_archive(Path(path))
-        raw = contents.raw or contents.to_archive()
-        path_ = f"/packages/{name_in_path(contents.manifest.name)}"
+        path_, raw = _read_package(path)
         call = put(path_, PackageInfo, raw, content_type=ARCHIVE, allow_downgrade=allow_downgrade)
         return self._transport.send(call)
+
+    def check_package(self, path: str | Path) -> PackageCheck:
+        """Check the archive or the folder of a package without publishing it: what it reads of kept state."""
+        path_, raw = _read_package(path)
+        call = command(f"{path_}/check", PackageCheck, raw, content_type=ARCHIVE, is_repeatable=True)
+        return self._transport.send(call)
+
+
+def _read_package(path: str | Path) -> tuple[str, bytes]:
+    """Return the path of a package in the API, and its archive, of an archive or a folder."""
+    contents = read_folder_or_archive(Path(path))
+    return f"/packages/{name_in_path(contents.manifest.name)}", contents.raw or contents.to_archive()

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from tidemill.annotations.signatures import AuthorFunction, Parameter
 from tidemill.graphs.definition import Reactor
 from tidemill.graphs.graph import Graph
+from tidemill.graphs.snapshot import KeptValue
 from tidemill.kernel.author_errors import describe
 from tidemill.kernel.errors import DefinitionError, Location, Problem
 from tidemill.kernel.namespaces import Namespace, PackageTree
@@ -143,6 +144,8 @@ class ProbeRequest(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest
     limits: ProbeLimits
     environment: ProbeEnvironment
+    kept: tuple[KeptValue, ...] = ()
+    """Values of its reactors to try to read."""
 
 
 class ProbeReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,11 +178,13 @@ class PackageInspector:
         self.package: Package | None = None
         """The package as its code declares it; None if it could not be read."""
 
-    def inspect(self) -> ProbeReply:
-        """Import the modules and check their definitions."""
+    def inspect(self, kept: Sequence[KeptValue] = ()) -> ProbeReply:
+        """Import the modules, check their definitions, and try to read values that older versions have kept."""
         modules = [module for name in self._manifest.modules if (module := self._import(name)) is not None]
         self.package = self._collect_problems(lambda: read_module(_merge_modules(self._manifest.name, modules)))
         metadata = self._build_metadata(self.package) if self.package is not None else None
+        if self.package is not None and metadata is not None and kept:
+            metadata = replace(metadata, unread=tuple(_find_unread(self.package, kept)))
         if self._problems:
             problems = tuple(map(self._shorten_problem, dict.fromkeys(self._problems)))[:_PROBLEM_LIMIT]
             return ProbeReply(problems=problems, import_failed=self._import_failed, is_transient=self._is_transient)
@@ -308,6 +313,16 @@ class PackageInspector:
         return self._namespace.plain_text(text).replace(f"{self._author_folder}{os.sep}", "")
 
 
+def _find_unread(package: Package, kept: Sequence[KeptValue]) -> list[str]:
+    """Return what the reactors of a package do not read of kept values, in words."""
+    from tidemill.engine.graphs.checkpoints.kept_values import KeptValueTrial  # on use: most probes read no values
+
+    trial = KeptValueTrial(package.reactors)
+    for value in kept:
+        trial.add(value)
+    return trial.describe()
+
+
 def _merge_modules(name: str, modules: Sequence[ModuleType]) -> ModuleType:
     """Return one module with the contents of all, so that they are read as one package."""
     merged = ModuleType(name)
@@ -376,7 +391,8 @@ def main() -> None:
     signal.setitimer(signal.ITIMER_REAL, request.limits.wall + _SELF_KILL_GRACE)  # its default action ends the process
     tree = PackageTree(request.folder, request.folder, request.manifest.top_level_names)
     request.environment.apply(PROBE_MARK_VARIABLE)
-    reply = PackageInspector(Namespace(tree), request.manifest, request.environment, request.limits.memory).inspect()
+    inspector = PackageInspector(Namespace(tree), request.manifest, request.environment, request.limits.memory)
+    reply = inspector.inspect(request.kept)
     if os.getpid() != owner:  # a fork made by the package: it waits to be counted as a leftover process
         signal.pause()
     data = request.nonce + msgspec.msgpack.encode(reply)

@@ -137,6 +137,8 @@ class DeclaredReactor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     durability: str | None = None
     capacity: int
     overflow: str
+    partitions: int = 0
+    """Of its keys; 0 for a reactor without keys."""
 
 
 class DeclaredInput(GraphInputView, frozen=True, kw_only=True, omit_defaults=True):
@@ -169,6 +171,8 @@ class PackageMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     graphs: tuple[DeclaredGraph, ...] = ()
     triggers: tuple[DeclaredTrigger, ...] = ()
     workflows: tuple[DeclaredWorkflow, ...] = ()
+    unread: tuple[str, ...] = ()
+    """What it does not read of the kept values that the probe was given, in words."""
 
     def within(self, scope: PackageScope, package: Package) -> "PackageMetadata":
         """Return what is declared for a node with this scope; `package` has the definitions."""
@@ -208,6 +212,7 @@ def describe_reactor(reactor: Reactor, relocate: Relocate) -> DeclaredReactor:
         durability=reactor.durability,
         capacity=reactor.capacity,
         overflow=reactor.overflow,
+        partitions=reactor.partitions if reactor.is_keyed else 0,
     )
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tidemill.engine.tasks import Wakeup
+from tidemill.graphs.snapshot import KeptValue
 from tidemill.kernel.clock import Clock
 from tidemill.kernel.concurrency import call_in_thread
 from tidemill.kernel.errors import Problem
@@ -184,19 +185,24 @@ class PackagePreparer:
             await _run_to_completion(lambda: self.copies.remove(folder))
             raise
 
-    async def check(self, contents: PackageContents, tenant: str) -> None:
-        """Check a package up to its import in a separate process; raise a TidemillError if it cannot be loaded."""
+    async def check(self, contents: PackageContents, tenant: str, kept: tuple[KeptValue, ...] = ()) -> PackageMetadata:
+        """Check a package up to its import in a separate process; raise a TidemillError if it cannot be loaded.
+
+        The process tries to read `kept` values of its reactors.
+        """
         contents.manifest.check_requirements()
         await self._trust.check(contents, tenant, self._clock.now())
         async with self.limit.slot():
             folder = await asyncio.to_thread(self.copies.reserve, contents.manifest.name)
             try:
                 await _run_to_completion(lambda: self.copies.write(folder, contents.files))
-                await self._probe(contents, folder, is_developer_code=False)
+                return await self._probe(contents, folder, is_developer_code=False, kept=kept)
             finally:
                 await _run_to_completion(lambda: self.copies.remove(folder))
 
-    async def _probe(self, contents: PackageContents, folder: Path, *, is_developer_code: bool) -> PackageMetadata:
+    async def _probe(
+        self, contents: PackageContents, folder: Path, *, is_developer_code: bool, kept: tuple[KeptValue, ...] = ()
+    ) -> PackageMetadata:
         make_environment = ProbeEnvironment.inherit_all if is_developer_code else ProbeEnvironment.isolated
         limits = replace(self.limits, memory=0) if is_developer_code else self.limits
         return await run_probe(
@@ -206,6 +212,7 @@ class PackagePreparer:
             limits=limits,
             clock=self._clock,
             warm_probe=self.warm_probe,
+            kept=kept,
         )
 
     def _import(self, contents: PackageContents, folder: Path, metadata: PackageMetadata) -> PreparedPackage:

@@ -32,6 +32,7 @@ from typing import IO
 
 import msgspec
 
+from tidemill.graphs.snapshot import KeptValue
 from tidemill.kernel.clock import Clock, SystemClock
 from tidemill.kernel.errors import Location, OperationError, Problem
 from tidemill.kernel.settings import Settings
@@ -86,6 +87,7 @@ async def run_probe(
     limits: ProbeLimits = DEFAULT_PROBE_LIMITS,
     clock: Clock,
     warm_probe: "WarmProbe | None" = None,
+    kept: tuple[KeptValue, ...] = (),
 ) -> PackageMetadata:
     """Import a package in a child process and return its metadata; raise ProbeError if it cannot be loaded.
 
@@ -95,7 +97,7 @@ async def run_probe(
     if not hasattr(os, "fork"):
         raise OperationError("a package is imported in a process with limits first, which needs Linux or macOS")
     probe_run = _ProbeRun(
-        _build_request(folder, manifest, limits, environment or ProbeEnvironment.isolated()), warm_probe
+        _build_request(folder, manifest, limits, environment or ProbeEnvironment.isolated(), kept), warm_probe
     )
     pool = ThreadPoolExecutor(1, thread_name_prefix="tidemill probe")
     work = asyncio.get_running_loop().run_in_executor(pool, probe_run.run)
@@ -116,7 +118,7 @@ async def run_probe(
 
 
 def _build_request(
-    folder: Path, manifest: Manifest, limits: ProbeLimits, environment: ProbeEnvironment
+    folder: Path, manifest: Manifest, limits: ProbeLimits, environment: ProbeEnvironment, kept: tuple[KeptValue, ...]
 ) -> ProbeRequest:
     return ProbeRequest(
         nonce=secrets.token_bytes(32),
@@ -124,6 +126,7 @@ def _build_request(
         manifest=manifest,
         limits=limits,
         environment=environment,
+        kept=kept,
     )
 
 

@@ -5,7 +5,7 @@ Nothing is changed: a load that must not lose state, and a check before a releas
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +27,7 @@ from tidemill.graphs.partitions import declared_name
 from tidemill.graphs.snapshot import (
     UNREADABLE_ERRORS,
     AccumulatorPart,
+    KeptValue,
     KeyedJournalRecord,
     KeyPart,
     NamedBoundary,
@@ -37,18 +38,13 @@ from tidemill.storage.graph_ports import JournalKey, PartKey, SnapshotPart
 from tidemill.storage.store import Store
 
 KEYS_PER_PAGE = 1000
+SAMPLE_VALUES = 10_000
+SAMPLE_SIZE = 16 * 2**20
+"""How many values, and how many bytes of them, a process that is not the node's may get."""
 
 
-class KeptValue(msgspec.Struct, frozen=True, array_like=True):
-    """One value in its stored form, and what it is of its accumulator."""
-
-    accumulator: str
-    use: Literal["state", "boundary", "held"]
-    data: bytes
-    key: bytes | None = None
-    """Of a keyed reactor."""
-    kind: str = ""
-    """Of the accumulator that held an event."""
+Managed = Mapping[tuple[str, str], ManagedGraph]
+"""What runs here, by tenant and name."""
 
 
 class ReactorLayout(NamedTuple):
@@ -125,7 +121,7 @@ class KeptValueTrial:
 # -- of a running version
 
 
-def iter_running_values(reactor: RunningReactor) -> Iterator[KeptValue]:
+def _iter_running_values(reactor: RunningReactor) -> Iterator[KeptValue]:
     """Yield the values of a reactor that runs here, and of the active ones of its keys."""
     reactor.show_key(None)
     with suppress(UnstorableError):  # such values go with their version, wherever they are
@@ -141,32 +137,53 @@ def iter_running_values(reactor: RunningReactor) -> Iterator[KeptValue]:
 # -- of the store
 
 
-async def read_stored_values(store: Store, tenant: str, layout: ReactorLayout) -> AsyncIterator[KeptValue]:
+async def _read_stored_values(store: Store, tenant: str, part: ReactorLayout) -> AsyncIterator[KeptValue]:
     """Yield the values that the store has of a reactor, or of one partition of it."""
-    for value in await _read_parts(store, tenant, layout):
+    for value in await _read_parts(store, tenant, part):
         yield value
-    if PartitionId.parse(layout.name) is not None:
-        async for value in _read_keys(store, PartKey(tenant, "reactor", layout.name), set()):
+    if PartitionId.parse(part.name) is not None:
+        async for value in _read_keys(store, PartKey(tenant, "reactor", part.name), set()):
             yield value
 
 
-async def _read_kept_values(
-    store: Store, tenant: str, layout: ReactorLayout, running: RunningReactor | None, *, is_durable: bool
+async def iter_kept_values(
+    store: Store, tenant: str, layout: ReactorLayout, managed: Managed, *, is_durable: bool = True
 ) -> AsyncIterator[KeptValue]:
-    """Yield the values of a reactor or a partition, of the store only those that the running version does not have."""
-    if running is None:
-        if is_durable:
-            async for value in read_stored_values(store, tenant, layout):
+    """Yield the values of a reactor: of a version that runs here, and of the store what that does not have."""
+    for part in layout.parts():
+        running = managed.get((tenant, part.name))
+        if running is not None:
+            async for value in _read_running_values(store, tenant, running.reactor):
                 yield value
-        return
+        elif is_durable:
+            async for value in _read_stored_values(store, tenant, part):
+                yield value
+
+
+async def _read_running_values(store: Store, tenant: str, reactor: RunningReactor) -> AsyncIterator[KeptValue]:
     active: set[bytes] = set()
-    for value in iter_running_values(running):
+    for value in _iter_running_values(reactor):
         if value.key is not None:
             active.add(value.key)
         yield value
-    if isinstance(running, KeyedReactor) and running.durability.is_durable:
-        async for value in _read_keys(store, PartKey(tenant, "reactor", layout.name), active):
+    if isinstance(reactor, KeyedReactor) and reactor.durability.is_durable:
+        async for value in _read_keys(store, PartKey(tenant, "reactor", reactor.name), active):
             yield value
+
+
+async def sample_kept_values(
+    store: Store, tenant: str, layouts: Iterable[ReactorLayout], managed: Managed
+) -> tuple[list[KeptValue], bool]:
+    """Return kept values of reactors, and whether these are all: of large states it is a part."""
+    values: list[KeptValue] = []
+    size = 0
+    for layout in layouts:
+        async for value in iter_kept_values(store, tenant, layout, managed):
+            size += len(value.data)
+            if len(values) >= SAMPLE_VALUES or size > SAMPLE_SIZE:
+                return values, False
+            values.append(value)
+    return values, True
 
 
 async def _read_parts(store: Store, tenant: str, layout: ReactorLayout) -> list[KeptValue]:
@@ -244,18 +261,16 @@ async def find_unread(
     store: Store,
     tenant: str,
     reactors: Sequence[Reactor],
-    managed: Mapping[tuple[str, str], ManagedGraph],
+    managed: Managed,
     durability: DurabilityBackend,
 ) -> list[str]:
     """Return what declared reactors do not read of the state that is kept of them, in words."""
     trial = KeptValueTrial(reactors)
-    for declared in reactors:
-        is_durable = durability.policy_for(declared).is_durable
-        for part in ReactorLayout.of_reactor(declared).parts():
-            running = managed.get((tenant, part.name))
-            reactor = None if running is None else running.reactor
-            async for value in _read_kept_values(store, tenant, part, reactor, is_durable=is_durable):
-                trial.add(value)
+    for reactor in reactors:
+        is_durable = durability.policy_for(reactor).is_durable
+        layout = ReactorLayout.of_reactor(reactor)
+        async for value in iter_kept_values(store, tenant, layout, managed, is_durable=is_durable):
+            trial.add(value)
     return trial.describe()
 
 
