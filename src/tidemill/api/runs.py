@@ -113,21 +113,25 @@ class RunInfo(Message, frozen=True, kw_only=True):
     @classmethod
     def of_row(cls, row: RunRow, note: str | None, large_params: int | None = None) -> "RunInfo":
         """Return the message about a run; `large_params` are the bytes of params that its row does not have."""
-        return cls(
-            params=None if large_params else _read_params(row),
-            note=note,
-            omitted={"params": large_params} if large_params else {},
-            etag=etag_of(row, note),
-            key=row.about,
-            firing=row.caused_by if row.origin == "firing" else None,
-            parent=row.caused_by if row.origin in ("task", "handler") else None,
-            actor=row.caused_by if row.origin == "manual" else None,
-            **{name: getattr(row, name) for name in _SHARED},
-        )
+        return cls(**_info_of(row, note, large_params))
 
 
 _SHARED = tuple(name for name in RunInfo.__struct_fields__ if name in RunRow.__struct_fields__ and name != "params")
 """The fields that the message has of the row as they are."""
+
+
+def _info_of(row: RunRow, note: str | None, large_params: int | None = None) -> dict[str, Any]:
+    """Return the fields of the message about a run."""
+    info: dict[str, Any] = {name: getattr(row, name) for name in _SHARED}
+    info["params"] = None if large_params else _read_params(row)
+    info["note"] = note
+    info["omitted"] = {"params": large_params} if large_params else {}
+    info["etag"] = etag_of(row, note)
+    info["key"] = row.about
+    info["firing"] = row.caused_by if row.origin == "firing" else None
+    info["parent"] = row.caused_by if row.origin in ("task", "handler") else None
+    info["actor"] = row.caused_by if row.origin == "manual" else None
+    return info
 
 
 class RunFailure(Message, frozen=True, kw_only=True):
@@ -154,9 +158,8 @@ class RunDetails(RunInfo, frozen=True, kw_only=True):
         cls, record: RunRecord, result: RunResult, notes: dict[str | None, str], *, with_outputs: bool = False
     ) -> "RunDetails":
         """Return the message about a run with its tasks."""
-        info = asdict(RunInfo.of_row(record.run, notes.get(None))) | {"reason": result.reason}
         return cls(
-            **info,
+            **_info_of(record.run, notes.get(None)) | {"reason": result.reason},
             tasks={name: _to_task(task, with_outputs=with_outputs) for name, task in result.tasks.items()},
             task_states=dict(Counter(row.state for row in record.tasks)),
             error=_find_failure(result),
@@ -221,7 +224,7 @@ def _read_params(row: RunRow) -> dict[str, Any] | None:
 
 def _to_task(task: TaskResult, *, with_outputs: bool) -> TaskResult:
     if not with_outputs:
-        return replace(task, output=None, mapped=[])
+        return replace(task, output=None, mapped=[]) if task.has_output or task.mapped else task
     mapped = [_to_task(one, with_outputs=True) for one in task.mapped]
     return replace(task, output=to_plain(task.output), mapped=mapped)
 

@@ -9,7 +9,6 @@ from datetime import timedelta
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, cast
 
-from litestar.datastructures import MutableScopeHeaders
 from litestar.enums import ScopeType
 
 from tidemill.kernel.clock import Clock
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 _SERVER_ERRORS = 500
-REQUEST_ID_HEADER = "x-request-id"
+REQUEST_ID_HEADER = b"x-request-id"
 HEAD = "HEAD"
 SWITCHING_PROTOCOLS = 101
 """The status of a connection that became a WebSocket."""
@@ -99,24 +98,22 @@ class _Exchange:
     async def send(self, message: "Message") -> None:
         """Send a message of the application; the first one gets the id of the request."""
         if message["type"] in ("http.response.start", "websocket.accept"):
-            message.setdefault("headers", [])
-            headers = MutableScopeHeaders.from_message(message)
-            headers[REQUEST_ID_HEADER] = request_id_of(self._scope)
-            headers.add("x-content-type-options", "nosniff")
-            self._on_answered(message, headers.get("content-type", ""))
+            headers = [*message.get("headers", ()), (REQUEST_ID_HEADER, request_id_of(self._scope).encode("latin-1"))]
+            message["headers"] = [*headers, (b"x-content-type-options", b"nosniff")]
+            self._on_answered(message, next((value for name, value in headers if name == b"content-type"), b""))
         elif message["type"] == "websocket.send":
             self._metrics.frames[self._route, "sent"] += 1
         await self._send(message)
         if message["type"] == "http.response.body":
             self._is_complete = not message.get("more_body", False)
 
-    def _on_answered(self, message: "Message", content_type: str) -> None:
+    def _on_answered(self, message: "Message", content_type: bytes) -> None:
         if message["type"] == "websocket.accept":
             self.status, self._is_stream, self._is_connected = SWITCHING_PROTOCOLS, True, True
             self._metrics.connections[self._route] += 1
         elif message["type"] == "http.response.start":
             self.status = message["status"]
-            self._is_stream = content_type.startswith(EVENT_STREAM)
+            self._is_stream = content_type.startswith(EVENT_STREAM.encode())
 
     def _choose_receive(self) -> "Receive":
         if self._method == HEAD:
@@ -185,7 +182,7 @@ def request_id_of(scope: "Scope") -> str:
 def _choose_id(scope: "Scope") -> str:
     """Return the caller's id of a request if it is a short, printable word, else a new one."""
     for name, value in scope["headers"]:
-        if name == REQUEST_ID_HEADER.encode():
+        if name == REQUEST_ID_HEADER:
             text = value.decode("latin-1")
             return text if _SANE_ID.fullmatch(text) else token_hex(8)
     return token_hex(8)
